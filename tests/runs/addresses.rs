@@ -78,7 +78,7 @@ async fn a_private_authority_is_named_by_a_file() {
 }
 
 #[tokio::test]
-async fn metadata_of_the_operator_stand_beside_those_of_the_run() {
+async fn metadata_of_operator_and_run_stand_together() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
 

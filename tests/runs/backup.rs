@@ -74,3 +74,25 @@ async fn a_backup_beside_a_run_can_be_restored() {
     let receipts = sluice.command(["receipts", "--json"]).args(there).finish().await.expect(0).value();
     assert_eq!(receipts["receipts"][0]["status"], "unknown");
 }
+
+#[tokio::test]
+async fn a_copy_that_cannot_be_compared_is_restored() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    fs::write(sluice.state().join("decisions.log"), "no decision\n").expect("it is ours");
+    let copy = sluice.dir().join("copy").display().to_string();
+    sluice.command(["backup", &copy]).finish().await.expect(0);
+    for (name, format) in [("text", None), ("json", Some("--json"))] {
+        let state = sluice.dir().join(name).display().to_string();
+
+        let ran = sluice.command(["restore", &copy, "--state-dir", &state]).args(format).finish().await.expect(1);
+
+        let told = ran.stdout.clone() + &ran.stderr;
+        assert!(told.contains("restored, but not compared: ") && told.contains(&state), "{told}");
+        if format.is_some() {
+            let restored = ran.value();
+            assert_eq!((&restored["agrees"], &restored["audit_files"]), (&Value::Null, &json!(1)));
+        }
+    }
+}

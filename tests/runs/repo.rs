@@ -10,6 +10,8 @@ use sluice_testkit::{PATIENCE, Sluice, poll};
 
 use crate::agents::without_calls;
 
+mod faults;
+
 /// Runs git of the host, with no configuration but that of the repository.
 pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
     let owner = fs::metadata(directory).expect("it is there");

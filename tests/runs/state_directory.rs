@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::{Sluice, Upstream};
 
 /// Path, mode and content of everything below a directory.
@@ -23,36 +24,45 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-/// Commands that only look, each with its exit code without and with a state directory.
+/// Commands that only look at a RUN, each with its exit code without and with a state directory.
 const LOOKS: &[(&[&str], i32, i32)] = &[
     (&["sweep", "--dry-run"], 0, 0),
     (&["ledger", "rebuild", "--check"], 2, 0),
     (&["receipts"], 2, 0),
+    (&["ps", "--all"], 2, 0),
+    (&["inspect", "RUN"], 2, 0),
+    (&["logs", "RUN"], 2, 0),
     (&["usage"], 2, 0),
     (&["budget", "show"], 2, 0),
     (&["budget", "history"], 2, 0),
     (&["audit", "keys"], 2, 0),
-    (&["audit", "verify", "looked-at"], 4, 0),
-    (&["audit", "show", "looked-at"], 4, 0),
+    (&["audit", "verify", "RUN"], 4, 0),
+    (&["audit", "show", "RUN"], 4, 0),
     (&["agents"], 0, 0),
     (&["config", "show"], 0, 0),
 ];
 
+/// The words of a command that looks at this run.
+fn looking<'a>(command: &[&'a str], run: &'a str) -> Vec<&'a str> {
+    command.iter().map(|word| if *word == "RUN" { run } else { *word }).collect()
+}
+
 #[tokio::test]
 async fn commands_that_look_write_nothing() {
+    let run = unique_run_id("looked-at");
     let upstream = Upstream::json(200, json!({"data": []})).start().await;
     let sluice = Sluice::to(&upstream);
     for (command, code, _) in LOOKS.iter().chain(&[(&["preflight"][..], 0, 0)]) {
-        sluice.command(*command).finish().await.expect(*code);
+        sluice.command(looking(command, &run)).finish().await.expect(*code);
         assert!(!sluice.state().exists(), "{command:?}");
     }
-    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
     // The run may have left a WAL: the first command that closes the database moves it into the file.
     sluice.command(["receipts"]).finish().await.expect(0);
     let before = snapshot(&sluice.state());
 
     for (command, _, code) in LOOKS.iter().chain(&[(&["preflight"][..], 0, 0)]) {
-        sluice.command(*command).finish().await.expect(*code);
+        sluice.command(looking(command, &run)).finish().await.expect(*code);
         let after = snapshot(&sluice.state());
         let names: Vec<_> =
             after.keys().chain(before.keys()).filter(|path| after.get(*path) != before.get(*path)).collect();
@@ -62,11 +72,13 @@ async fn commands_that_look_write_nothing() {
 
 #[tokio::test]
 async fn commands_that_look_need_no_key() {
+    let run = unique_run_id("looked-at");
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
     for (command, _, code) in LOOKS.iter().filter(|(command, ..)| !["agents", "config"].contains(&command[0])) {
-        let looks = sluice.command(*command).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
+        let looks =
+            sluice.command(looking(command, &run)).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
         looks.finish().await.expect(*code);
     }
 }
@@ -101,6 +113,24 @@ async fn a_directory_of_others_is_refused_untouched() {
 }
 
 #[tokio::test]
+async fn a_directory_that_others_can_write_is_refused() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    fs::set_permissions(sluice.state(), Permissions::from_mode(0o777)).expect("it is ours");
+    for command in [
+        &["receipts"][..],
+        &["ledger", "void", "r1/0/a", "--reason", "it is gone"],
+        &["ledger", "rebuild"],
+        &["prune", "--before", "0s"],
+        &["reconcile"],
+    ] {
+        let ran = sluice.command(command).finish().await.expect(2);
+        assert!(ran.stderr.contains("chmod 700"), "{command:?}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_lost_database_is_reported_by_each_command() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
@@ -113,6 +143,19 @@ async fn a_lost_database_is_reported_by_each_command() {
     {
         let ran = sluice.command(command).finish().await.expect(2);
         assert!(ran.stderr.contains("is missing") && ran.stderr.contains("sluice ledger rebuild"), "{}", ran.stderr);
+    }
+    for (command, code) in [
+        (&["run", "-q", "--account", "other", "--model", "m", "hello"][..], 125),
+        (&["sweep"], 1),
+        (&["sweep", "--dry-run"], 1),
+        (&["preflight"], 1),
+        (&["budget", "set", "acct-1", "9"], 1),
+        (&["ledger", "import", "/nope"], 1),
+    ] {
+        let ran = sluice.command(command).finish().await.expect(code);
+        let told = ran.stdout + &ran.stderr;
+        assert!(told.contains("is missing") && told.contains("sluice ledger rebuild"), "{command:?}: {told}");
+        assert!(!sluice.state().join("sluice.db").exists(), "{command:?}");
     }
     sluice.command(["ledger", "rebuild"]).finish().await.expect(0);
 

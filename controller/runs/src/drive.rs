@@ -60,6 +60,7 @@ pub async fn drive(
 ) -> Result<DrivenRun, StoreError> {
     let observer = context.observer.as_ref();
     let mut began = None;
+    resources.interrupt_by(cancelled);
     let mut snapshot = resources.snapshot();
     let mut recorder = Recorder::new(snapshot.witness);
     loop {
@@ -86,6 +87,11 @@ pub async fn drive(
             }
         };
         for event in events {
+            // A step that a cancellation interrupts has not failed by itself.
+            let event = match (event, *cancelled.borrow()) {
+                (RunEvent::Failed(_), Some(cancel)) if run.verdict.is_none() => RunEvent::Cancelled(cancel),
+                (event, _) => event,
+            };
             run = apply(run, event, observer);
         }
         snapshot = resources.snapshot();

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_contract::text::error_chain;
 use sluice_state::layout::RunPaths;
@@ -22,25 +23,32 @@ mod error;
 mod executed;
 mod git_config;
 pub mod git_names;
+mod git_settings;
 mod host_directory;
+mod interrupt;
 mod kept;
+mod lines;
 mod out;
+mod owner;
 mod patch;
 mod report;
 mod tree;
 
 pub use error::ExchangeError;
 pub use host_directory::{HostDirectory, OutputFile, output_directory};
+pub(crate) use interrupt::Interrupt;
 pub(crate) use kept::rescue;
 pub use report::{ExchangeReport, LeftOut, OutReport, PatchReport, RepositoryReport};
 
 use apply::Target;
 use baseline::Baseline;
 use changes::Changes;
-use copy::{Owner, Place};
+use copy::{Age, Allowance, Place, UNFINISHED};
 use diff::ObjectHash;
 use executed::HostConfig;
-use kept::{keep_marker, keep_workspace, kept};
+use kept::{kept, mark, unmark};
+use owner::Owner;
+use rustix::io::Errno;
 use tree::Tree;
 
 /// Name of the copy of the repository in the workspace.
@@ -49,6 +57,8 @@ const REPOSITORY: &str = "repo";
 const OUT: &str = "out";
 /// Maximum size of a file of `--file`.
 const INPUT_MAX: u64 = 2 << 30;
+/// Time that a run waits for others which apply changes to the same directory.
+const LOCK_WAIT: Duration = Duration::from_secs(120);
 
 /// The files that go into a run and come out of it.
 #[derive(Debug, Clone, Default)]
@@ -110,150 +120,186 @@ impl FileExchange {
             || self.repository.as_ref().is_some_and(|it| it.writes_back)
     }
 
+    /// Notes, just before the program starts, that the workspace will hold results.
+    ///
+    /// # Errors
+    /// [`ExchangeError`].
+    pub(crate) fn expect_results(&self, paths: &RunPaths) -> Result<(), ExchangeError> {
+        let failed = ExchangeError::at(paths.conf.display().to_string());
+        if self.has_output() { mark(paths).map_err(failed) } else { Ok(()) }
+    }
+
     /// Brings the files into the workspace.
     ///
     /// # Errors
     /// [`ExchangeError`].
-    pub(crate) fn bring_in(&self, paths: &RunPaths) -> Result<RunFiles, ExchangeError> {
+    pub(crate) fn bring_in(&self, paths: &RunPaths, interrupt: &Interrupt) -> Result<RunFiles, ExchangeError> {
         let at_work = |error| ExchangeError::at(paths.work.display().to_string())(error);
         let uid = rundir::sandbox_uid(paths).map_err(at_work)?;
         let user = Owner { uid, gid: uid };
-        if self.has_output() {
-            // A sweep keeps the workspace of a run that has this file.
-            std::fs::write(keep_marker(paths), b"").map_err(at_work)?;
-        }
         for input in &self.inputs {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
             let place = Place { directory: &directory, name: name.as_bytes(), owner: user, mode: 0o644 };
-            place.write(&input.file, INPUT_MAX).map_err(ExchangeError::at(input.path.display().to_string()))?;
+            let copied = place.copy(&input.file, Age::Original, &mut Allowance::new(INPUT_MAX, interrupt));
+            copied.map_err(ExchangeError::at(input.path.display().to_string()))?;
         }
         if self.out.is_some() {
             workspace::make_directory(&paths.work, OUT).map_err(at_work)?;
         }
-        let Some(repository) = &self.repository else { return Ok(RunFiles::default()) };
+        let Some(RepositoryCopy { directory, .. }) = &self.repository else { return Ok(RunFiles::default()) };
         workspace::make_directory(&paths.work, REPOSITORY).map_err(at_work)?;
-        let host = repository.directory.tree().map_err(|error| repository.directory.error(error))?;
-        let owner = repository.directory.owner().map_err(|error| repository.directory.error(error))?;
-        let work = Tree::open(&paths.work.join(REPOSITORY))?;
+        let owner = directory.owner().map_err(|error| directory.error(error))?;
+        let host = directory.tree(interrupt).map_err(|error| directory.error(error))?.read_by(owner);
+        let work = Tree::open(&paths.work.join(REPOSITORY), interrupt)?;
         let base = match &self.patch {
             Some(_) => {
                 let path = base(paths);
                 std::fs::create_dir(&path).map_err(ExchangeError::at(path.display().to_string()))?;
-                Some(Tree::open(&path)?)
+                Some(Tree::open(&path, interrupt)?)
             }
             None => None,
         };
-        let baseline = baseline::copy_in(&host, &work, base.as_ref(), owner, user)?;
-        let config = executed::read(&repository.directory.path, &baseline);
+        let baseline = baseline::copy_in(&host, &work, base.as_ref(), owner, user, interrupt)?;
+        let config = executed::read(&directory.path, owner, &baseline)?;
         Ok(RunFiles { baseline: Some(baseline), config })
     }
 
-    /// Brings the results out of the workspace. No process of the run is left. What cannot be brought out is kept.
-    pub(crate) fn bring_out(&self, files: &RunFiles, paths: &RunPaths) -> Collected {
+    /// Brings the results out of the workspace. No process of the run is left. Unless all of them are out, and on their disk,
+    /// the workspace stays marked as one to keep.
+    pub(crate) fn bring_out(&self, files: &RunFiles, paths: &RunPaths, interrupt: &Interrupt) -> Collected {
         let mut collected = Collected::default();
-        if let (Some(repository), Some(baseline)) = (&self.repository, &files.baseline)
-            && let Err(error) = self.bring_changes_out(repository, baseline, files, paths, &mut collected)
-        {
-            collected.errors.push(error_chain(&error));
+        if let (Some(repository), Some(baseline)) = (&self.repository, &files.baseline) {
+            let outlet = Outlet { repository, baseline, config: &files.config, paths, interrupt };
+            if let Err(error) = outlet.bring_changes_out(self.patch.as_ref(), &mut collected) {
+                collected.errors.push(error_chain(&error));
+            }
+        } else if self.repository.is_some() {
+            let lost =
+                "the start of the repository is not known, as after a restart of the controller; no change came out";
+            collected.errors.push(lost.to_owned());
         }
         if let Some(out) = &self.out {
-            match bring_files_out(out, paths) {
+            match bring_files_out(out, paths, interrupt) {
                 Ok(report) => collected.report.out = Some(report),
                 Err(error) => collected.errors.push(error_chain(&error)),
             }
         }
-        if self.keep || !collected.errors.is_empty() {
-            match keep_workspace(paths) {
-                Ok(path) => collected.report.workspace = path.map(|path| path.display().to_string()),
-                Err(error) => collected.errors.push(format!("cannot keep the workspace: {error}")),
-            }
-        } else {
-            // Nothing is left in it that a sweep would have to keep.
-            let _ = std::fs::remove_file(keep_marker(paths));
+        // A mark that stays keeps more than it has to.
+        if self.has_output() && !self.keep && collected.errors.is_empty() {
+            let _ = unmark(paths);
         }
         collected
     }
+}
 
-    fn bring_changes_out(
-        &self,
-        repository: &RepositoryCopy,
-        baseline: &Baseline,
-        files: &RunFiles,
-        paths: &RunPaths,
-        collected: &mut Collected,
-    ) -> Result<(), ExchangeError> {
-        let directory = &repository.directory;
-        let path = directory.path.display().to_string();
-        let work = Tree::open(&paths.work.join(REPOSITORY)).map_err(|_| ExchangeError::NoRepository(path.clone()))?;
-        let changes = changes::changes(baseline, &work)?;
-        if let Some(file) = &self.patch {
-            let base = Tree::open(&base(paths))?;
-            let hash = if files.config.is_sha256 { ObjectHash::Sha256 } else { ObjectHash::Sha1 };
-            let patch = patch::patch(&changes.entries, &base, &work, &files.config.executed, hash)?;
-            let shown = file.directory.path.join(&file.name).display().to_string();
-            file.write(&patch.text).map_err(ExchangeError::at(shown.clone()))?;
-            collected.report.patch = Some(PatchReport {
-                path: shown,
-                files: patch.files,
-                insertions: patch.insertions,
-                deletions: patch.deletions,
-                bytes: patch.text.len() as u64,
-                sensitive: patch.sensitive.iter().take(1000).map(|path| tree::show(path)).collect(),
-                left_out: LeftOut::first(metadata_of(&changes, baseline)),
-            });
-        }
-        if repository.writes_back {
-            let host = directory.tree().map_err(|error| directory.error(error))?;
-            let owner = directory.owner().map_err(|error| directory.error(error))?;
-            let applied = apply::Applied::default();
-            let mut target = Target { host: &host, work: &work, owner, executed: &files.config.executed, applied };
-            target.apply(&changes.entries);
-            let applied = target.applied;
-            let refused: Vec<_> = applied.left_out.iter().map(|(path, why)| LeftOut::new(path, why)).collect();
-            if !refused.is_empty() {
-                let names: Vec<_> = refused.iter().map(|one| format!("{} ({})", one.path, one.reason)).collect();
-                let error = ExchangeError::LeftOut {
-                    count: names.len(),
-                    path: path.clone(),
-                    names: report::names(names.iter().map(String::as_str)),
-                    workspace: kept(paths).display().to_string(),
-                };
-                collected.errors.push(error.to_string());
+/// The changes of a run on their way out of its copy of a repository.
+struct Outlet<'a> {
+    repository: &'a RepositoryCopy,
+    baseline: &'a Baseline,
+    config: &'a HostConfig,
+    paths: &'a RunPaths,
+    interrupt: &'a Interrupt,
+}
+
+impl Outlet<'_> {
+    fn bring_changes_out(&self, patch: Option<&OutputFile>, collected: &mut Collected) -> Result<(), ExchangeError> {
+        let work = match Tree::open(&self.paths.work.join(REPOSITORY), self.interrupt) {
+            Err(ExchangeError::File { source, .. }) if is_gone(&source) => {
+                return Err(ExchangeError::NoRepository(self.repository.directory.path.display().to_string()));
             }
-            collected.report.repo = Some(RepositoryReport {
-                path,
-                added: applied.added,
-                changed: applied.changed,
-                deleted: applied.deleted,
-                bytes: applied.bytes,
-                left_out: LeftOut::first(refused.into_iter().chain(metadata_of(&changes, baseline)).collect()),
-            });
+            work => work?,
+        };
+        let changes = changes::changes(self.baseline, &work)?;
+        if let Some(file) = patch {
+            collected.report.patch = Some(self.write_patch(file, &changes, &work)?);
+        }
+        if self.repository.writes_back {
+            self.apply(&changes, &work, collected)?;
         }
         Ok(())
     }
+
+    fn write_patch(&self, file: &OutputFile, changes: &Changes<'_>, work: &Tree) -> Result<PatchReport, ExchangeError> {
+        let base = Tree::open(&base(self.paths), self.interrupt)?;
+        let hash = if self.config.is_sha256 { ObjectHash::Sha256 } else { ObjectHash::Sha1 };
+        let patch = patch::patch(&changes.entries, &base, work, &self.config.executed, hash, self.interrupt)?;
+        let shown = file.directory.path.join(&file.name).display().to_string();
+        file.write(&patch.text, &temporary(self.paths)).map_err(ExchangeError::at(shown.clone()))?;
+        Ok(PatchReport {
+            path: shown,
+            files: patch.files,
+            insertions: patch.insertions,
+            deletions: patch.deletions,
+            bytes: patch.text.len() as u64,
+            sensitive: patch.sensitive.iter().take(1000).map(|path| tree::show(path)).collect(),
+            left_out: LeftOut::first(metadata_of(changes, self.baseline)),
+        })
+    }
+
+    fn apply(&self, changes: &Changes<'_>, work: &Tree, collected: &mut Collected) -> Result<(), ExchangeError> {
+        let directory = &self.repository.directory;
+        let path = directory.path.display().to_string();
+        let host = directory.tree(self.interrupt).map_err(|error| directory.error(error))?;
+        let owner = directory.owner().map_err(|error| directory.error(error))?;
+        let applied = {
+            let _lock = directory.lock(LOCK_WAIT, self.interrupt)?;
+            let name = temporary(self.paths);
+            Target::new(&host, work, owner, &self.config.executed, name, self.interrupt).apply(&changes.entries)
+        };
+        let refused = || applied.left_out.iter().map(|(path, why)| LeftOut::new(path, why.as_ref()));
+        if !applied.left_out.is_empty() {
+            let error = ExchangeError::LeftOut {
+                count: applied.left_out.len(),
+                path: path.clone(),
+                names: report::names(refused().map(|one| format!("{} ({})", one.path, one.reason))),
+                workspace: kept(self.paths).display().to_string(),
+            };
+            collected.errors.push(error.to_string());
+        }
+        collected.report.repo = Some(RepositoryReport {
+            path,
+            added: applied.added,
+            changed: applied.changed,
+            deleted: applied.deleted,
+            bytes: applied.bytes,
+            left_out: LeftOut::first(refused().chain(metadata_of(changes, self.baseline))),
+        });
+        directory.sync()
+    }
+}
+
+/// Returns whether an error says that a directory is not there any more.
+fn is_gone(error: &std::io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+}
+
+/// Returns the name of a file that this run is writing in a directory of the host.
+fn temporary(paths: &RunPaths) -> Vec<u8> {
+    [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()
 }
 
 /// Returns what a run may make, and what never comes out: metadata of git, devices, FIFOs and sockets.
-fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> Vec<LeftOut> {
+fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> impl Iterator<Item = LeftOut> {
     let git = changes.git.iter().map(|path| LeftOut::new(path, "git on the host would take it for a repository"));
     let special = changes.special.iter().map(|path| LeftOut::new(path, "it is a device, a FIFO or a socket"));
     let skipped =
         baseline.skipped.iter().map(|(path, why)| LeftOut::new(path, format!("the run did not get it: {why}")));
-    git.chain(special).chain(skipped).collect()
+    git.chain(special).chain(skipped)
 }
 
-fn bring_files_out(out: &HostDirectory, paths: &RunPaths) -> Result<OutReport, ExchangeError> {
-    let from = Tree::open(&paths.work.join(OUT))?;
-    let to = out.tree().map_err(|error| out.error(error))?;
+fn bring_files_out(out: &HostDirectory, paths: &RunPaths, interrupt: &Interrupt) -> Result<OutReport, ExchangeError> {
+    let from = Tree::open(&paths.work.join(OUT), interrupt)?;
+    let to = out.tree(interrupt).map_err(|error| out.error(error))?;
     let owner = out.owner().map_err(|error| out.error(error))?;
-    let copied = out::copy_out(&from, &to, owner)?;
-    let left_out = copied.left_out.iter().map(|(path, why)| LeftOut::new(path, why)).collect();
+    let copied = out::copy_out(&from, &to, owner, interrupt)?;
+    out.sync()?;
     Ok(OutReport {
         path: out.path.display().to_string(),
         files: copied.files,
         bytes: copied.bytes,
-        left_out: LeftOut::first(left_out),
+        left_out: LeftOut::first(copied.left_out.iter().map(|(path, why)| LeftOut::new(path, why))),
     })
 }
 
@@ -261,3 +307,6 @@ fn bring_files_out(out: &HostDirectory, paths: &RunPaths) -> Result<OutReport, E
 fn base(paths: &RunPaths) -> PathBuf {
     paths.root.join("base")
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,6 +79,7 @@ impl Host {
         }
         let proxy = proxy(settings.proxy.as_deref())?;
         let layout = Layout::open(&settings.state_dir)?;
+        layout.check_database()?;
         let instance = layout.instance()?;
         let keys = Keys::open(layout.state())?;
         let store = Store::open(&layout.database())?;
@@ -97,6 +98,7 @@ impl Host {
             return Ok(None);
         }
         let layout = Layout::at(&std::fs::canonicalize(&settings.state_dir)?);
+        layout.check_database()?;
         let Some(instance) = layout.known_instance()?.filter(|_| layout.database().exists()) else { return Ok(None) };
         let (keys, store) = (Keys::at(layout.state()), Store::open_for_queries(&layout.database())?);
         Self::with(settings, layout, instance, keys, store).await.map(Some)

@@ -7,7 +7,6 @@ use sluice_contract::RunKey;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::ReceiptStatus;
 use sluice_state::over_cap::OverCap;
 use sluice_state::receipt::{Receipt, RunTotals};
 
@@ -185,14 +184,14 @@ impl RunReport {
     /// Formats the receipt: five lines for people, and one for each cap that the run went over.
     #[must_use]
     pub fn receipt(&self) -> String {
-        let count = |status: ReceiptStatus| self.receipts.iter().filter(|receipt| receipt.status == status).count();
+        let open = self.receipts.iter().filter(|receipt| receipt.could_be_billed).count();
         let tokens = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
         let state = match (self.audit.lines, self.audit.complete) {
             (0, _) => "not written: the run did not start",
             (_, true) => "complete",
             (_, false) => "INCOMPLETE",
         };
-        let cost = match (&self.cost_usd, count(ReceiptStatus::PendingCost) + count(ReceiptStatus::Unknown)) {
+        let cost = match (&self.cost_usd, open) {
             (None, 0) => "none".to_owned(),
             (Some(cost), 0) => format!("${cost}"),
             (None, open) => format!("not known yet, of {open} of {} calls", self.receipts.len()),

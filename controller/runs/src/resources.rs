@@ -10,12 +10,13 @@ use sluice_state::layout::RunPaths;
 use sluice_state::ledger::ParsedAudit;
 use sluice_state::process::Process;
 use sluice_state::receipt::RunTotals;
-use sluice_state::run::{RunEvent, Step};
+use sluice_state::run::{Cancel, RunEvent, Step};
 use sluice_state::store::StoreError;
+use tokio::sync::watch;
 
 use crate::capture::Captured;
 use crate::engine::{EngineError, OutputConfig, StdioConfig, log_size};
-use crate::exchange::{Collected, RunFiles};
+use crate::exchange::{Collected, Interrupt, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
@@ -50,6 +51,8 @@ pub struct RunResources {
     files: RunFiles,
     /// Results, once they are brought out.
     collected: Option<Collected>,
+    /// Interrupts work on files.
+    cancelled: watch::Receiver<Option<Cancel>>,
 }
 
 /// Owner of the files at the run's paths.
@@ -156,7 +159,13 @@ impl RunResources {
             ownership: PathOwnership::Unknown,
             files: RunFiles::default(),
             collected: None,
+            cancelled: watch::channel(None).1,
         }
+    }
+
+    /// Lets a cancellation interrupt work on files, too.
+    pub fn interrupt_by(&mut self, cancelled: &watch::Receiver<Option<Cancel>>) {
+        self.cancelled = cancelled.clone();
     }
 
     /// Connects to the container of an adopted run: its output is captured, and it is stopped by these rules.
@@ -213,8 +222,13 @@ impl RunResources {
             },
             async {
                 let step = sandbox_step?;
-                let result = self.sandbox.perform(step, blueprint.as_ref());
-                Some(timed(step, async { result.await.map_err(StepError::from) }).await)
+                let result = async {
+                    if let Some(spec) = spec.filter(|_| step == Step::StartContainer) {
+                        spec.exchange.expect_results(&self.paths)?;
+                    }
+                    Ok(self.sandbox.perform(step, blueprint.as_ref()).await?)
+                };
+                Some(timed(step, result).await)
             }
         );
         performed.extend(sidecar.into_iter().chain(sandbox));
@@ -261,24 +275,41 @@ impl RunResources {
         files::create(&self.paths, &self.key, &self.host.sidecar_users, sandbox_users)?;
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
-        self.files = files::bring_in(&self.paths, spec).await?;
+        let (interrupt, limit) = (Interrupt::default(), spec.timeout);
+        let work = files::bring_in(&self.paths, spec, interrupt.clone());
+        self.files = files::interruptible(work, &interrupt, limit, files::cancelled(self.cancelled.clone())).await?;
         Ok(())
     }
 
-    /// Brings the results of the run out of its workspace, and renames its directory.
+    /// Brings the results of the run out of its workspace, and renames its directory. The directory stays while it holds
+    /// results that are nowhere else.
     async fn remove_directories(&mut self) -> Result<(), StepError> {
-        if self.collected.is_none() && self.ownership == PathOwnership::ThisRun {
-            self.collected = Some(match &self.spec {
-                Some(spec) if self.sandbox.has_started() => {
-                    files::bring_out(&self.paths, Arc::clone(spec), std::mem::take(&mut self.files)).await
-                }
-                // The workspace has no results.
-                Some(_) => Collected::default(),
-                None => files::rescue(&self.paths)?,
-            });
+        if self.ownership == PathOwnership::ThisRun {
+            let started = self.spec.clone().filter(|_| self.collected.is_none() && self.sandbox.was_start_tried());
+            if let Some(spec) = started {
+                self.collected = Some(self.bring_out(spec).await);
+            }
+            if let Some(workspace) = files::rescue(&self.paths)? {
+                self.collected.get_or_insert_default().report.workspace = Some(workspace);
+            }
         }
         self.keep_sidecar_log();
         files::set_aside(&self.paths)
+    }
+
+    /// A second signal ends this; the first one if it was not what ended the run.
+    async fn bring_out(&mut self, spec: Arc<RunSpec>) -> Collected {
+        let (interrupt, limit, mut stop) = (Interrupt::default(), spec.timeout, self.sandbox.stop_policy());
+        let cancelled = self.cancelled.clone();
+        let was_cancelled = cancelled.borrow().is_some();
+        let request = async {
+            tokio::select! {
+                () = files::cancelled(cancelled), if !was_cancelled => {}
+                () = stop.killed() => {}
+            }
+        };
+        let work = files::bring_out(&self.paths, spec, std::mem::take(&mut self.files), interrupt.clone());
+        files::interruptible(work, &interrupt, limit, request).await
     }
 
     /// Keeps the log for people. An error must not keep the directories.

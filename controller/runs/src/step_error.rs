@@ -29,8 +29,17 @@ pub enum StepError {
         source: io::Error,
     },
     /// Files cannot be brought into the workspace.
-    #[error(transparent)]
+    #[error("cannot bring the files into the run")]
     Exchange(#[from] ExchangeError),
+    /// The workspace holds results that are not out, and cannot be kept.
+    #[error("cannot keep the workspace {}, which holds the results of the run", path.display())]
+    Workspace {
+        /// The workspace.
+        path: PathBuf,
+        /// Reason.
+        #[source]
+        source: io::Error,
+    },
     /// The user of the sidecar cannot be read from the run's directories.
     #[error(transparent)]
     SidecarUser(io::Error),
@@ -68,7 +77,9 @@ impl StepError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Directory { source, .. } | Self::SidecarUser(source) => is_retryable_io(source),
+            Self::Directory { source, .. } | Self::Workspace { source, .. } | Self::SidecarUser(source) => {
+                is_retryable_io(source)
+            }
             Self::Exchange(ExchangeError::File { source, .. }) => is_retryable_io(source),
             Self::IdUsed(_) | Self::Exchange(_) => false,
             Self::Layout(error) => matches!(error, LayoutError::State(_, source) if is_retryable_io(source)),

@@ -163,7 +163,9 @@ fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFai
         }
         RunVerdict::NotStarted(failure) => {
             let code = match failure.step {
-                Step::StartSidecar | Step::CreateContainer | Step::StartContainer => ErrorCode::CreationFailed,
+                Step::Prepare | Step::StartSidecar | Step::CreateContainer | Step::StartContainer => {
+                    ErrorCode::CreationFailed
+                }
                 _ => ErrorCode::Internal,
             };
             let message = format!("cannot {}: {}", failure.step.as_str(), failure.message);

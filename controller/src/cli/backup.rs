@@ -9,7 +9,7 @@ use sluice_state::backup::{Copied, back_up, restore};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 
-use super::database::open_for_queries;
+use super::database::{lock_files, open_for_queries};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::ledger::{RebuildMode, differs, rebuild};
@@ -39,7 +39,7 @@ pub(super) struct BackupArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 restored, and all agrees; 122 restored, and ledger and audit files differ: run sluice \
-                        ledger rebuild; 1 nothing was restored; 2 usage."
+                        ledger rebuild; 1 nothing was restored, or it could not be compared; 2 usage."
 )]
 pub(super) struct RestoreArgs {
     /// The directory of the copy
@@ -57,15 +57,16 @@ pub(super) struct RestoreArgs {
 struct Restored {
     #[serde(flatten)]
     copied: Copied,
-    /// True if ledger, audit files and budgets agree.
-    agrees: bool,
-    /// Number of differences that sluice ledger rebuild --check lists.
-    differences: usize,
+    /// True if ledger, audit files and budgets agree; null if they could not be compared.
+    agrees: Option<bool>,
+    /// Number of differences that sluice ledger rebuild --check lists; null if they could not be compared.
+    differences: Option<usize>,
 }
 
 pub(super) async fn run_backup(args: &BackupArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     let store = open_for_queries(&state)?;
+    let _lock = lock_files(&state)?;
     store.check_integrity().await.map_err(|error| CommandError::failed(&error))?;
     let copied = back_up(&Layout::at(&state), &Keys::at(&state), &store, &args.directory).await;
     let copied = copied.map_err(|error| CommandError::failed(&error))?;
@@ -80,15 +81,31 @@ pub(super) async fn run_backup(args: &BackupArgs) -> Result<ExitCode, CommandErr
 pub(super) async fn run_restore(args: &RestoreArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     let copied = restore(&args.directory, &state).map_err(|error| CommandError::failed(&error))?;
-    let differences = differences(&state).await?;
+    if !args.json {
+        print(&format!("{}\n", text(&copied)));
+    }
+    let differences = match differences(&state).await {
+        Ok(differences) => differences,
+        Err(CommandError { code, message }) => {
+            let error = CommandError { code, message: format!("restored, but not compared: {message}") };
+            if args.json {
+                print_object(&CommandObject::of(Some(&error), Restored { copied, agrees: None, differences: None }));
+                return Ok(ExitCode::from(error.code));
+            }
+            return Err(error);
+        }
+    };
     let agrees = differences == 0;
     let fault = differs(differences);
     if args.json {
-        print_object(&CommandObject::of(fault.as_ref(), Restored { copied, agrees, differences }));
+        print_object(&CommandObject::of(
+            fault.as_ref(),
+            Restored { copied, agrees: Some(agrees), differences: Some(differences) },
+        ));
     } else if agrees {
-        print(&format!("{}\nledger, audit files and budgets agree\n", text(&copied)));
+        print("ledger, audit files and budgets agree\n");
     } else {
-        print(&format!("{}\n{differences} differences: run sluice ledger rebuild\n", text(&copied)));
+        print(&format!("{differences} differences: run sluice ledger rebuild\n"));
     }
     Ok(fault.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
 }

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use sluice_contract::exit;
 use sluice_state::layout::Layout;
-use sluice_state::state_directory::{self, StateDirectory};
+use sluice_state::lock::{self, StateLock};
+use sluice_state::state_directory::{self, StateDirectory, StateDirectoryError};
 use sluice_state::store::Store;
 
 use super::error::CommandError;
+use super::output::say;
 
 /// Opens the database of a state directory that is in use, for a command that changes it.
 pub(super) fn open(state: &Path) -> Result<Store, CommandError> {
@@ -21,10 +23,24 @@ pub(super) fn open_for_queries(state: &Path) -> Result<Store, CommandError> {
     Store::open_for_queries(&Layout::at(state).database()).map_err(|error| CommandError::failed(&error))
 }
 
-/// Opens the database of a state directory, and makes both if they do not exist.
+/// Opens the database of a state directory, and makes both if they never existed.
 pub(super) fn open_or_create(state: &Path) -> Result<Store, CommandError> {
     let layout = Layout::open(state).map_err(|error| CommandError::failed(&error))?;
+    layout.check_database().map_err(|error| CommandError::failed(&error))?;
     Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
+}
+
+/// Opens the database of a state directory, and makes a new one in place of one that was lost.
+pub(super) fn open_or_replace(state: &Path) -> Result<Store, CommandError> {
+    let layout = Layout::open(state).map_err(|error| CommandError::failed(&error))?;
+    Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
+}
+
+/// Waits until no other command copies, imports or removes audit files, for one that does.
+pub(super) fn lock_files(state: &Path) -> Result<StateLock, CommandError> {
+    let waits = || say("another sluice backup, prune or ledger import uses the audit files; this one waits for it");
+    lock::lock_files(state, waits)
+        .map_err(|error| CommandError::failed(&StateDirectoryError::Io(state.to_owned(), error)))
 }
 
 /// Returns the error of wrong usage with this message.
@@ -44,19 +60,12 @@ pub(super) fn check_in_use(state: &Path) -> Result<(), CommandError> {
 
 /// Checks that there is a database, and says what the other files are for if there is none.
 fn check_exists(state: &Path) -> Result<(), CommandError> {
+    state_directory::inspect(state).map_err(|error| CommandError::usage(&error))?;
     let layout = Layout::at(state);
+    layout.check_database().map_err(|error| CommandError::usage(&error))?;
     let database = layout.database();
     if database.exists() {
         return Ok(());
     }
-    let runs = layout.audited().unwrap_or_default().len();
-    Err(wrong(if runs > 0 || layout.budget_log().exists() {
-        format!(
-            "the database {} is missing, and the audit files of {runs} runs are there; sluice ledger rebuild makes it from \
-             them, with the budgets of budgets.log; or restore a backup",
-            database.display()
-        )
-    } else {
-        format!("there is no database {}; name the state directory with --state-dir", database.display())
-    }))
+    Err(wrong(format!("there is no database {}; name the state directory with --state-dir", database.display())))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use sluice_runs::host::HostSettings;
@@ -85,6 +86,13 @@ impl HostArgs {
     /// Returns the state directory, for commands that need no other setting: no key, and no valid limits of runs.
     pub(super) fn state_dir(&self) -> Result<PathBuf, CommandError> {
         Ok(self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?.state_dir())
+    }
+
+    /// Returns the state directory and the time for which records are kept, for commands that show records.
+    pub(super) fn records(&self) -> Result<(PathBuf, Duration), CommandError> {
+        let layers = self.layers(BTreeMap::new());
+        let found = layers.and_then(|layers| Ok((layers.state_dir(), layers.record_keep()?)));
+        found.map_err(|error| CommandError::usage(&error))
     }
 
     /// Returns the settings of the host without a key, for commands that look and change nothing.

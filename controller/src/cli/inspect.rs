@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -12,13 +13,12 @@ use sluice_state::layout::Layout;
 use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
 use sluice_state::store::KnownRun;
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
 use super::ps::RunView;
-use crate::settings::Settings;
 
 mod text;
 
@@ -66,9 +66,9 @@ struct LogTails {
 }
 
 pub(super) async fn run(args: &InspectArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let run = find_run(&open(&settings.host.state_dir)?, &args.run).await?;
-    let inspection = inspect(&run, &settings).map_err(|error| CommandError::failed(&error))?;
+    let (state, keep) = args.host.records()?;
+    let run = find_run(&open_for_queries(&state)?, &args.run).await?;
+    let inspection = inspect(&run, &Layout::at(&state), keep).map_err(|error| CommandError::failed(&error))?;
     if args.json {
         print_json(&inspection);
     } else {
@@ -77,13 +77,12 @@ pub(super) async fn run(args: &InspectArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn inspect(run: &KnownRun, settings: &Settings) -> io::Result<Inspection> {
-    let layout = Layout::at(&settings.host.state_dir);
+fn inspect(run: &KnownRun, layout: &Layout, keep: Duration) -> io::Result<Inspection> {
     let (key, record) = (&run.entry.key, layout.records().of(&run.entry.key));
-    let no_record = (!record.exists()).then(|| super::logs::no_record(run, settings).message);
+    let no_record = (!record.exists()).then(|| super::logs::no_record(run, keep).message);
     let audit = layout.run(key).audit;
     Ok(Inspection {
-        run: RunView::of(run, &layout),
+        run: RunView::of(run, layout),
         verdict: serde_json::to_value(&run.verdict)?,
         updated: humantime::format_rfc3339_seconds(from_unix_micros(run.updated_us)).to_string(),
         request: record.read_json(REQUEST)?,

@@ -8,7 +8,7 @@ use sluice_contract::exit;
 use sluice_state::layout::Layout;
 use sluice_state::store::Store;
 
-use super::database::{open, open_for_queries, open_or_create};
+use super::database::{open, open_for_queries, open_or_replace};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
@@ -90,7 +90,7 @@ async fn rebuild_all(state: &Path, mode: RebuildMode, json: bool) -> Result<Exit
     // A database that was lost is made anew from the audit files.
     let is_lost = !Layout::at(state).database().exists() && state.join("audit").is_dir();
     let store = match mode {
-        RebuildMode::Fill if is_lost => open_or_create(state)?,
+        RebuildMode::Fill if is_lost => open_or_replace(state)?,
         RebuildMode::Fill => open(state)?,
         RebuildMode::Check => open_for_queries(state)?,
     };

@@ -10,12 +10,11 @@ use sluice_state::layout::Layout;
 use sluice_state::records::{CONTROLLER_LOG, RESULT, RecordedStream, SIDECAR_LOG};
 use sluice_state::store::{KnownRun, Store};
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
 use super::output::{DataStream, failure};
-use crate::settings::Settings;
 
 mod source;
 
@@ -50,14 +49,14 @@ pub(super) struct LogsArgs {
 }
 
 pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let store = open(&settings.host.state_dir)?;
+    let (state, keep) = args.host.records()?;
+    let store = open_for_queries(&state)?;
     let run = find_run(&store, &args.run).await?;
-    let layout = Layout::at(&settings.host.state_dir);
+    let layout = Layout::at(&state);
     let key = &run.entry.key;
     let record = layout.records().of(key);
     if !record.exists() {
-        return Err(no_record(&run, &settings));
+        return Err(no_record(&run, keep));
     }
     let mut sources = args.sources(&layout, &run);
     let mut look = tokio::time::interval(EVERY);
@@ -115,9 +114,9 @@ async fn is_over(store: &Store, run: &KnownRun, layout: &Layout) -> Result<bool,
 }
 
 /// Returns the error for a run without a record.
-pub(super) fn no_record(run: &KnownRun, settings: &Settings) -> CommandError {
+pub(super) fn no_record(run: &KnownRun, keep: Duration) -> CommandError {
     let key = &run.entry.key;
-    let keep = humantime::format_duration(settings.record.keep);
+    let keep = humantime::format_duration(keep);
     let message = format!("run {key} has no record: records are kept for {keep} (record_keep), and then removed");
     CommandError { code: exit::FAILED, message }
 }

@@ -10,7 +10,7 @@ use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, PruneOrder, Pruned};
 
-use super::database::{open, open_for_queries};
+use super::database::{lock_files, open, open_for_queries};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
@@ -51,6 +51,7 @@ pub(super) async fn run(args: &PruneArgs) -> Result<ExitCode, CommandError> {
     let order =
         PruneOrder { before_us: time("--before", &args.before)?, archive: args.archive.clone(), dry_run: args.dry_run };
     let store = if args.dry_run { open_for_queries(&state)? } else { open(&state)? };
+    let _lock = if args.dry_run { None } else { Some(lock_files(&state)?) };
     let (layout, keys) = (Layout::at(&state), Keys::at(&state));
     let public = keys.public().map_err(|error| failed(&error))?;
     let archive = AuditArchive { layout: &layout, store: &store, keys: &public };

@@ -8,7 +8,7 @@ use sluice_contract::Account;
 use sluice_state::layout::Layout;
 use sluice_state::store::RunFilter;
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{print, print_json, terminal_width};
@@ -39,14 +39,14 @@ pub(super) struct PsArgs {
 }
 
 pub(super) async fn run(args: &PsArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
+    let state = args.host.state_dir()?;
     let filter = RunFilter {
         open: !args.all,
         account: args.account.as_ref().map(Account::to_string),
         since_us: args.since.as_deref().map(since).transpose()?,
     };
-    let store = open(&settings.host.state_dir)?;
-    let layout = Layout::at(&settings.host.state_dir);
+    let store = open_for_queries(&state)?;
+    let layout = Layout::at(&state);
     let runs = store.list_runs(filter).await.map_err(|error| CommandError::failed(&error))?;
     let views: Vec<_> = runs.iter().map(|run| RunView::of(run, &layout)).collect();
     if args.json {

@@ -126,7 +126,8 @@ fn paths(state: &Path, found: StateDirectory) -> Check {
     let note = if found == StateDirectory::InUse { "" } else { ": the first run makes it" };
     // As long as generated ids. A longer id of --run-id is checked by its run.
     let key: RunKey = "r00000000-000000-00000000.0".parse().expect("a key");
-    match Layout::at(&state).run(&key).check() {
+    let layout = Layout::at(&state);
+    match layout.check_database().and_then(|()| layout.run(&key).check()) {
         Ok(()) => pass("state directory", format!("{}{note}", state.display())),
         Err(error) => fail("state directory", error_chain(&error)),
     }

@@ -56,6 +56,8 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
             }
         }
     }
+    let known = if content.agents.is_empty() { agent_catalogue::catalogue() } else { content.agents.clone() };
+    content.profiles.iter().try_for_each(|profile| profile.check(&known))?;
     Ok(content)
 }
 

@@ -1,6 +1,7 @@
 //! From the text of all layers to typed settings.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
@@ -24,7 +25,7 @@ impl SettingLayers {
         let litellm = self.litellm()?;
         let host = self.host(&litellm)?;
         let record = RecordSettings {
-            keep: self.required("record_keep", values::duration)?,
+            keep: self.record_keep()?,
             output: self.required("record_output", values::record_output)?,
         };
         let log_format = self.required("log_format", values::log_format)?;
@@ -53,6 +54,14 @@ impl SettingLayers {
             behind_proxy: self.text("behind_proxy"),
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
         })
+    }
+
+    /// Returns the time for which records are kept. No other setting needs to be valid.
+    ///
+    /// # Errors
+    /// The value is not valid.
+    pub fn record_keep(&self) -> Result<Duration, SettingError> {
+        self.required("record_keep", values::duration)
     }
 
     /// Returns the settings of the host without the key of LiteLLM, for commands that look and change nothing.

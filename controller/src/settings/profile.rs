@@ -6,7 +6,10 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::error::InvalidValue;
 use super::file_value::{FileFault, FileValue, setting};
+use super::similar::similar;
+use super::values;
 use crate::agent_catalogue::{self, Agent};
 
 /// A profile.
@@ -14,6 +17,8 @@ use crate::agent_catalogue::{self, Agent};
 pub(super) struct Profile {
     /// Agent whose runs it applies to; none for all.
     pub(super) agent: Option<String>,
+    /// Place of the agent in the file, in bytes.
+    agent_at: usize,
     /// Account whose runs it applies to; none for all.
     pub(super) account: Option<String>,
     /// Its values.
@@ -21,9 +26,10 @@ pub(super) struct Profile {
 }
 
 /// Settings that all runs of a host share: a profile cannot have them.
-const OF_HOST: [&str; 17] = [
+const OF_HOST: [&str; 19] = [
     "upstream", "ca", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
-    "sidecar_uid", "sidecar_gid", "listen", "run_dir", "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled",
+    "sidecar_uid", "sidecar_gid", "record_keep", "log_format", "listen", "run_dir", "tls_cert", "tls_key",
+    "behind_proxy", "sandbox_enabled",
 ];
 
 impl Profile {
@@ -35,6 +41,21 @@ impl Profile {
         };
         self.agent.as_ref().is_none_or(is_agent)
             && self.account.as_ref().is_none_or(|own| Some(own.as_str()) == account)
+    }
+
+    /// Checks that its agent exists: it would apply to no run, and its limits to none.
+    pub(super) fn check(&self, agents: &[Agent]) -> Result<(), FileFault> {
+        let Some(name) = self.agent.as_deref().filter(|name| agent_catalogue::find(agents, name).is_none()) else {
+            return Ok(());
+        };
+        let ids = || agents.iter().map(|agent| agent.agent_id.as_str());
+        let short = ids().filter_map(|id| id.split_once(':').map(|(_, short)| short));
+        let advice = match similar(name, ids().chain(short)) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("there are {}", ids().collect::<Vec<_>>().join(", ")),
+        };
+        let reason = InvalidValue::new(format!("profiles: there is no agent named {name}; {advice}"));
+        Err(FileFault { at: self.agent_at, reason })
     }
 
     /// Returns what it is for, in words.
@@ -55,7 +76,7 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>) -> Result<Vec<Profile>, FileFau
 fn one(entry: &Spanned<DeValue<'_>>) -> Result<Profile, FileFault> {
     let fault = |reason: &str| FileFault::new(entry.span(), format!("profiles: {reason}"));
     let table = entry.get_ref().as_table().ok_or_else(|| fault("write each profile as a table, [[profiles]]"))?;
-    let mut profile = Profile { agent: None, account: None, values: Vec::new() };
+    let mut profile = Profile { agent: None, agent_at: 0, account: None, values: Vec::new() };
     for (key, value) in table {
         let name = key.get_ref().replace('-', "_");
         let text = || match value.get_ref().as_str() {
@@ -63,8 +84,12 @@ fn one(entry: &Spanned<DeValue<'_>>) -> Result<Profile, FileFault> {
             _ => Err(FileFault::new(value.span(), format!("profiles: {name} is the name of one {name}, a text"))),
         };
         match name.as_str() {
-            "agent" => profile.agent = text()?,
-            "account" => profile.account = text()?,
+            "agent" => (profile.agent, profile.agent_at) = (text()?, value.span().start),
+            "account" => {
+                profile.account = text()?;
+                let checked = profile.account.as_deref().map(values::account).transpose();
+                checked.map_err(|reason| FileFault::new(value.span(), format!("profiles: account {reason}")))?;
+            }
             name if OF_HOST.contains(&name) => {
                 let reason =
                     format!("profiles: {name} is a setting of the host, and not of a run; set it outside of profiles");

@@ -215,6 +215,20 @@ fn an_error_of_a_file_names_line_and_key() {
             "[[profiles]]\nagent = 'claude'\nmemry = '1g'\n",
             "FILE:3:1: there is no setting named memry; did you mean memory?",
         ),
+        (
+            "[[profiles]]\nagent = 'cluade'\npids = 100\n",
+            "FILE:2:9: profiles: there is no agent named cluade; did you mean claude?",
+        ),
+        ("[[profiles]]\nagent = 'x'\n", "FILE:2:9: profiles: there is no agent named x; there are sandbox:agent, "),
+        ("[[profiles]]\naccount = 'a b'\n", "FILE:2:11: profiles: account 'a b': "),
+        (
+            "[[profiles]]\naccount = 'a'\nrecord_keep = '0s'\n",
+            "FILE:3:1: profiles: record_keep is a setting of the host",
+        ),
+        (
+            "[[profiles]]\naccount = 'a'\nlog_format = 'json'\n",
+            "FILE:3:1: profiles: log_format is a setting of the host",
+        ),
         ("[[profiles]]\naccount = 3\n", "FILE:2:11: profiles: account is the name of one account"),
     ] {
         let error = file_error(text);

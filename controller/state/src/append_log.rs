@@ -1,13 +1,12 @@
 //! A log of signed lines in the state directory: one process appends at a time, and a line is on disk before it counts.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
-
 use crate::file;
+use crate::lock::{self, StateLock};
 use crate::store::now_us;
 
 /// The file of a log.
@@ -27,8 +26,8 @@ impl AppendLog {
     }
 
     /// Waits until no other process uses a log of the directory.
-    pub(crate) fn lock(&self) -> io::Result<Flock<File>> {
-        Flock::lock(File::open(&self.directory)?, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+    pub(crate) fn lock(&self) -> io::Result<StateLock> {
+        lock::lock_logs(&self.directory)
     }
 
     /// Returns the content; `None` without a file.

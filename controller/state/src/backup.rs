@@ -5,7 +5,7 @@
 //! marks containers: two state directories with one name would remove each other's containers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use sluice_contract::RunKey;
 
 use crate::append_log::AppendLog;
 use crate::file;
-use crate::keys::Keys;
+use crate::keys::{KeyError, Keys};
 use crate::layout::{Layout, LayoutError};
 use crate::ledger::LedgerError;
 use crate::state_directory::{self, StateDirectory};
@@ -57,6 +57,8 @@ pub enum BackupError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
 
 /// Copies a state directory to a new directory. The database is that of one moment, and has seen no line that the copied
@@ -103,9 +105,14 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
     // The keys come last: they are those of all files before.
     make(&unfinished.path.join("keys"))?;
     make(&unfinished.path.join("keys/public"))?;
-    for (path, name) in keys.files().map_err(|error| BackupError::Io(layout.state().join("keys"), error))? {
-        add(&mut manifest, &path, &unfinished.path, &format!("keys/{name}"))?;
+    let mut public = keys.public()?;
+    public.dedup();
+    for key in public {
+        // By its id: an operator may have named its file, or put several keys into one.
+        let name = format!("keys/public/{}", key.id());
+        manifest.files.push(write(&unfinished.path, &name, format!("{key}\n").as_bytes())?);
     }
+    add(&mut manifest, &keys.signing(), &unfinished.path, "keys/signing")?;
     manifest.write(&unfinished.path)?;
     let (created_at, copied) = (manifest.created_at.clone(), unfinished.publish(to)?);
     Ok(summary(copied, &manifest, created_at))
@@ -118,13 +125,12 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
 pub fn restore(from: &Path, state: &Path) -> Result<Copied, BackupError> {
     let manifest = Manifest::read(from)?;
     manifest.check(from)?;
-    match state_directory::inspect(state).map_err(LayoutError::from)? {
-        StateDirectory::InUse => return Err(BackupError::InUse(state.to_owned())),
-        StateDirectory::Missing => {
-            let made = DirBuilder::new().mode(0o700).recursive(true).create(state);
-            made.map_err(|error| BackupError::Io(state.to_owned(), error))?;
-        }
-        StateDirectory::Empty => {}
+    let found = match state_directory::inspect(state).map_err(LayoutError::from)? {
+        StateDirectory::Missing => state_directory::create(state).map_err(LayoutError::from)?,
+        found => found,
+    };
+    if found != StateDirectory::Empty {
+        return Err(BackupError::InUse(state.to_owned()));
     }
     let stage = state.join(STAGE);
     make(&stage)?;
@@ -198,6 +204,17 @@ fn add(manifest: &mut Manifest, from: &Path, to: &Path, name: &str) -> Result<()
     let copied = copy_hashed(from, &to.join(name), name).map_err(|error| BackupError::Io(from.to_owned(), error))?;
     manifest.files.push(copied);
     Ok(())
+}
+
+/// Writes a file of a backup.
+fn write(to: &Path, name: &str, content: &[u8]) -> Result<ManifestFile, BackupError> {
+    let path = to.join(name);
+    let written = create(&path).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()?;
+        ManifestFile::of(&path, name)
+    });
+    written.map_err(|error| BackupError::Io(path, error))
 }
 
 fn file_name(path: &Path) -> String {

@@ -35,13 +35,24 @@ pub struct VoidedReceipt {
     pub hash: Hash,
 }
 
+/// The import of an audit file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileImport {
+    /// Last line of the file.
+    pub last: Witness,
+    /// Key that signed the file; without one, the operator trusts exactly these lines.
+    pub signed_by: Option<String>,
+    /// Time in microseconds since 1970.
+    pub made_us: i64,
+}
+
 /// All decisions of a state directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Receipts that were voided, in the order of the decisions.
     pub voids: Vec<VoidedReceipt>,
-    /// The last trusted line of each unsigned file that was imported.
-    pub imports: BTreeMap<RunKey, Witness>,
+    /// The newest import of each file that was imported.
+    pub imports: BTreeMap<RunKey, FileImport>,
     /// Runs whose audit files were pruned, each with the time of that.
     pub pruned: BTreeMap<RunKey, (PrunedRun, i64)>,
 }
@@ -99,6 +110,19 @@ impl Decisions {
         Ok(decisions)
     }
 
+    /// Returns the last line of a file without a signature that the operator trusts.
+    #[must_use]
+    pub fn vouched(&self, key: &RunKey) -> Option<Witness> {
+        self.imports.get(key).filter(|import| import.signed_by.is_none()).map(|import| import.last)
+    }
+
+    /// Returns the last line of a file that was pruned: the same file may come back.
+    #[must_use]
+    pub fn pruned_head(&self, key: &RunKey) -> Option<Witness> {
+        let (pruned, _) = self.pruned.get(key)?;
+        Some(Witness { seq: pruned.lines.checked_sub(1)?, head: pruned.head.as_ref()?.parse().ok()? })
+    }
+
     /// Adds a decision.
     fn take(&mut self, line: line::DecisionLine, hash: Hash) -> Result<(), &'static str> {
         let (made_by, made_us) = (line.made_by, line.made_us);
@@ -106,10 +130,11 @@ impl Decisions {
             Decision::Void { receipt, reason } => {
                 self.voids.push(VoidedReceipt { receipt, reason, made_by, made_us, hash });
             }
-            Decision::Import { run, lines, head } => {
+            Decision::Import { run, lines, head, signed_by } => {
                 let head = head.parse().map_err(|_| "head is not a hash")?;
                 let seq = lines.checked_sub(1).ok_or("a file without lines is not imported")?;
-                self.imports.insert(run.parse().map_err(|_| "run is not a run")?, Witness { seq, head });
+                let import = FileImport { last: Witness { seq, head }, signed_by, made_us };
+                self.imports.insert(run.parse().map_err(|_| "run is not a run")?, import);
             }
             Decision::Prune { runs } => {
                 for pruned in runs {

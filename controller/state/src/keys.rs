@@ -126,21 +126,6 @@ impl Keys {
         self.certifier()
     }
 
-    /// Returns the path of each key, and its name in the directory of keys.
-    ///
-    /// # Errors
-    /// Errors of the file system.
-    pub fn files(&self) -> io::Result<Vec<(PathBuf, String)>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(self.public_directory())? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            files.push((self.public_directory().join(&name), format!("public/{name}")));
-        }
-        files.sort();
-        files.push((self.signing(), "signing".to_owned()));
-        Ok(files)
-    }
-
     /// Adds the public key of another host: audit files that it certifies are verified and billed here.
     ///
     /// # Errors

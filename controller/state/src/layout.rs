@@ -1,19 +1,18 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}` and
-//! `STATE/runs/RUN.ATTEMPT/{sock,conf,work}`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}`,
+//! `STATE/{logs,files}.lock`, `STATE/runs/RUN.ATTEMPT/{sock,conf,work}` and `STATE/kept/RUN.ATTEMPT`.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 use sluice_contract::ready::SOCKET_PATH_MAX;
 use sluice_contract::{RunKey, hex};
 
-use crate::file;
 use crate::records::Records;
 use crate::state_directory::{self, PRIVATE, StateDirectory, StateDirectoryError};
+use crate::{file, lock};
 
 /// Paths in the state directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +48,17 @@ pub enum LayoutError {
     /// The directory exists, and is not used.
     #[error(transparent)]
     Unfit(StateDirectoryError),
+    /// The database is gone, and what it was made from is there.
+    #[error(
+        "the database {database} is missing, and the audit files of {runs} runs are there; sluice ledger rebuild makes it \
+         from them, with the budgets of budgets.log; or restore a backup"
+    )]
+    DatabaseLost {
+        /// Path of the database.
+        database: PathBuf,
+        /// Number of audit files.
+        runs: usize,
+    },
     /// The path of a socket in it would be too long for the kernel.
     #[error(
         "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
@@ -78,13 +88,13 @@ impl Layout {
     pub fn open(state: &Path) -> Result<Self, LayoutError> {
         let failed = |error| LayoutError::State(state.to_owned(), error);
         if state_directory::inspect(state)? == StateDirectory::Missing {
-            DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(failed)?;
+            state_directory::create(state)?;
         }
         // Mounts are named by absolute paths, and the engine does not know our working directory.
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
         // The name comes first: it tells a state directory from others.
         layout.instance().map_err(failed)?;
-        for name in PRIVATE.iter().filter(|name| !["keys", "kept"].contains(*name)) {
+        for name in PRIVATE.iter().filter(|name| **name != "keys") {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
         }
         Ok(layout)
@@ -106,6 +116,20 @@ impl Layout {
     #[must_use]
     pub fn database(&self) -> PathBuf {
         self.state.join("sluice.db")
+    }
+
+    /// Checks that the database is not lost: without audit files and budgets, there was none.
+    ///
+    /// # Errors
+    /// [`LayoutError::DatabaseLost`]
+    pub fn check_database(&self) -> Result<(), LayoutError> {
+        let database = self.database();
+        if database.exists() {
+            return Ok(());
+        }
+        let runs = self.audited().unwrap_or_default().len();
+        let is_lost = runs > 0 || self.budget_log().exists();
+        if is_lost { Err(LayoutError::DatabaseLost { database, runs }) } else { Ok(()) }
     }
 
     /// Returns the path of the budget log, which restores the budgets of a lost database.
@@ -142,7 +166,7 @@ impl Layout {
         let path = self.state.join("instance");
         if !path.exists() {
             // Of several first starts, one creates the name.
-            let _first = Flock::lock(File::open(&self.state)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+            let _first = lock::lock_logs(&self.state)?;
             if !path.exists() {
                 let name = uuid::Uuid::new_v4().simple().to_string();
                 file::replace(&path, &self.state.join("instance.new"), name.as_bytes())?;

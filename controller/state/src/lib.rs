@@ -18,6 +18,7 @@ pub mod keys;
 pub mod layout;
 pub mod ledger;
 pub mod live_usage;
+pub mod lock;
 pub mod no_connection;
 pub mod operator;
 pub mod over_cap;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{AuditLog, LoggedCall, RunKey, reader, reason};
+use sluice_contract::{AuditLog, LoggedCall, RunKey, could_be_billed, reader, reason};
 
 use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
 use crate::no_connection::no_connection;
@@ -36,6 +36,9 @@ pub struct Receipt {
     pub cost_usd: Option<String>,
     /// Reason that tokens or dollars are null.
     pub null_reason: Option<NullReason>,
+    /// True if the cost is unknown, and a provider could bill the call.
+    #[serde(skip)]
+    pub could_be_billed: bool,
 }
 
 /// Totals of a run.
@@ -71,8 +74,10 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let log = reading.log();
     let receipts: Vec<_> = log.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let litellm_budgets = exhausted(&log);
-    let used = usage(&receipts);
-    let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
+    // A complete log without calls says that nothing was used.
+    let is_unused = receipts.is_empty() && reading.fault.is_none() && reading.lines > 0;
+    let used = if is_unused { no_tokens() } else { usage(&receipts) };
+    let priced = is_unused || receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     RunTotals {
         refused: log.totals().refused,
         refused_by_reason: log.refused().clone(),
@@ -117,6 +122,11 @@ fn usage(receipts: &[Receipt]) -> Usage {
     sum
 }
 
+fn no_tokens() -> Usage {
+    let zero = Some(0);
+    Usage { cache_write: zero, cached_input: zero, input: zero, output: zero, reasoning: zero, total: zero }
+}
+
 /// Parses the lines up to this number, from 1.
 #[must_use]
 pub fn audit_log_to(bytes: &[u8], last: u64) -> AuditLog {
@@ -132,11 +142,16 @@ pub fn audit_log_to(bytes: &[u8], last: u64) -> AuditLog {
 fn receipt(key: &RunKey, call: &LoggedCall) -> Receipt {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
+    let status = status(outcome);
     Receipt {
         source_reference: reference(key, &intent.call_id),
         call_id: intent.call_id.to_string(),
         litellm_call_id: outcome.and_then(|o| o.litellm_call_id.as_deref().map(str::to_owned)),
-        status: status(outcome),
+        could_be_billed: match status {
+            ReceiptStatus::PendingCost => could_be_billed(outcome.and_then(|outcome| outcome.status)),
+            status => status == ReceiptStatus::Unknown,
+        },
+        status,
         result: outcome.map(|o| o.result),
         model: intent.model.as_deref().map(str::to_owned),
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),

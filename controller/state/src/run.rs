@@ -226,7 +226,7 @@ impl Step {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Prepare => "make the run's directories",
+            Self::Prepare => "prepare the run",
             Self::StartSidecar => "start the sidecar",
             Self::CreateContainer => "create the container",
             Self::StartContainer => "start the container",

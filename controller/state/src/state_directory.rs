@@ -1,12 +1,15 @@
 //! What a path is that someone names as a state directory: missing, empty, a state directory, or something else.
 //!
 //! A directory that Sluice did not make keeps its mode. It is used if it is empty or a state directory, belongs to this
-//! user, and nobody else can write to it. If others can enter it, the directories in it must be private.
+//! user, and nobody else can write to it. If others can enter it, the directories in it and the database must be private.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use crate::daemon_lock::DAEMON_LOCK;
+use crate::{file, lock};
 
 /// State of a path that is named as a state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,14 +45,26 @@ pub enum StateDirectoryError {
     Writable(PathBuf, u32),
     #[error("other users can enter {path} (mode {1:04o}), which holds secrets; chmod 700 it", path = .0.display())]
     Open(PathBuf, u32),
+    #[error("other users can read {path} (mode {1:04o}), which holds secrets; chmod 600 it", path = .0.display())]
+    Readable(PathBuf, u32),
 }
 
 /// Directories in a state directory that only their owner may enter.
 pub(crate) const PRIVATE: [&str; 6] = ["runs", "audit", "prices", "records", "keys", "kept"];
 /// Other entries of a state directory. A first start that was killed, or a restore by hand, has made only some of them.
-const FILES: [&str; 10] = [
-    "instance", "instance.new", "sluice.db", "sluice.db-wal", "sluice.db-shm", "sluice.db-journal", "budgets.log",
-    "decisions.log", "daemon.lock", "lost+found",
+const FILES: [&str; 12] = [
+    "instance",
+    "instance.new",
+    "sluice.db",
+    "sluice.db-wal",
+    "sluice.db-shm",
+    "sluice.db-journal",
+    "budgets.log",
+    "decisions.log",
+    lock::LOGS,
+    lock::FILES,
+    DAEMON_LOCK,
+    "lost+found",
 ];
 /// Files that only a state directory has.
 const MARKS: [&str; 2] = ["instance", "sluice.db"];
@@ -82,6 +97,21 @@ pub fn inspect(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
     Ok(found)
 }
 
+/// Makes a missing state directory, private to this user, and returns what it is then: another process may have made it
+/// first.
+///
+/// # Errors
+/// [`StateDirectoryError`]
+pub(crate) fn create(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
+    let failed = |error| StateDirectoryError::Io(state.to_owned(), error);
+    DirBuilder::new().mode(0o700).recursive(true).create(file::parent(state)).map_err(failed)?;
+    match DirBuilder::new().mode(0o700).create(state) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    inspect(state)
+}
+
 fn content(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
     let failed = |error| StateDirectoryError::Io(state.to_owned(), error);
     if MARKS.iter().any(|mark| state.join(mark).is_file()) {
@@ -100,11 +130,15 @@ fn content(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
     Ok(found)
 }
 
-/// Checks the directories in a state directory that others can enter.
+/// Checks the directories and the database in a state directory that others can enter.
 fn check_private(state: &Path) -> Result<(), StateDirectoryError> {
-    for path in PRIVATE.map(|name| state.join(name)) {
+    for name in PRIVATE.iter().chain(&["sluice.db"]) {
+        let path = state.join(name);
         match fs::metadata(&path) {
-            Ok(meta) if meta.mode() & 0o077 != 0 => return Err(StateDirectoryError::Open(path, meta.mode() & 0o7777)),
+            Ok(meta) if meta.mode() & 0o077 != 0 => {
+                let open = if meta.is_dir() { StateDirectoryError::Open } else { StateDirectoryError::Readable };
+                return Err(open(path, meta.mode() & 0o7777));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(StateDirectoryError::Io(path, error)),
             _ => {}
         }
@@ -197,6 +231,31 @@ mod tests {
 
         fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("it is ours");
         Layout::open(&path).expect("nobody else can enter");
+    }
+
+    #[test]
+    fn a_readable_database_inside_an_open_directory_is_refused() {
+        let scratch = scratch();
+        let path = directory(&scratch, "st", 0o755);
+        let layout = Layout::open(&path).expect("it is empty");
+        drop(crate::store::Store::open(&layout.database()).expect("it is new"));
+        Layout::open(&path).expect("its database is private");
+        fs::set_permissions(layout.database(), Permissions::from_mode(0o644)).expect("it is ours");
+        let error = Layout::open(&path).expect_err("others can read the ledger").to_string();
+        assert!(error.contains("/sluice.db") && error.contains("chmod 600"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_another_process_makes_first_is_checked() {
+        let scratch = scratch();
+        // Made after it was found to be missing.
+        for (name, bits, is_used) in [("ours", 0o700, true), ("open", 0o777, false)] {
+            let path = directory(&scratch, name, bits);
+            assert_eq!(create(&path).is_ok(), is_used, "{name}");
+        }
+        let deep = scratch.path().join("a/b/c");
+        assert_eq!(create(&deep).expect("there is room"), StateDirectory::Empty);
+        assert_eq!((mode(&deep), mode(&scratch.path().join("a"))), (0o700, 0o700));
     }
 
     #[test]

@@ -14,6 +14,15 @@ fn lose(sluice: &Sluice) {
     }
 }
 
+/// A database without rows.
+async fn new_database(upstream: &Upstream) -> Vec<u8> {
+    let other = Sluice::to(upstream);
+    other.command(["sweep"]).finish().await.expect(0);
+    let copy = other.dir().join("new.db").display().to_string();
+    other.command(["ledger", "backup", &copy]).finish().await.expect(0);
+    fs::read(copy).expect("it is ours")
+}
+
 /// A run of acct-1 with one call.
 async fn one_call(sluice: &Sluice, prices: &str) -> FinishedCommand {
     let words = ["--max-cost-usd", "0.01", "--prices", prices, "--", "sh", "-c"];
@@ -27,6 +36,7 @@ async fn rebuild(sluice: &Sluice) -> FinishedCommand {
 #[tokio::test]
 async fn a_lost_database_lifts_no_budget() {
     let (upstream, sluice, prices) = granted("1").await;
+    let new = new_database(&upstream).await;
     one_call(&sluice, &prices).await.expect(0);
     budget(&sluice, &["set", "acct-1", "2"]).await.expect(0);
     for _ in 0..2 {
@@ -37,6 +47,10 @@ async fn a_lost_database_lifts_no_budget() {
     assert_eq!(before[..3], [2_500_000_000, 2 * NANOS, 0]);
 
     lose(&sluice);
+    let missing = one_call(&sluice, &prices).await.expect(125);
+    assert!(missing.stderr.contains("is missing"), "{}", missing.stderr);
+    // As if the database were an old copy.
+    fs::write(sluice.state().join("sluice.db"), &new).expect("it is ours");
     let refused = one_call(&sluice, &prices).await.expect(125);
     assert!(refused.stderr.contains("has 3 changes that the database does not know"), "{}", refused.stderr);
     assert!(refused.stderr.contains("sluice ledger rebuild"), "{}", refused.stderr);
@@ -106,13 +120,14 @@ async fn without_database_and_log_no_run_begins() {
     lose(&sluice);
     fs::remove_file(sluice.state().join("budgets.log")).expect("it was made by the first run");
 
-    let refused = one_call(&sluice, &prices).await.expect(125);
+    let missing = one_call(&sluice, &prices).await.expect(125);
     let rebuilt = rebuild(&sluice).await.expect(122);
-    one_call(&sluice, &prices).await.expect(125);
+    let refused = one_call(&sluice, &prices).await.expect(125);
     budget(&sluice, &["set", "acct-1", "1"]).await.expect(0);
     one_call(&sluice, &prices).await.expect(125);
     budget(&sluice, &["confirm"]).await.expect(0);
 
+    assert!(missing.stderr.contains("sluice ledger rebuild"), "{}", missing.stderr);
     assert!(refused.stderr.contains("sluice budget confirm"), "{}", refused.stderr);
     assert!(rebuilt.stdout.contains("budget_log"), "{}", rebuilt.stdout);
     one_call(&sluice, &prices).await.expect(0);
@@ -125,6 +140,7 @@ async fn a_rebuild_that_stopped_at_any_row_goes_on() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
+    let new = new_database(&upstream).await;
     for dollars in ["1", "2", "3"] {
         budget(&sluice, &["set", "acct-1", dollars]).await.expect(0);
         one_call(&sluice, &prices).await.expect(0);
@@ -135,8 +151,7 @@ async fn a_rebuild_that_stopped_at_any_row_goes_on() {
     for table in ["receipts", "entries", "readings", "budgets", "budget_log"] {
         for row in 0..3 {
             lose(&sluice);
-            // Makes an empty database.
-            sluice.command(["sweep"]).finish().await.expect(0);
+            fs::write(sluice.state().join("sluice.db"), &new).expect("it is ours");
             let stop = format!(
                 "CREATE TRIGGER stop BEFORE INSERT ON {table} WHEN (SELECT count(*) FROM {table}) >= {row}
                  BEGIN SELECT RAISE(ABORT, 'stopped'); END"

@@ -98,8 +98,8 @@ async fn a_lost_database_is_built_again_from_the_files() {
     for name in ["sluice.db", "sluice.db-wal", "sluice.db-shm"] {
         let _ = fs::remove_file(sluice.state().join(name));
     }
-    sluice.command(["sweep"]).finish().await.expect(0);
-    sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(122);
+    sluice.command(["sweep"]).finish().await.expect(1);
+    sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(2);
 
     let filled = value(&sluice, &["ledger", "rebuild", "--json"]).await;
 

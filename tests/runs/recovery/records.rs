@@ -144,20 +144,17 @@ async fn first_runs_at_once_share_one_state_directory() {
 #[tokio::test]
 async fn an_earlier_audit_file_does_not_bill_this_run() {
     let upstream = Upstream::chat("hello").start().await;
-    let sluice = Sluice::to(&upstream);
-    let earlier = sluice.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
-    // A lost database has lost the used names.
-    std::fs::remove_file(sluice.state().join("sluice.db")).expect("the state directory is ours too");
-    for name in ["sluice.db-wal", "sluice.db-shm"] {
-        // Gone already, if the run had the time to close its database.
-        let _ = std::fs::remove_file(sluice.state().join(name));
-    }
+    let (sluice, other) = (Sluice::to(&upstream), Sluice::to(&upstream));
+    let earlier = other.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
+    // The database does not know the name that the file has used.
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    std::fs::copy(other.audit_path(&earlier.run_id), sluice.audit_path(&earlier.run_id)).expect("both are ours");
 
     let words = ["--run-id", &earlier.run_id, "--model", "m", "--json", "hello"];
     let report = sluice.run(words).finish().await.expect(125).json();
 
-    assert_eq!(report.verdict(), (false, Some("internal"), 125));
+    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
     assert!(report.message().contains("a run id is used once"), "{}", report.message());
     assert_eq!((report.receipts.len(), report.cost_usd, report.usage.total, report.audit.lines), (0, None, None, 0));
-    assert_eq!(sluice.assert_nothing_left().await.len(), 1);
+    assert_eq!(sluice.assert_nothing_left().await.len(), 2);
 }

@@ -8,9 +8,9 @@ use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
 /// Expected entries of a state directory.
-const KNOWN: [&str; 11] = [
-    "audit", "budgets.log", "decisions.log", "instance", "keys", "prices", "records", "runs", "sluice.db",
-    "sluice.db-shm", "sluice.db-wal",
+const KNOWN: [&str; 14] = [
+    "audit", "budgets.log", "decisions.log", "files.lock", "instance", "keys", "kept", "logs.lock", "prices",
+    "records", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal",
 ];
 
 /// Everything that should not be there, and the audit files, which should.
@@ -27,6 +27,7 @@ pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) 
     fault("processes", processes.map(|pid| pid.to_string()).collect());
     fault("run directories", sluice.runs().iter().map(|path| path.display().to_string()).collect());
     fault("mounts", mounts_below(&state));
+    fault("kept workspaces", names(&state.join("kept")));
     fault("strange files", names(&state).into_iter().filter(|name| !KNOWN.contains(&name.as_str())).collect());
     let found = sluice.leftovers().await;
     fault("sweep finds", found.into_iter().map(|(kind, name)| format!("{kind} {name}")).collect());

@@ -1,24 +1,27 @@
 //! The changes of a run, applied to the directory of the host from which its copy came.
 //!
 //! A file that was changed on the host during the run stays as it is, and so does everything that git on the host could
-//! execute. Each file is written beside the old one and renamed, so that no reader sees half of it.
+//! execute. Each file is written beside the old one and renamed, so that no reader sees half of it. The run's name is a part
+//! of the written file's name: no run touches what another one writes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, RenameFlags, renameat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, Dir, RenameFlags, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 use super::baseline::Original;
 use super::changes::Change;
-use super::copy::{Owner, Place, is_missing};
-use super::tree::{Entry, Kind, Tree, entry, is_beneath, open_file, split};
+use super::copy::{Age, Allowance, Place};
+use super::git_names::is_git_directory;
+use super::interrupt::Interrupt;
+use super::owner::Owner;
+use super::tree::{Entry, Kind, Tree, entry, is_beneath, split};
 
 /// Maximum number of bytes that one run may write to the host.
 const BYTES_MAX: u64 = 8 << 30;
-/// Name of a file that is being written.
-const TEMPORARY: &[u8] = b".sluice-unfinished";
 
 /// Outcome of applying the changes.
 #[derive(Debug, Default)]
@@ -28,7 +31,7 @@ pub(super) struct Applied {
     pub(super) deleted: u64,
     pub(super) bytes: u64,
     /// Changes that were not applied, with the reasons.
-    pub(super) left_out: BTreeMap<Vec<u8>, String>,
+    pub(super) left_out: BTreeMap<Vec<u8>, Cow<'static, str>>,
 }
 
 /// The directory of the host to which changes are applied.
@@ -39,12 +42,42 @@ pub(super) struct Target<'a> {
     pub(super) owner: Owner,
     /// Paths that git on the host executes.
     pub(super) executed: &'a BTreeSet<Vec<u8>>,
-    pub(super) applied: Applied,
+    /// Name of a file that is being written.
+    temporary: Vec<u8>,
+    interrupt: &'a Interrupt,
+    allowance: Allowance,
+    is_full: bool,
+    applied: Applied,
+}
+
+impl<'a> Target<'a> {
+    /// Returns a directory to which this run may write at most so many bytes.
+    pub(super) fn new(
+        host: &'a Tree,
+        work: &'a Tree,
+        owner: Owner,
+        executed: &'a BTreeSet<Vec<u8>>,
+        temporary: Vec<u8>,
+        interrupt: &'a Interrupt,
+    ) -> Self {
+        let allowance = Allowance::new(BYTES_MAX, interrupt);
+        Self {
+            host,
+            work,
+            owner,
+            executed,
+            temporary,
+            interrupt,
+            allowance,
+            is_full: false,
+            applied: Applied::default(),
+        }
+    }
 }
 
 impl Target<'_> {
     /// Applies the changes: deletions first, then directories, then files and links.
-    pub(super) fn apply(&mut self, changes: &[Change<'_>]) {
+    pub(super) fn apply(mut self, changes: &[Change<'_>]) -> Applied {
         let allowed: Vec<_> = changes.iter().filter(|change| self.is_allowed(change)).collect();
         let is_directory =
             |change: &Change<'_>| change.before.is_some_and(|before| before.host.kind == Kind::Directory);
@@ -61,27 +94,30 @@ impl Target<'_> {
         for change in allowed.iter().filter(|change| change.after.is_some()) {
             self.perform(change, Self::put);
         }
+        Applied { bytes: self.allowance.used(), ..self.applied }
     }
 
     fn perform(&mut self, change: &Change<'_>, action: fn(&mut Self, &Change<'_>) -> io::Result<()>) {
         if !self.applied.left_out.contains_key(&change.path)
-            && let Err(error) = action(self, change)
+            && let Err(error) = self.interrupt.check().and_then(|()| action(self, change))
         {
+            // No later change is made either: each would need a copy to fail.
+            self.is_full |= error.kind() == io::ErrorKind::FileTooLarge;
             self.applied.left_out.insert(change.path.clone(), reason(&error));
         }
     }
 
     fn is_allowed(&mut self, change: &Change<'_>) -> bool {
         let reason = if is_beneath(self.executed, &change.path) {
-            "git on the host executes it".to_owned()
+            "git on the host executes it"
         } else if let Some(link) = change.after.as_ref().filter(|after| after.kind == Kind::Link)
             && leads_out(&change.path, &link.target)
         {
-            "it is a link that leads out of the directory, or into the metadata of git".to_owned()
+            "it is a link that leads out of the directory, or into the metadata of git"
         } else {
             return true;
         };
-        self.applied.left_out.insert(change.path.clone(), reason);
+        self.applied.left_out.insert(change.path.clone(), reason.into());
         false
     }
 
@@ -105,13 +141,16 @@ impl Target<'_> {
         let (parent, name) = split(&change.path);
         let Ok(directory) = self.host.directory(parent) else { return Ok(()) };
         match unlinkat(&directory, name, AtFlags::REMOVEDIR) {
-            Err(error) if is_missing(error) || matches!(error, Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(()),
             removed => Ok(removed?),
         }
     }
 
     fn put(&mut self, change: &Change<'_>) -> io::Result<()> {
         let after = change.after.as_ref().expect("the caller has looked");
+        if self.is_full {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let (parent, name) = split(&change.path);
         let directory = self.host.directory(parent)?;
         let now = match entry(&directory, name) {
@@ -124,24 +163,41 @@ impl Target<'_> {
         }
         let before = change.before.filter(|_| is_replaced);
         check_unchanged(before, now.as_ref())?;
+        if would_be_repository(&directory, name)? {
+            return Err(io::Error::other("git on the host would take its directory for a repository"));
+        }
         let mode = mode_on_host(after, now.as_ref());
         let owner = self.owner;
         match after.kind {
-            Kind::Directory => Place { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?,
+            Kind::Directory => {
+                Place { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?;
+            }
             Kind::Link | Kind::File => {
-                let _ = unlinkat(&directory, TEMPORARY, AtFlags::empty());
-                let place = Place { directory: &directory, name: TEMPORARY, owner, mode };
-                let written = self.write(&place, &change.path, after).and_then(|bytes| {
+                let temporary = self.temporary.clone();
+                let place = Place { directory: &directory, name: &temporary, owner, mode };
+                let from = match after.kind {
+                    Kind::File => Some(self.work.file(&change.path)?),
+                    _ => None,
+                };
+                // The content is new, whatever time the run has given its file.
+                let written = match &from {
+                    Some(from) => place.copy(from, Age::New, &mut self.allowance),
+                    None => place.link(&after.target),
+                };
+                // Another program has this name, and its file stays.
+                if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+                    return Err(name_taken(&temporary));
+                }
+                let renamed = written.and_then(|()| {
                     // Once more: the copy may have taken a while.
                     let now = entry(&directory, name).ok();
                     check_unchanged(before, now.as_ref())?;
-                    rename(&directory, name, before.is_some())?;
-                    Ok(bytes)
+                    rename(&place, name, before.is_some())
                 });
-                if written.is_err() {
-                    let _ = unlinkat(&directory, TEMPORARY, AtFlags::empty());
+                if renamed.is_err() {
+                    let _ = unlinkat(&directory, &*temporary, AtFlags::empty());
                 }
-                self.applied.bytes += written?;
+                renamed?;
             }
             Kind::Special => return Err(io::Error::other("it is a device, a FIFO or a socket")),
         }
@@ -152,18 +208,6 @@ impl Target<'_> {
         Ok(())
     }
 
-    fn write(&self, place: &Place<'_>, path: &[u8], after: &Entry) -> io::Result<u64> {
-        if after.kind == Kind::Link {
-            return place.link(&after.target).map(|()| 0);
-        }
-        let (parent, name) = split(path);
-        let from = open_file(&self.work.directory(parent)?, name)?;
-        let written = place.write(&from, BYTES_MAX.saturating_sub(self.applied.bytes))?;
-        // The content is new, whatever time the run has given its file.
-        rustix::fs::utimensat(place.directory, place.name, &NOW, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(written)
-    }
-
     /// Returns whether the host has the same file already.
     fn is_equal(&self, change: &Change<'_>, now: Option<&Entry>) -> io::Result<bool> {
         let (Some(after), Some(now)) = (&change.after, now) else { return Ok(false) };
@@ -171,28 +215,43 @@ impl Target<'_> {
             (Kind::Directory, Kind::Directory) => Ok(true),
             (Kind::Link, Kind::Link) => Ok(after.target == now.target),
             (Kind::File, Kind::File) if after.size == now.size && after.is_executable() == now.is_executable() => {
-                is_same_content(self.work.file(&change.path)?, self.host.file(&change.path)?)
+                is_same_content(self.work.file(&change.path)?, self.host.file(&change.path)?, self.interrupt)
             }
             _ => Ok(false),
         }
     }
 }
 
-const NOW: rustix::fs::Timestamps = {
-    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
-    rustix::fs::Timestamps { last_access: now, last_modification: now }
-};
+fn name_taken(name: &[u8]) -> io::Error {
+    let name = String::from_utf8_lossy(name);
+    io::Error::other(format!("a file {name} is beside it, from a run of this name; remove that file"))
+}
 
 /// Renames the finished file. A new file never replaces another one.
-fn rename(directory: &OwnedFd, name: &[u8], replaces: bool) -> io::Result<()> {
+fn rename(finished: &Place<'_>, name: &[u8], replaces: bool) -> io::Result<()> {
+    let Place { directory, name: temporary, .. } = *finished;
     if replaces {
-        return Ok(renameat(directory, TEMPORARY, directory, name)?);
+        return Ok(renameat(directory, temporary, directory, name)?);
     }
-    match renameat_with(directory, TEMPORARY, directory, name, RenameFlags::NOREPLACE) {
+    match renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE) {
         // A file system without this flag; the name was free a moment ago.
-        Err(Errno::INVAL) => Ok(renameat(directory, TEMPORARY, directory, name)?),
+        Err(Errno::INVAL) => Ok(renameat(directory, temporary, directory, name)?),
         renamed => Ok(renamed?),
     }
+}
+
+/// Returns whether git would take a directory of the host for a repository once it also has this name.
+fn would_be_repository(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
+    let makes = [b"HEAD".as_slice(), b"objects", b"refs", b"commondir"];
+    if !makes.iter().any(|part| name.eq_ignore_ascii_case(part)) {
+        return Ok(false);
+    }
+    let mut names = vec![name.to_vec()];
+    for entry in Dir::read_from(directory)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        names.extend(makes.iter().any(|part| name.eq_ignore_ascii_case(part)).then_some(name));
+    }
+    Ok(is_git_directory(names.iter().map(Vec::as_slice)))
 }
 
 /// Checks that the host still has what it had at the start of the run.
@@ -217,28 +276,27 @@ fn mode_on_host(after: &Entry, now: Option<&Entry>) -> u32 {
     }
 }
 
-/// Returns whether a link leads out of the tree, or through a name of git, by its text.
+/// Returns whether a link may lead out of the tree, or leads through a name of git, by its text. Behind a name, `..` is
+/// where another link leads, so it is refused.
 fn leads_out(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") || super::git_names::has_git_name(target) {
         return true;
     }
-    let mut depth = split(path).0.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
-    for part in target.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." if depth == 0 => return true,
-            b".." => depth -= 1,
-            _ => depth += 1,
-        }
+    let depth = split(path).0.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
+    let mut parts = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).peekable();
+    let mut up = 0;
+    while parts.next_if(|part| *part == b"..").is_some() {
+        up += 1;
     }
-    false
+    up > depth || parts.any(|part| part == b"..")
 }
 
-fn is_same_content(one: std::fs::File, other: std::fs::File) -> io::Result<bool> {
+fn is_same_content(one: std::fs::File, other: std::fs::File, interrupt: &Interrupt) -> io::Result<bool> {
     use std::io::{BufReader, Read};
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
     let [mut left, mut right] = [[0; 8192]; 2];
     loop {
+        interrupt.check()?;
         let count = one.read(&mut left)?;
         if count == 0 {
             return Ok(other.read(&mut right)? == 0);
@@ -250,13 +308,14 @@ fn is_same_content(one: std::fs::File, other: std::fs::File) -> io::Result<bool>
 }
 
 /// Returns a reason in words.
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error) -> Cow<'static, str> {
+    if error.kind() == io::ErrorKind::FileTooLarge {
+        return format!("a run may write {BYTES_MAX} bytes at most").into();
+    }
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => {
-            "its directory is a link or another file system now".to_owned()
-        }
-        Some(Errno::EXIST | Errno::ISDIR) => "the host has such a file, which the run has not seen".to_owned(),
-        _ => error.to_string(),
+        Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => "its directory is a link or another file system now".into(),
+        Some(Errno::EXIST | Errno::ISDIR) => "the host has such a file, which the run has not seen".into(),
+        _ => error.to_string().into(),
     }
 }
 
@@ -274,7 +333,10 @@ mod tests {
             ("a", "/etc/passwd", true),
             ("a", ".git/hooks", true),
             ("a/b/c", "../../.GIT/config", true),
-            ("a/b", "./../x/y/../..", false),
+            ("a/b/c", "./.././../x/y", false),
+            ("a/b", "./../x/y/../..", true),
+            // If x/y/z is a link to its own root, this leads beside the root.
+            ("b", "x/y/z/../sibling/file", true),
         ] {
             assert_eq!(leads_out(path.as_bytes(), target.as_bytes()), expected, "{path} -> {target}");
         }

@@ -1,14 +1,18 @@
 //! The copy of a repository for a run, and what it was at the start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-use super::copy::{Owner, Place, is_readable_by, mode_of};
+use super::copy::{Age, Allowance, Place, UNFINISHED, mode_of};
 use super::error::ExchangeError;
 use super::git_config::without_credentials;
 use super::git_names::{has_git_name, is_git_directory, is_git_name};
-use super::tree::{Entry, Kind, Listing, Tree, entry, is_beneath, join, open_file};
+use super::git_settings;
+use super::interrupt::Interrupt;
+use super::owner::Owner;
+use super::tree::{Entry, Kind, Listing, Tree, entry, find, is_beneath, join, open_file, read_found, split};
 
 /// Maximum number of files and directories of a repository.
 pub(super) const ENTRIES_MAX: u64 = 500_000;
@@ -34,6 +38,8 @@ pub(super) struct Baseline {
     pub(super) repositories: BTreeSet<Vec<u8>>,
     /// Names of git that were there.
     pub(super) git_names: BTreeSet<Vec<u8>>,
+    /// Links in the metadata of git, with their targets.
+    pub(super) metadata_links: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Entries that could not be copied, with the reasons.
     pub(super) skipped: Vec<(Vec<u8>, &'static str)>,
 }
@@ -42,6 +48,18 @@ impl Baseline {
     /// Returns whether a path is in a directory that was a repository of git at the start.
     pub(super) fn is_in_repository(&self, path: &[u8]) -> bool {
         is_beneath(&self.repositories, path)
+    }
+
+    /// Returns the target of a link outside the metadata of git.
+    pub(super) fn link(&self, path: &[u8]) -> Option<&[u8]> {
+        let original = self.entries.get(path)?;
+        (original.host.kind == Kind::Link).then_some(&original.host.target)
+    }
+
+    /// Returns the links outside the metadata of git, with their targets.
+    pub(super) fn links(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let links = self.entries.iter().filter(|(_, original)| original.host.kind == Kind::Link);
+        links.map(|(path, original)| (path.as_slice(), original.host.target.as_slice()))
     }
 }
 
@@ -56,7 +74,9 @@ struct Copies<'a> {
     owner: Owner,
     /// Owner of the copies.
     user: Owner,
-    bytes: u64,
+    allowance: Allowance,
+    /// For the copies of the copies.
+    kept: Allowance,
     baseline: Baseline,
 }
 
@@ -67,8 +87,10 @@ pub(super) fn copy_in(
     base: Option<&Tree>,
     owner: Owner,
     user: Owner,
+    interrupt: &Interrupt,
 ) -> Result<Baseline, ExchangeError> {
-    let mut copies = Copies { host, work, base, owner, user, bytes: 0, baseline: Baseline::default() };
+    let [allowance, kept] = [BYTES_MAX, BYTES_MAX].map(|max| Allowance::new(max, interrupt));
+    let mut copies = Copies { host, work, base, owner, user, allowance, kept, baseline: Baseline::default() };
     host.walk(ENTRIES_MAX, |listing| copies.copy(listing))?;
     Ok(copies.baseline)
 }
@@ -76,94 +98,123 @@ pub(super) fn copy_in(
 impl Copies<'_> {
     fn copy(&mut self, listing: &Listing<'_>) -> Result<Vec<usize>, ExchangeError> {
         let names = listing.entries.iter().map(|(name, _)| name.as_slice());
-        if !has_git_name(listing.path) && is_git_directory(names) {
+        let is_repository = is_git_directory(names);
+        if !has_git_name(listing.path) && is_repository {
             if listing.path.is_empty() {
                 return Err(ExchangeError::GitDirectory(self.host.name().to_owned()));
             }
             self.baseline.repositories.insert(listing.path.to_vec());
         }
         let is_metadata = has_git_name(listing.path) || self.baseline.is_in_repository(listing.path);
+        let has_config = is_repository || is_git_name(split(listing.path).1);
         let to = self.work.directory(listing.path).map_err(self.work.error(listing.path))?;
         let base = match self.base.filter(|_| !is_metadata) {
             Some(base) => Some((base, base.directory(listing.path).map_err(base.error(listing.path))?)),
             None => None,
         };
         let mut enter = Vec::new();
-        for (index, (name, host)) in listing.entries.iter().enumerate() {
+        for (index, (name, _)) in listing.entries.iter().enumerate() {
             let path = join(listing.path, name);
-            if !self.copy_entry(listing.directory, &to, name, &path, host)? {
-                continue;
-            }
+            let Some(host) = self.copy_entry(listing.directory, &to, name, &path, has_config)? else { continue };
             if host.kind == Kind::Directory {
                 enter.push(index);
+            }
+            if host.kind == Kind::Link && (is_metadata || is_git_name(name)) {
+                self.baseline.metadata_links.insert(path.clone(), host.target.clone());
             }
             if is_git_name(name) {
                 self.baseline.git_names.insert(path);
             } else if !is_metadata {
                 if let Some((tree, directory)) = &base {
-                    keep(directory, &to, name, host).map_err(tree.error(&path))?;
+                    keep(directory, &to, name, &host, &mut self.kept).map_err(tree.error(&path))?;
                 }
                 let copy = entry(&to, name).map_err(self.work.error(&path))?;
-                self.baseline.entries.insert(path, Original { host: host.clone(), copy });
+                self.baseline.entries.insert(path, Original { host, copy });
             }
         }
         Ok(enter)
     }
 
-    /// Copies an entry, and returns whether it did.
+    /// Copies an entry, and returns what it was then; `None` if it was not copied.
     fn copy_entry(
         &mut self,
         from: &OwnedFd,
         to: &OwnedFd,
         name: &[u8],
         path: &[u8],
-        host: &Entry,
-    ) -> Result<bool, ExchangeError> {
-        if host.kind != Kind::Link && host.kind != Kind::Special && !is_readable_by(host, self.owner) {
-            self.baseline.skipped.push((path.to_vec(), "its owner is another user, and it is private"));
-            return Ok(false);
-        }
-        let mut place = Place { directory: to, name, owner: self.user, mode: mode_of(host, 0o600) };
-        let copied = match host.kind {
-            Kind::Special => {
-                self.baseline.skipped.push((path.to_vec(), "it is a device, a FIFO or a socket"));
-                return Ok(false);
+        has_config: bool,
+    ) -> Result<Option<Entry>, ExchangeError> {
+        let (found, host) = match find(from, name) {
+            // Removed since its name was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found.map_err(self.host.error(path))?,
+        };
+        let skipped = match host.kind {
+            Kind::Special => Some("it is a device, a FIFO or a socket"),
+            Kind::File if name.starts_with(UNFINISHED) => Some("a controller has not finished it; remove it"),
+            Kind::File | Kind::Directory
+                if !self.owner.may_read(host.owner, host.mode, host.kind == Kind::Directory) =>
+            {
+                Some("its owner is another user, and it is private")
             }
+            _ => None,
+        };
+        if let Some(reason) = skipped {
+            self.baseline.skipped.push((path.to_vec(), reason));
+            return Ok(None);
+        }
+        let mut place = Place { directory: to, name, owner: self.user, mode: mode_of(&host, 0o600) };
+        let copied = match host.kind {
             Kind::Directory => {
                 place.mode |= 0o700;
-                place.make_directory()
-            }
-            Kind::Link => place.link(&host.target),
-            Kind::File if name == b"config" && has_git_name(path) && host.size <= CONFIG_MAX => {
-                write_config(from, &place)
+                place.make_directory().map(drop)
             }
             Kind::File => {
-                let left = BYTES_MAX - self.bytes;
-                let copied = place.copy(from, name, left);
-                if copied.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::FileTooLarge) {
-                    return Err(self.host.too_large(b"", BYTES_MAX));
+                let file = read_found(&found, &host).map_err(self.host.error(path))?;
+                if has_config && name.to_ascii_lowercase().starts_with(b"config") {
+                    return Ok(self.write_config(file, &place, path)?.then_some(host));
                 }
-                copied.map(|bytes| self.bytes += bytes)
+                match place.copy(&file, Age::Original, &mut self.allowance) {
+                    Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                        return Err(self.host.too_large(b"", BYTES_MAX));
+                    }
+                    copied => copied,
+                }
             }
+            Kind::Link | Kind::Special => place.link(&host.target),
         };
-        copied.map(|()| true).map_err(self.host.error(path))
+        copied.map_err(self.host.error(path))?;
+        Ok(Some(host))
+    }
+
+    /// Writes the configuration of a repository without its credentials, and returns whether it did. What git does not
+    /// read as a configuration, as an old copy of one, is left out.
+    fn write_config(&mut self, from: File, place: &Place<'_>, path: &[u8]) -> Result<bool, ExchangeError> {
+        let is_read = matches!(place.name, b"config" | b"config.worktree");
+        let mut content = Vec::new();
+        from.take(CONFIG_MAX + 1).read_to_end(&mut content).map_err(self.host.error(path))?;
+        let is_too_large = content.len() as u64 > CONFIG_MAX;
+        match git_settings::parse(&content) {
+            _ if is_read && is_too_large => Err(self.host.too_large(path, CONFIG_MAX)),
+            Err(line) if is_read => Err(self.host.bad_config(path, line)),
+            Ok(settings) if !is_too_large => {
+                let written = place.write_bytes(&without_credentials(&settings));
+                written.map(|_| true).map_err(self.work.error(path))
+            }
+            _ => {
+                self.baseline.skipped.push((path.to_vec(), "it may hold credentials"));
+                Ok(false)
+            }
+        }
     }
 }
 
-/// Writes the configuration of a repository without its credentials.
-fn write_config(from: &OwnedFd, place: &Place<'_>) -> io::Result<()> {
-    let mut content = Vec::new();
-    open_file(from, place.name)?.take(CONFIG_MAX).read_to_end(&mut content)?;
-    let cleaned = without_credentials(&String::from_utf8_lossy(&content));
-    place.write_bytes(cleaned.as_bytes())
-}
-
 /// Keeps a copy for the patch.
-fn keep(directory: &OwnedFd, from: &OwnedFd, name: &[u8], host: &Entry) -> io::Result<()> {
+fn keep(directory: &OwnedFd, from: &OwnedFd, name: &[u8], host: &Entry, kept: &mut Allowance) -> io::Result<()> {
     let place = Place { directory, name, owner: Owner { uid: 0, gid: 0 }, mode: 0o600 };
     match host.kind {
-        Kind::Directory => Place { mode: 0o700, ..place }.make_directory(),
-        Kind::File => place.copy(from, name, BYTES_MAX).map(drop),
+        Kind::Directory => Place { mode: 0o700, ..place }.make_directory().map(drop),
+        Kind::File => place.copy(&open_file(from, name)?, Age::Original, kept),
         Kind::Link | Kind::Special => Ok(()),
     }
 }

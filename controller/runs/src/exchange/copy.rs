@@ -1,28 +1,32 @@
 //! Copies of files, directories and links between two trees.
+//!
+//! The owner of a directory can change it while root writes there. So an owner is only ever given to what a descriptor
+//! shows to be new.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens, mkdirat, openat,
-    symlinkat,
+    AtFlags, Dir, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, chownat, fchmod, fchown, fstat, futimens,
+    mkdirat, openat, symlinkat,
 };
-use rustix::io::Errno;
 
-use super::tree::{Entry, open_file};
+use super::interrupt::Interrupt;
+use super::owner::Owner;
+use super::tree::{Entry, Kind, find};
 
-/// Owner of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-}
+/// Beginning of the names of files that are being written in a directory of the host.
+pub(super) const UNFINISHED: &[u8] = b".sluice-unfinished.";
+/// Number of bytes that are copied between two looks at the request to stop.
+const CHUNK: u64 = 64 << 20;
 
-impl Owner {
-    fn ids(self) -> (Option<Uid>, Option<Gid>) {
-        (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
-    }
+/// Number of bytes that may be copied. Failed copies count.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    max: u64,
+    used: u64,
+    interrupt: Interrupt,
 }
 
 /// A new file, directory or link in a directory.
@@ -34,17 +38,71 @@ pub(super) struct Place<'a> {
     pub(super) mode: u32,
 }
 
-impl Place<'_> {
-    /// Copies a regular file of at most this size, and returns its size.
-    pub(super) fn copy(&self, from: &OwnedFd, name: &[u8], max: u64) -> io::Result<u64> {
-        self.write(&open_file(from, name)?, max)
+/// Time of change that a copy shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Age {
+    /// As the original.
+    Original,
+    New,
+}
+
+impl Allowance {
+    pub(super) fn new(max: u64, interrupt: &Interrupt) -> Self {
+        Self { max, used: 0, interrupt: interrupt.clone() }
     }
 
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    fn left(&self) -> u64 {
+        self.max - self.used
+    }
+
+    /// Copies the rest of a file. One that is too large is an error before anything is written.
+    fn copy(&mut self, mut from: &File, to: &mut File) -> io::Result<()> {
+        if from.metadata()?.len() > self.left() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        loop {
+            self.interrupt.check()?;
+            // A file that grows meanwhile has a byte more than is left.
+            let chunk = CHUNK.min(self.left() + 1);
+            let copied = io::copy(&mut Read::by_ref(&mut from).take(chunk), to);
+            let count = *copied.as_ref().unwrap_or(&chunk);
+            let is_too_large = count > self.left();
+            self.used += count.min(self.left());
+            match copied? {
+                0 => return Ok(()),
+                _ if is_too_large => return Err(io::ErrorKind::FileTooLarge.into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Place<'_> {
     /// Creates a file with this content.
-    pub(super) fn write_bytes(&self, content: &[u8]) -> io::Result<()> {
+    pub(super) fn write_bytes(&self, content: &[u8]) -> io::Result<File> {
         let mut file = self.create()?;
         file.write_all(content)?;
-        self.set_owner(&file)
+        self.set_owner(&file)?;
+        Ok(file)
+    }
+
+    /// Copies an open file.
+    pub(super) fn copy(&self, from: &File, age: Age, allowance: &mut Allowance) -> io::Result<()> {
+        let mut file = self.create()?;
+        allowance.copy(from, &mut file)?;
+        self.set_owner(&file)?;
+        let time = match age {
+            Age::New => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+            Age::Original => {
+                let meta = fstat(from)?;
+                Timespec { tv_sec: meta.st_mtime, tv_nsec: i64::try_from(meta.st_mtime_nsec).unwrap_or(0) }
+            }
+        };
+        Ok(futimens(&file, &Timestamps { last_access: time, last_modification: time })?)
     }
 
     fn create(&self) -> io::Result<File> {
@@ -52,57 +110,59 @@ impl Place<'_> {
         Ok(File::from(openat(self.directory, self.name, flags, Mode::from_raw_mode(0o600))?))
     }
 
-    /// Copies an open file of at most this size, and returns its size. The copy is as old as the original.
-    pub(super) fn write(&self, from: &File, max: u64) -> io::Result<u64> {
-        let mut file = self.create()?;
-        let copied = io::copy(&mut from.take(max.saturating_add(1)), &mut file)?;
-        if copied > max {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.set_owner(&file)?;
-        let meta = rustix::fs::fstat(from)?;
-        let nanos = i64::try_from(meta.st_mtime_nsec).unwrap_or(0);
-        let time = Timespec { tv_sec: meta.st_mtime, tv_nsec: nanos };
-        futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
-        Ok(copied)
-    }
-
-    /// Creates a directory; one that exists is an error.
-    pub(super) fn make_directory(&self) -> io::Result<()> {
+    /// Creates a directory, and opens it; one that exists is an error.
+    pub(super) fn make_directory(&self) -> io::Result<OwnedFd> {
         mkdirat(self.directory, self.name, Mode::from_raw_mode(0o700))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.set_owner(&openat(self.directory, self.name, flags, Mode::empty())?)
+        let made = openat(self.directory, self.name, flags, Mode::empty())?;
+        let stat = fstat(&made)?;
+        let is_new = stat.st_uid == nix::unistd::geteuid().as_raw() && stat.st_mode & 0o777 == 0o700;
+        if !is_new || !is_empty(&made)? {
+            return Err(replaced());
+        }
+        self.set_owner(&made)?;
+        Ok(made)
     }
 
     /// Creates a link.
     pub(super) fn link(&self, target: &[u8]) -> io::Result<()> {
         symlinkat(target, self.directory, self.name)?;
-        let (uid, gid) = self.owner.ids();
-        Ok(chownat(self.directory, self.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+        let (made, entry) = find(self.directory, self.name)?;
+        let is_ours = entry.owner.uid == nix::unistd::geteuid().as_raw();
+        if entry.kind != Kind::Link || entry.target != target || !is_ours {
+            return Err(replaced());
+        }
+        let (uid, gid) = ids(self.owner);
+        Ok(chownat(&made, "", uid, gid, AtFlags::EMPTY_PATH)?)
     }
 
     /// The owner first: a change of owner takes bits of the mode away.
     fn set_owner(&self, file: impl AsFd) -> io::Result<()> {
-        let (uid, gid) = self.owner.ids();
+        let (uid, gid) = ids(self.owner);
         fchown(&file, uid, gid)?;
         Ok(fchmod(&file, Mode::from_raw_mode(self.mode))?)
     }
 }
 
+fn ids(owner: Owner) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
+}
+
+fn replaced() -> io::Error {
+    io::Error::other("another program has put something else in its place")
+}
+
+/// Returns whether nothing is in a directory.
+pub(super) fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Returns the mode of a copy for another user: never with set-id bits, and always usable by its owner.
 pub(super) fn mode_of(entry: &Entry, least: u32) -> u32 {
     (entry.mode & 0o777) | least
-}
-
-/// Returns whether a user may read an entry of the host: the user owns it, or everybody may read it.
-pub(super) fn is_readable_by(entry: &Entry, owner: Owner) -> bool {
-    entry.uid == owner.uid
-        || owner.uid == 0
-        || entry.mode & 0o004 != 0
-        || (entry.gid == owner.gid && entry.mode & 0o040 != 0)
-}
-
-/// Returns whether an error says that there is no such file.
-pub(super) fn is_missing(error: Errno) -> bool {
-    matches!(error, Errno::NOENT | Errno::NOTDIR)
 }

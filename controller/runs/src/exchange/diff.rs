@@ -5,10 +5,12 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
+use imara_diff::Hunk;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 use sluice_contract::hex;
+
+use super::lines::{LineBudget, changed_lines};
 
 /// Number of unchanged lines around a change.
 const CONTEXT: u32 = 3;
@@ -40,21 +42,33 @@ pub(super) struct FileDiff {
 
 /// Returns the difference of two versions of the file at a path; empty if they are the same. A file that becomes a link, or
 /// a link that becomes a file, is deleted and created.
-pub(super) fn diff(path: &[u8], before: Option<Version<'_>>, after: Option<Version<'_>>, hash: ObjectHash) -> FileDiff {
+pub(super) fn diff(
+    path: &[u8],
+    before: Option<Version<'_>>,
+    after: Option<Version<'_>>,
+    hash: ObjectHash,
+    budget: &mut LineBudget,
+) -> FileDiff {
     let is_link = |version: Version<'_>| version.mode == "120000";
     match (before, after) {
         (before, after) if before == after => FileDiff::default(),
         (Some(old), Some(new)) if is_link(old) != is_link(new) => {
-            let mut whole = one(path, Some(old), None, hash);
-            let created = one(path, None, Some(new), hash);
+            let mut whole = one(path, Some(old), None, hash, budget);
+            let created = one(path, None, Some(new), hash, budget);
             whole.text.extend_from_slice(&created.text);
             FileDiff { insertions: created.insertions, ..whole }
         }
-        (before, after) => one(path, before, after, hash),
+        (before, after) => one(path, before, after, hash, budget),
     }
 }
 
-fn one(path: &[u8], before: Option<Version<'_>>, after: Option<Version<'_>>, hash: ObjectHash) -> FileDiff {
+fn one(
+    path: &[u8],
+    before: Option<Version<'_>>,
+    after: Option<Version<'_>>,
+    hash: ObjectHash,
+    budget: &mut LineBudget,
+) -> FileDiff {
     let [a, b] = [b"a/".as_slice(), b"b/"].map(|side| quote(&[side, path].concat()));
     let mut head = format!("diff --git {a} {b}\n");
     let mode = match (before, after) {
@@ -86,7 +100,7 @@ fn one(path: &[u8], before: Option<Version<'_>>, after: Option<Version<'_>>, has
                 |version: Option<Version<'_>>, name| if version.is_some() { name } else { "/dev/null".to_owned() };
             let names = format!("--- {}\n+++ {}\n", name(before, a), name(after, b));
             diff.text.extend_from_slice(names.as_bytes());
-            hunks(old, new, &mut diff);
+            hunks(old, new, budget, &mut diff);
         }
     } else {
         diff.text.extend_from_slice(b"GIT binary patch\n");
@@ -101,18 +115,14 @@ fn is_text(content: &[u8]) -> bool {
 }
 
 /// Appends the changed lines with their context.
-fn hunks(old: &[u8], new: &[u8], diff: &mut FileDiff) {
+fn hunks(old: &[u8], new: &[u8], budget: &mut LineBudget, diff: &mut FileDiff) {
     let lines = |text| -> Vec<&[u8]> { <[u8]>::split_inclusive(text, |byte| *byte == b'\n').collect() };
     let (old, new) = (lines(old), lines(new));
-    let mut input = InternedInput::default();
-    input.update_before(old.iter().copied());
-    input.update_after(new.iter().copied());
-    let mut changes = Diff::compute(Algorithm::Histogram, &input);
-    changes.postprocess_lines(&input);
-    diff.insertions += u64::from(changes.count_additions());
-    diff.deletions += u64::from(changes.count_removals());
+    let changes = changed_lines(&old, &new, budget);
+    diff.insertions += changes.iter().map(|hunk| hunk.after.len() as u64).sum::<u64>();
+    diff.deletions += changes.iter().map(|hunk| hunk.before.len() as u64).sum::<u64>();
     let mut group: Vec<Hunk> = Vec::new();
-    for hunk in changes.hunks() {
+    for hunk in changes {
         if group.last().is_some_and(|last| hunk.before.start - last.before.end > 2 * CONTEXT) {
             write_group(&group, &old, &new, &mut diff.text);
             group.clear();
@@ -225,7 +235,7 @@ mod tests {
     fn text(before: Option<&str>, after: Option<&str>) -> String {
         let version = |content: &'static str| Version { mode: FILE, content: content.as_bytes() };
         let leak = |text: &str| version(Box::leak(text.to_owned().into_boxed_str()));
-        let diff = diff(b"dir/a file", before.map(leak), after.map(leak), ObjectHash::Sha1);
+        let diff = diff(b"dir/a file", before.map(leak), after.map(leak), ObjectHash::Sha1, &mut LineBudget::default());
         String::from_utf8(diff.text).expect("it is text")
     }
 

@@ -38,6 +38,38 @@ pub enum ExchangeError {
         /// Maximum.
         max: u64,
     },
+    /// The paths of a directory need more memory than a run takes.
+    #[error("the paths in {path} have more than {max} bytes together")]
+    NamesTooLarge {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: u64,
+    },
+    /// A directory has more configurations of git than a run takes.
+    #[error("the repositories in {path} have more than {max} configurations of git")]
+    TooManyConfigs {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: usize,
+    },
+    /// Git does not read a configuration, so what it executes is not known.
+    #[error("{path}, line {line}: this is not a configuration of git; repair it, or remove it")]
+    Config {
+        /// Path, made printable.
+        path: String,
+        /// Line.
+        line: usize,
+    },
+    /// Other programs hold the lock of the directory.
+    #[error("another program has held the lock of {path} for {waited:?}; nothing was changed there")]
+    Locked {
+        /// Path, made printable.
+        path: String,
+        /// Time that was waited.
+        waited: std::time::Duration,
+    },
     /// The run has removed its copy of the repository, or put something else in its place.
     #[error("the run has removed /workspace/repo; nothing was changed in {0}")]
     NoRepository(String),

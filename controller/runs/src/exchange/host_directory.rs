@@ -4,12 +4,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, mkdirat, renameat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2, renameat, unlinkat};
+use rustix::io::Errno;
 
-use super::copy::{Owner, Place};
+use super::copy::{Place, is_empty};
 use super::error::ExchangeError;
+use super::interrupt::Interrupt;
+use super::owner::Owner;
 use super::tree::Tree;
+
+/// Interval in which a lock that another program holds is tried.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// An open directory of the host. The path is for messages.
 #[derive(Debug, Clone)]
@@ -28,19 +35,27 @@ pub struct OutputFile {
     pub name: String,
 }
 
+/// The lock of a directory, until it is dropped. Other runs that apply changes to the directory wait for it.
+#[derive(Debug)]
+pub(super) struct DirectoryLock<'a>(&'a OwnedFd);
+
+impl Drop for DirectoryLock<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
 impl HostDirectory {
-    /// Opens a directory. Its path has no links.
+    /// Opens a directory. A link in its path is an error.
     ///
     /// # Errors
     /// Errors of the kernel.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = Arc::new(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self { path: path.to_owned(), descriptor })
+        Ok(Self { path: path.to_owned(), descriptor: Arc::new(open(CWD, path)?) })
     }
 
-    pub(super) fn tree(&self) -> io::Result<Tree> {
-        Ok(Tree::new(self.descriptor.try_clone()?, self.path.display().to_string()))
+    pub(super) fn tree(&self, interrupt: &Interrupt) -> io::Result<Tree> {
+        Ok(Tree::new(self.descriptor.try_clone()?, self.path.display().to_string(), interrupt))
     }
 
     pub(super) fn owner(&self) -> io::Result<Owner> {
@@ -51,17 +66,46 @@ impl HostDirectory {
     pub(super) fn error(&self, source: io::Error) -> ExchangeError {
         ExchangeError::at(self.path.display().to_string())(source)
     }
+
+    /// Takes the lock, and waits for it no longer than this.
+    #[allow(clippy::disallowed_methods, reason = "on a thread of its own, which has no timers")]
+    pub(super) fn lock(&self, wait: Duration, interrupt: &Interrupt) -> Result<DirectoryLock<'_>, ExchangeError> {
+        let begun = Instant::now();
+        loop {
+            match flock(&self.descriptor, FlockOperation::NonBlockingLockExclusive) {
+                // Some file systems of networks have no such locks.
+                Ok(()) | Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    return Ok(DirectoryLock(&self.descriptor));
+                }
+                Err(Errno::WOULDBLOCK) if begun.elapsed() >= wait => {
+                    return Err(ExchangeError::Locked { path: self.path.display().to_string(), waited: wait });
+                }
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(self.error(error.into())),
+            }
+            interrupt.check().map_err(|error| self.error(error))?;
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Waits until everything that was written to the file system of the directory is on its disk.
+    pub(super) fn sync(&self) -> Result<(), ExchangeError> {
+        rustix::fs::syncfs(&self.descriptor).map_err(|error| self.error(error.into()))
+    }
 }
 
 impl OutputFile {
     /// Replaces the file. Its owner is that of the directory.
-    pub(super) fn write(&self, content: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
         let directory = &self.directory.descriptor;
-        let temporary = format!(".{}.sluice-unfinished", self.name);
-        let _ = rustix::fs::unlinkat(directory, &temporary, rustix::fs::AtFlags::empty());
         let owner = self.directory.owner()?;
-        Place { directory, name: temporary.as_bytes(), owner, mode: 0o644 }.write_bytes(content)?;
-        Ok(renameat(directory, &temporary, directory, &self.name)?)
+        let file = Place { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;
+        let written = file.sync_all().and_then(|()| Ok(renameat(directory, temporary, directory, &self.name)?));
+        if written.is_err() {
+            let _ = unlinkat(directory, temporary, AtFlags::empty());
+        }
+        written?;
+        Ok(rustix::fs::fsync(directory)?)
     }
 }
 
@@ -70,26 +114,27 @@ impl OutputFile {
 /// # Errors
 /// Errors of the kernel, and a directory that is not empty.
 pub fn output_directory(path: &Path) -> io::Result<HostDirectory> {
+    use std::os::unix::ffi::OsStrExt;
     let (parent, name) = (path.parent(), path.file_name());
     let (Some(parent), Some(name)) = (parent, name) else { return Err(io::ErrorKind::InvalidInput.into()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let path = std::fs::canonicalize(parent)?.join(name);
-    let parent = HostDirectory::open(path.parent().unwrap_or(Path::new("/")))?;
-    let owner = parent.owner()?;
-    match mkdirat(&parent.descriptor, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) => {
-            let made = HostDirectory::open(&path)?;
-            let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-            rustix::fs::fchown(&made.descriptor, Some(uid), Some(gid))?;
-            Ok(made)
-        }
-        Err(rustix::io::Errno::EXIST) => {
-            let found = HostDirectory::open(&path)?;
-            if std::fs::read_dir(&path)?.next().is_some() {
+    let parent = HostDirectory::open(&std::fs::canonicalize(parent)?)?;
+    let path = parent.path.join(name);
+    let place = Place { directory: &parent.descriptor, name: name.as_bytes(), owner: parent.owner()?, mode: 0o755 };
+    match place.make_directory() {
+        Ok(made) => Ok(HostDirectory { path, descriptor: Arc::new(made) }),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = open(&*parent.descriptor, Path::new(name))?;
+            if !is_empty(&found)? {
                 return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, "it is not empty; name a new directory"));
             }
-            Ok(found)
+            Ok(HostDirectory { path, descriptor: Arc::new(found) })
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
+}
+
+fn open(from: impl std::os::fd::AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(from, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }

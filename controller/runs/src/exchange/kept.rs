@@ -5,25 +5,32 @@ use std::path::{Path, PathBuf};
 
 use sluice_state::layout::RunPaths;
 
-/// Keeps the workspace of a run whose controller was killed before the results were out. Returns its new path.
+/// Notes that from here on the workspace holds results, which no sweep may remove.
+pub(super) fn mark(paths: &RunPaths) -> io::Result<()> {
+    std::fs::write(keep_marker(paths), b"")
+}
+
+/// Notes that the results are out.
+pub(super) fn unmark(paths: &RunPaths) -> io::Result<()> {
+    std::fs::remove_file(keep_marker(paths))
+}
+
+/// Keeps the workspace of a run whose results are not out, and returns its new path; `None` if they are out. The directory
+/// of the run must not be removed before this has succeeded.
 ///
 /// # Errors
 /// Errors of the kernel.
 pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
-    if keep_marker(paths).exists() { keep_workspace(paths) } else { Ok(None) }
-}
-
-/// Moves the workspace to a place where no sweep removes it.
-pub(super) fn keep_workspace(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
-    use std::os::unix::fs::DirBuilderExt;
+    if !keep_marker(paths).try_exists()? {
+        return Ok(None);
+    }
     let to = kept(paths);
-    let parent = to.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     match std::fs::rename(&paths.work, &to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Nothing is left to keep.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !paths.work.try_exists()? => return Ok(None),
         moved => moved?,
     }
-    let _ = std::fs::remove_file(keep_marker(paths));
+    let _ = unmark(paths);
     Ok(Some(to))
 }
 
@@ -33,6 +40,6 @@ pub(super) fn kept(paths: &RunPaths) -> PathBuf {
 }
 
 /// Path of the file that says that the workspace holds results which are nowhere else.
-pub(super) fn keep_marker(paths: &RunPaths) -> PathBuf {
+fn keep_marker(paths: &RunPaths) -> PathBuf {
     paths.conf.join("keep-workspace")
 }

@@ -2,10 +2,12 @@
 
 use std::io;
 
-use super::copy::{Owner, Place};
+use super::copy::{Age, Allowance, Place};
 use super::error::ExchangeError;
 use super::git_names::{is_git_directory, is_git_name};
-use super::tree::{Kind, Tree, join};
+use super::interrupt::Interrupt;
+use super::owner::Owner;
+use super::tree::{Kind, Tree, join, open_file};
 
 /// Maximum number of files and directories.
 const ENTRIES_MAX: u64 = 100_000;
@@ -22,8 +24,14 @@ pub(super) struct CopiedOut {
 }
 
 /// Copies regular files and directories into an empty directory.
-pub(super) fn copy_out(from: &Tree, to: &Tree, owner: Owner) -> Result<CopiedOut, ExchangeError> {
+pub(super) fn copy_out(
+    from: &Tree,
+    to: &Tree,
+    owner: Owner,
+    interrupt: &Interrupt,
+) -> Result<CopiedOut, ExchangeError> {
     let mut copied = CopiedOut::default();
+    let mut allowance = Allowance::new(BYTES_MAX, interrupt);
     from.walk(ENTRIES_MAX, |listing| {
         if is_git_directory(listing.entries.iter().map(|(name, _)| name.as_slice())) {
             copied.left_out.push((listing.path.to_vec(), "it is a repository of git".to_owned()));
@@ -43,12 +51,12 @@ pub(super) fn copy_out(from: &Tree, to: &Tree, owner: Owner) -> Result<CopiedOut
                 }
                 Kind::File => {
                     let mode = if entry.is_executable() { 0o755 } else { 0o644 };
-                    let left = BYTES_MAX - copied.bytes;
-                    match (Place { mode, ..place }).copy(listing.directory, name, left) {
+                    let file = open_file(listing.directory, name).map_err(from.error(&path))?;
+                    match (Place { mode, ..place }).copy(&file, Age::Original, &mut allowance) {
                         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                             return Err(from.too_large(b"", BYTES_MAX));
                         }
-                        bytes => copied.bytes += bytes.map_err(to.error(&path))?,
+                        done => done.map_err(to.error(&path))?,
                     }
                     copied.files += 1;
                     None
@@ -60,5 +68,5 @@ pub(super) fn copy_out(from: &Tree, to: &Tree, owner: Owner) -> Result<CopiedOut
         }
         Ok(enter)
     })?;
-    Ok(copied)
+    Ok(CopiedOut { bytes: allowance.used(), ..copied })
 }

@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use super::changes::Change;
 use super::diff::{ObjectHash, Version, diff};
 use super::error::ExchangeError;
+use super::interrupt::Interrupt;
+use super::lines::LineBudget;
 use super::tree::{Entry, Kind, Tree};
 
 /// Maximum number of changed paths of a patch.
 const ENTRIES_MAX: u64 = 100_000;
 /// Maximum size of one file.
 const FILE_MAX: u64 = 64 << 20;
+/// Maximum size of all versions of the changed files together.
+const CONTENT_MAX: u64 = 8 << 30;
 /// Maximum size of a patch.
 const BYTES_MAX: u64 = 256 << 20;
 
@@ -32,12 +36,16 @@ pub(super) fn patch(
     work: &Tree,
     executed: &BTreeSet<Vec<u8>>,
     hash: ObjectHash,
+    interrupt: &Interrupt,
 ) -> Result<Patch, ExchangeError> {
     if changes.len() as u64 > ENTRIES_MAX {
         return Err(ExchangeError::TooMany { path: "the patch".to_owned(), max: ENTRIES_MAX });
     }
     let mut patch = Patch::default();
+    let mut budget = LineBudget::default();
+    let mut content = 0;
     for change in changes {
+        interrupt.check().map_err(work.error(&change.path))?;
         let before = match change.before {
             Some(original) => version(base, &change.path, &original.copy)?,
             None => None,
@@ -48,7 +56,14 @@ pub(super) fn patch(
         };
         let [old, new] = [&before, &after]
             .map(|version| version.as_ref().map(|(mode, content)| Version { mode, content: content.as_slice() }));
-        let made = diff(&change.path, old, new, hash);
+        content += [old, new].iter().flatten().map(|version| version.content.len() as u64).sum::<u64>();
+        if content > CONTENT_MAX {
+            return Err(ExchangeError::TooLarge {
+                path: "the content of the changed files".to_owned(),
+                max: CONTENT_MAX,
+            });
+        }
+        let made = diff(&change.path, old, new, hash, &mut budget);
         if made.text.is_empty() {
             continue;
         }

@@ -90,9 +90,9 @@ impl LeftOut {
     }
 
     /// Returns the first ones as list entries, with the number of the rest as the last one.
-    pub(super) fn first(mut all: Vec<Self>) -> Vec<Self> {
-        let more = all.len().saturating_sub(REPORTED_MAX);
-        all.truncate(REPORTED_MAX);
+    pub(super) fn first(mut rest: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut all: Vec<_> = rest.by_ref().take(REPORTED_MAX).collect();
+        let more = rest.count();
         if more > 0 {
             all.push(Self { path: String::new(), reason: format!("and {more} more") });
         }
@@ -116,7 +116,7 @@ impl ExchangeReport {
                 "patch: {files} files changed, {insertions} insertions, {deletions} deletions in {path}"
             ));
             if !sensitive.is_empty() {
-                let names = names(sensitive.iter().map(String::as_str));
+                let names = names(sensitive.iter().cloned());
                 lines.push(format!("patch: look at these before you apply it: {names}"));
             }
             lines.extend(left_out_line("patch", &patch.left_out));
@@ -131,14 +131,14 @@ impl ExchangeReport {
 }
 
 fn left_out_line(what: &str, left_out: &[LeftOut]) -> Option<String> {
-    let described: Vec<_> = left_out.iter().map(|one| format!("{} ({})", one.path, one.reason)).collect();
-    (!described.is_empty()).then(|| format!("{what}: left out: {}", names(described.iter().map(String::as_str))))
+    let described = left_out.iter().map(|one| format!("{} ({})", one.path, one.reason));
+    (!left_out.is_empty()).then(|| format!("{what}: left out: {}", names(described)))
 }
 
 /// Returns the first names as one text.
-pub(super) fn names<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = all.len().saturating_sub(NAMES_MAX);
-    let mut text = all.take(NAMES_MAX).collect::<Vec<_>>().join(", ");
+pub(super) fn names(mut all: impl Iterator<Item = String>) -> String {
+    let mut text = all.by_ref().take(NAMES_MAX).collect::<Vec<_>>().join(", ");
+    let more = all.count();
     if more > 0 {
         text.push_str(&format!(", and {more} more"));
     }

@@ -1,20 +1,25 @@
 //! A directory tree that another user can change at any time.
 //!
 //! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Nothing but
-//! regular files is opened, and nothing blocks.
+//! regular files is opened, and nothing blocks. What a tree is read for, such as the rights of a user, is checked on
+//! descriptors.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::error::ExchangeError;
+use super::interrupt::Interrupt;
+use super::owner::Owner;
 
 /// Maximum length of a path that is looked at.
 const PATH_MAX: usize = 4000;
+/// Maximum size of all paths and targets of links of a tree together.
+const NAMES_MAX: u64 = 256 << 20;
 /// Length after which a path in a message is cut.
 const SHOWN_MAX: usize = 300;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -28,6 +33,9 @@ pub(super) struct Tree {
     root: OwnedFd,
     /// Path for messages.
     name: String,
+    /// User in whose name directories are opened; `None` for the controller itself.
+    reader: Option<Owner>,
+    interrupt: Interrupt,
 }
 
 /// A file, a directory or a link in a tree.
@@ -36,8 +44,7 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
     pub(super) mode: u32,
     pub(super) size: u64,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    pub(super) owner: Owner,
     inode: u64,
     modified: (i64, i64),
     changed: (i64, i64),
@@ -65,16 +72,21 @@ pub(super) struct Listing<'a> {
 }
 
 impl Tree {
-    pub(super) fn new(root: OwnedFd, name: impl Into<String>) -> Self {
-        Self { root, name: name.into() }
+    pub(super) fn new(root: OwnedFd, name: impl Into<String>, interrupt: &Interrupt) -> Self {
+        Self { root, name: name.into(), reader: None, interrupt: interrupt.clone() }
+    }
+
+    /// Opens only what this user may use.
+    pub(super) fn read_by(self, reader: Owner) -> Self {
+        Self { reader: Some(reader), ..self }
     }
 
     /// Opens a directory of the host as the root of a tree.
-    pub(super) fn open(path: &std::path::Path) -> Result<Self, ExchangeError> {
+    pub(super) fn open(path: &std::path::Path, interrupt: &Interrupt) -> Result<Self, ExchangeError> {
         let name = path.display().to_string();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
-        root.map(|root| Self::new(root, name.clone())).map_err(|error| ExchangeError::at(name)(error.into()))
+        root.map(|root| Self::new(root, name.clone(), interrupt)).map_err(|error| ExchangeError::at(name)(error.into()))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -83,9 +95,21 @@ impl Tree {
 
     /// Opens a directory of the tree.
     pub(super) fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
-        let path = if path.is_empty() { b".".as_slice() } else { path };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(openat2(&self.root, path, flags, Mode::empty(), BENEATH)?)
+        let open = |from: &OwnedFd, path: &[u8]| {
+            openat2(from, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH)
+        };
+        let Some(reader) = self.reader else {
+            return Ok(open(&self.root, if path.is_empty() { b"." } else { path })?);
+        };
+        let mut directory = open(&self.root, b".")?;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            directory = open(&directory, name)?;
+            let stat = fstat(&directory)?;
+            if !reader.may_read(Owner { uid: stat.st_uid, gid: stat.st_gid }, stat.st_mode, true) {
+                return Err(Errno::ACCESS.into());
+            }
+        }
+        Ok(directory)
     }
 
     /// Opens a regular file of the tree for reading.
@@ -111,13 +135,14 @@ impl Tree {
         mut visit: impl FnMut(&Listing<'_>) -> Result<Vec<usize>, ExchangeError>,
     ) -> Result<(), ExchangeError> {
         let mut waiting = vec![Vec::new()];
-        let mut seen = 0;
+        let (mut seen, mut names) = (0, 0);
         while let Some(path) = waiting.pop() {
+            self.interrupt.check().map_err(self.error(&path))?;
             let directory = match self.directory(&path) {
                 Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => continue,
                 directory => directory.map_err(self.error(&path))?,
             };
-            let entries = self.list(&path, &directory, max - seen, max)?;
+            let entries = self.list(&path, &directory, max - seen, max, &mut names)?;
             seen += entries.len() as u64;
             let enter = visit(&Listing { path: &path, directory: &directory, entries: &entries })?;
             for index in enter.into_iter().rev() {
@@ -137,6 +162,7 @@ impl Tree {
         directory: &OwnedFd,
         left: u64,
         max: u64,
+        names: &mut u64,
     ) -> Result<Vec<(Vec<u8>, Entry)>, ExchangeError> {
         let mut entries = Vec::new();
         let failed = |error: Errno| ExchangeError::at(self.shown(path))(error.into());
@@ -149,7 +175,13 @@ impl Tree {
                 return Err(ExchangeError::TooMany { path: self.name.clone(), max });
             }
             match entry(directory, &name) {
-                Ok(entry) => entries.push((name, entry)),
+                Ok(entry) => {
+                    *names += (path.len() + 1 + name.len() + entry.target.len()) as u64;
+                    if *names > NAMES_MAX {
+                        return Err(ExchangeError::NamesTooLarge { path: self.name.clone(), max: NAMES_MAX });
+                    }
+                    entries.push((name, entry));
+                }
                 // Removed since its name was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(self.error(&join(path, &name))(error)),
@@ -166,6 +198,10 @@ impl Tree {
 
     pub(super) fn too_large(&self, path: &[u8], max: u64) -> ExchangeError {
         ExchangeError::TooLarge { path: self.shown(path), max }
+    }
+
+    pub(super) fn bad_config(&self, path: &[u8], line: usize) -> ExchangeError {
+        ExchangeError::Config { path: self.shown(path), line }
     }
 
     fn shown(&self, path: &[u8]) -> String {
@@ -193,7 +229,19 @@ impl Entry {
 
 /// Returns the entry of this name in a directory.
 pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Returns the entry of this name in a directory, with a descriptor of it that reads nothing.
+pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, Entry)> {
+    let found = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let entry = look(&found, b"", AtFlags::EMPTY_PATH)?;
+    Ok((found, entry))
+}
+
+/// Returns the entry of this name as the flags say.
+pub(super) fn look(directory: &OwnedFd, name: &[u8], flags: AtFlags) -> io::Result<Entry> {
+    let stat = statat(directory, name, flags)?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Directory,
@@ -205,8 +253,7 @@ pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
         kind,
         mode: stat.st_mode & 0o7777,
         size: if kind == Kind::File { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 },
-        uid: stat.st_uid,
-        gid: stat.st_gid,
+        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
         inode: stat.st_ino,
         modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
         changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
@@ -214,11 +261,19 @@ pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
     })
 }
 
-/// Opens a regular file for reading. A FIFO does not block it, and anything else is an error.
+/// Opens a regular file for reading. Anything else is an error, and is not opened.
 pub(super) fn open_file(directory: &OwnedFd, name: &[u8]) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(openat(directory, name, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+    let (found, entry) = find(directory, name)?;
+    read_found(&found, &entry)
+}
+
+/// Opens a regular file that was found.
+pub(super) fn read_found(found: &OwnedFd, entry: &Entry) -> io::Result<File> {
+    if entry.kind != Kind::File {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?))
 }
 
 /// Returns the path of a name in a directory.

@@ -2,16 +2,22 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
+use sluice_state::run::Cancel;
+use tokio::sync::watch;
 
-use crate::exchange::{self, Collected, RunFiles};
+use crate::exchange::{self, Collected, Interrupt, RunFiles};
 use crate::sandbox_user::SandboxUsers;
 use crate::sidecar_user::SidecarUsers;
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::{blueprint, removal, rundir, workspace};
+
+/// Time that work on files has if the program has less.
+const WORK_MIN: Duration = Duration::from_secs(600);
 
 /// Creates the directories of a run whose id was never used.
 pub(super) fn create(
@@ -32,28 +38,60 @@ pub(super) fn fill_workspace(paths: &RunPaths, spec: &RunSpec) -> Result<(), Ste
     write(paths, spec).map_err(|error| failed(paths, error))
 }
 
+/// Waits for work on files. A request to stop, or the end of the run's time, interrupts it.
+pub(super) async fn interruptible<T>(
+    work: impl Future<Output = T>,
+    interrupt: &Interrupt,
+    limit: Duration,
+    request: impl Future<Output = ()>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        result = &mut work => return result,
+        () = request => {}
+        () = tokio::time::sleep(limit.max(WORK_MIN)) => {}
+    }
+    interrupt.set();
+    work.await
+}
+
+/// Waits until the run is cancelled.
+pub(super) async fn cancelled(mut cancelled: watch::Receiver<Option<Cancel>>) {
+    // Without a sender nothing can cancel it.
+    if cancelled.wait_for(Option::is_some).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Brings files into the workspace, on another thread: a repository can take a while.
-pub(super) async fn bring_in(paths: &RunPaths, spec: Arc<RunSpec>) -> Result<RunFiles, StepError> {
+pub(super) async fn bring_in(
+    paths: &RunPaths,
+    spec: Arc<RunSpec>,
+    interrupt: Interrupt,
+) -> Result<RunFiles, StepError> {
     let at = paths.clone();
-    match tokio::task::spawn_blocking(move || spec.exchange.bring_in(&at)).await {
+    match tokio::task::spawn_blocking(move || spec.exchange.bring_in(&at, &interrupt)).await {
         Ok(files) => Ok(files?),
         Err(error) => Err(failed(paths, io::Error::other(error))),
     }
 }
 
 /// Brings results out of the workspace, on another thread.
-pub(super) async fn bring_out(paths: &RunPaths, spec: Arc<RunSpec>, files: RunFiles) -> Collected {
+pub(super) async fn bring_out(
+    paths: &RunPaths,
+    spec: Arc<RunSpec>,
+    files: RunFiles,
+    interrupt: Interrupt,
+) -> Collected {
     let at = paths.clone();
-    let collected = tokio::task::spawn_blocking(move || spec.exchange.bring_out(&files, &at)).await;
+    let collected = tokio::task::spawn_blocking(move || spec.exchange.bring_out(&files, &at, &interrupt)).await;
     collected.unwrap_or_else(|error| Collected { errors: vec![error.to_string()], ..Collected::default() })
 }
 
-/// Keeps the workspace of a run whose results are not out.
-pub(super) fn rescue(paths: &RunPaths) -> Result<Collected, StepError> {
-    let mut collected = Collected::default();
-    let kept = exchange::rescue(paths).map_err(|error| failed(paths, error))?;
-    collected.report.workspace = kept.map(|path| path.display().to_string());
-    Ok(collected)
+/// Keeps the workspace of a run whose results are not out, and returns its new path.
+pub(super) fn rescue(paths: &RunPaths) -> Result<Option<String>, StepError> {
+    let kept = exchange::rescue(paths).map_err(|source| StepError::Workspace { path: paths.work.clone(), source })?;
+    Ok(kept.map(|path| path.display().to_string()))
 }
 
 /// Renames the run's directory; it is deleted later.
@@ -81,4 +119,34 @@ fn write(paths: &RunPaths, spec: &RunSpec) -> io::Result<()> {
 
 fn failed(paths: &RunPaths, source: io::Error) -> StepError {
     StepError::Directory { path: paths.root.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_or_the_end_of_the_time_interrupts_work() {
+        let never = std::future::pending::<()>;
+        let ready = || std::future::ready(());
+        let work = |interrupt: &Interrupt| {
+            let interrupt = interrupt.clone();
+            async move {
+                while !interrupt.is_set() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        };
+        for limit in [Duration::ZERO, WORK_MIN * 2] {
+            let (interrupt, begun) = (Interrupt::default(), tokio::time::Instant::now());
+            interruptible(work(&interrupt), &interrupt, limit, never()).await;
+            assert!(begun.elapsed() >= limit.max(WORK_MIN));
+        }
+        let (interrupt, begun) = (Interrupt::default(), tokio::time::Instant::now());
+        interruptible(work(&interrupt), &interrupt, WORK_MIN, ready()).await;
+        assert!(begun.elapsed() < WORK_MIN);
+        let untouched = Interrupt::default();
+        assert_eq!(interruptible(async { 7 }, &untouched, WORK_MIN, never()).await, 7);
+        assert!(!untouched.is_set());
+    }
 }

@@ -82,9 +82,14 @@ impl Sandbox {
         self.state
     }
 
-    /// Returns whether the program was started by this controller.
-    pub(super) fn has_started(&self) -> bool {
-        self.timings.container_start.is_some()
+    /// Returns whether a start of the program was tried. After a start without an answer it may have run.
+    pub(super) fn was_start_tried(&self) -> bool {
+        self.output.is_none()
+    }
+
+    /// Returns the policy by which the program is stopped.
+    pub(super) fn stop_policy(&self) -> StopPolicy {
+        self.stop.clone()
     }
 
     /// Returns the time of the container's label, if the container exists.
@@ -286,5 +291,27 @@ impl Sandbox {
     pub(super) fn finish(mut self) -> (Captured, Captured) {
         self.detach();
         self.captured.unwrap_or_else(|| (Capture::new(0).finish(), Capture::new(0).finish()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::StdioConfig;
+    use crate::input::Stdin;
+    use crate::test_engine::TestHost;
+
+    #[tokio::test]
+    async fn a_start_that_fails_may_have_started_the_program() {
+        let test = TestHost::start().await;
+        let key = "r.0".parse().expect("a key");
+        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
+        let output = OutputConfig::Attached(output);
+        let mut sandbox = Sandbox::new(&test.host, &key, output, StopPolicy::after(Duration::ZERO));
+        assert!(!sandbox.was_start_tried());
+
+        sandbox.perform(Step::StartContainer, None).await.expect_err("the engine does not answer");
+
+        assert!(sandbox.was_start_tried());
     }
 }

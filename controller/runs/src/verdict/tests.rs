@@ -57,7 +57,7 @@ fn every_end_has_its_word_and_code() {
         (RunVerdict::Removed, "", Some("container_failed"), 137),
         (RunVerdict::Unrecorded("disk is full".into()), GOOD, Some("internal"), 125),
         (RunVerdict::NotStarted(start), "", Some("creation_failed"), 125),
-        (RunVerdict::NotStarted(prepare), "", Some("internal"), 125),
+        (RunVerdict::NotStarted(prepare), "", Some("creation_failed"), 125),
     ];
     for (verdict, stdout, word, code) in &rows {
         assert_eq!(word_and_code(&evidence(verdict, stdout)), (*word, *code), "{verdict:?}");

@@ -195,7 +195,7 @@ fn imported(
 ) -> Result<Option<Witness>, CommandError> {
     let Some(key) = key.filter(|_| own && trusted.keys.is_empty()) else { return Ok(None) };
     let decisions = Decisions::read(&Layout::at(trusted.state), keys).map_err(|error| unreadable(&error))?;
-    Ok(decisions.imports.get(key).copied())
+    Ok(decisions.vouched(key))
 }
 
 /// Returns what became of the file of a pruned run; none for a run that was not pruned, or whose log of decisions cannot be

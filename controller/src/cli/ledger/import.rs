@@ -9,10 +9,10 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::BudgetLog;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, UnsignedFiles};
+use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, LateOutcome, UnsignedFiles};
 
 use super::super::audit::given_keys;
-use super::super::database::open_or_create;
+use super::super::database::{lock_files, open_or_create};
 use super::super::error::CommandError;
 use super::super::host_args::HostArgs;
 use super::super::object::CommandObject;
@@ -43,6 +43,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     // An import may be the first command on a host.
     let store = open_or_create(&state)?;
+    let _lock = lock_files(&state)?;
     let layout = Layout::at(&state);
     let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
     // Before the first audit file: it would look as if budgets had been lost.
@@ -90,7 +91,7 @@ fn report(file: &Path, imported: Result<ImportedFile, ImportError>, format: Outp
 }
 
 fn line(imported: &ImportedFile) -> String {
-    let ImportedFile { file, run, already_imported, complete, key_id, added } = imported;
+    let ImportedFile { file, run, already_imported, complete, key_id, added, late } = imported;
     let done = if *already_imported {
         "was imported before, and adds nothing".to_owned()
     } else {
@@ -98,5 +99,10 @@ fn line(imported: &ImportedFile) -> String {
     };
     let end = if *complete { "" } else { "; the file has no end" };
     let trust = key_id.as_ref().map_or("not signed; you vouch for it".to_owned(), |id| format!("signed by {id}"));
-    sanitize(&format!("{}: run {run}: {done}; {trust}{end}", file.display())) + "\n"
+    let mut text = sanitize(&format!("{}: run {run}: {done}; {trust}{end}", file.display())) + "\n";
+    for LateOutcome { receipt, status } in late {
+        text += &sanitize(&format!("{receipt} stays {status}: the end that the file has came too late"));
+        text.push('\n');
+    }
+    text
 }

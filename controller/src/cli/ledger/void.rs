@@ -38,17 +38,18 @@ pub(super) async fn run(args: &VoidArgs) -> Result<ExitCode, CommandError> {
         let is_usage = matches!(error, VoidError::Unknown(_) | VoidError::Decided { .. } | VoidError::Reason(_));
         CommandError::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
     })?;
+    let released_usd = before.reserved_usd.as_deref().filter(|_| before.holds_budget());
     if args.json {
         print_json(&json!({
             "receipt": before.source_reference,
             "status_before": before.status,
             "status": "voided",
             "null_reason": VOIDED,
-            "released_usd": before.reserved_usd,
+            "released_usd": released_usd,
             "reason": args.reason,
         }));
     } else {
-        let released = before.reserved_usd.as_deref().map_or_else(String::new, |usd| format!("; ${usd} are released"));
+        let released = released_usd.map_or_else(String::new, |usd| format!("; ${usd} are released"));
         print(&format!("{} is voided{}\n", sanitize(&before.source_reference), sanitize(&released)));
     }
     Ok(ExitCode::SUCCESS)

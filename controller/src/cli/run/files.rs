@@ -1,10 +1,10 @@
 //! The files that go into a run and come out of it, from the flags.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sluice_runs::blueprint::{MountAccess, OUT, REPOSITORY, Volume, WORKSPACE};
 use sluice_runs::exchange::git_names::has_git_name;
 use sluice_runs::exchange::{FileExchange, HostDirectory, InputFile, OutputFile, RepositoryCopy, output_directory};
@@ -106,10 +106,12 @@ fn input(given: &str, places: &ForbiddenPlaces, taken: &mut Vec<String>) -> Resu
     Ok(InputFile { path, file: Arc::new(file), name: name.to_owned() })
 }
 
+/// Opens a file at a path without links. A FIFO without a writer does not block it.
 fn open(path: &Path) -> Result<File, InvalidValue> {
-    // A FIFO without a writer would block.
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(InvalidValue::new)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve);
+    let file = File::from(opened.map_err(|error| InvalidValue::new(std::io::Error::from(error)))?);
     let meta = file.metadata().map_err(InvalidValue::new)?;
     if !meta.is_file() {
         return Err(InvalidValue::new(format!("{} is not a regular file", path.display())));

@@ -106,6 +106,21 @@ async fn a_restored_backup_has_what_the_daemon_keeps() {
 }
 
 #[tokio::test]
+async fn keys_in_files_of_any_name_are_copied() {
+    use sluice_contract::PrivateKey;
+    let state = state().await;
+    let [one, two] = [1, 2].map(|seed| PrivateKey::from_seed(&[seed; 32]).public());
+    fs::write(state.layout.state().join("keys/public/ci.pub"), format!("{one}\n{two}\n")).expect("it is ours");
+    state.back_up("copy").await.expect("there is room");
+
+    restore(&state.path("copy"), &state.path("again")).expect("it is whole");
+
+    let restored = Keys::at(&state.path("again")).public().expect("they are there");
+    assert_eq!(restored, state.keys.public().expect("they are there"));
+    assert!(restored.contains(&one) && restored.contains(&two) && restored.len() == 3);
+}
+
+#[tokio::test]
 async fn existing_directories_are_not_overwritten() {
     let state = state().await;
     state.back_up("copy").await.expect("there is room");

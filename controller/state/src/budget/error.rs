@@ -85,6 +85,20 @@ pub enum LogError {
         /// One of these runs.
         example: RunKey,
     },
+    /// Some spending of the account was in receipts that are gone with their database, and their files were pruned.
+    #[error(
+        "the audit files of {runs} runs, such as {example}, were pruned, and the database does not have their receipts, so \
+         what account {account} has spent is not known; bring the database back from a backup, or the files from their \
+         archive to STATE/audit, then: sluice ledger rebuild; or set what holds from now on: sluice budget set {account} USD"
+    )]
+    Pruned {
+        /// Account with the budget.
+        account: String,
+        /// Number of pruned runs that the database does not know.
+        runs: usize,
+        /// One of these runs.
+        example: RunKey,
+    },
     /// The file of the log cannot be used.
     #[error("cannot use the budget log {0}")]
     Io(PathBuf, #[source] io::Error),
@@ -117,7 +131,8 @@ impl LogError {
             Self::Io(_, error) => is_retryable_io(error),
             Self::Key(error) => error.is_retryable(),
             Self::Ledger(error) => error.is_retryable(),
-            Self::Ahead { .. } | Self::Lost(_) | Self::Damaged { .. } | Self::Forged(..) | Self::Behind { .. } => false,
+            Self::Ahead { .. } | Self::Lost(_) | Self::Damaged { .. } | Self::Forged(..) => false,
+            Self::Behind { .. } | Self::Pruned { .. } => false,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A change is committed to the database, then appended to the log, then recorded in the database as logged. After a kill
 //! between two of these steps, the next command continues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -39,14 +39,20 @@ impl BudgetLog<'_> {
     pub async fn check_admission(&self, account: &str) -> Result<Option<LogError>, LogError> {
         let damage = if self.is_synchronized().await? { None } else { self.synchronize().await? };
         if let Some(opened_us) = self.store.budget_opened(account.to_owned()).await? {
-            let mut files = self.layout.audited().map_err(|error| self.failed(error))?;
+            let files = self.layout.audited().map_err(|error| self.failed(error))?;
             // Of a pruned file, only the database has the receipts.
-            let pruned = if self.layout.decisions().exists() { self.pruned()? } else { BTreeMap::new() };
+            let pruned = if self.layout.decisions().exists() { self.decisions()?.pruned } else { BTreeMap::new() };
             let counts = |run: &PrunedRun| run.account == account && run.receipts > 0 && run.last_us >= opened_us;
-            files.extend(pruned.into_iter().filter(|(_, (run, _))| counts(run)).map(|(key, _)| key));
+            let is_here: BTreeSet<_> = files.iter().cloned().collect();
+            let pruned = pruned.into_iter().filter(|(key, (run, _))| counts(run) && !is_here.contains(key));
+            let account = account.to_owned();
             let unknown = self.store.unknown_runs(files).await?;
             if let Some(example) = unknown.first().cloned() {
-                return Err(LogError::Behind { account: account.to_owned(), runs: unknown.len(), example });
+                return Err(LogError::Behind { account, runs: unknown.len(), example });
+            }
+            let lost = self.store.unknown_runs(pruned.map(|(key, _)| key).collect()).await?;
+            if let Some(example) = lost.first().cloned() {
+                return Err(LogError::Pruned { account, runs: lost.len(), example });
             }
         }
         Ok(damage)
@@ -137,9 +143,8 @@ impl BudgetLog<'_> {
         Ok(old)
     }
 
-    fn pruned(&self) -> Result<BTreeMap<RunKey, (PrunedRun, i64)>, LogError> {
-        let decisions = Decisions::read(self.layout, &self.keys.public()?).map_err(LedgerError::from)?;
-        Ok(decisions.pruned)
+    fn decisions(&self) -> Result<Decisions, LogError> {
+        Ok(Decisions::read(self.layout, &self.keys.public()?).map_err(LedgerError::from)?)
     }
 
     /// Returns true if the log ends with the line that the database recorded last, and every change is logged.
@@ -179,17 +184,19 @@ impl BudgetLog<'_> {
         let files = self.layout.audited().map_err(|error| self.failed(error))?;
         let unread = self.store.unread_files(files).await?;
         let unread = unread.into_iter().filter(|key| open.iter().all(|open| open.entry.key != *key));
-        let mut files: Vec<_> = unread.map(|key| (self.paid_us(&key, entries), key)).collect();
+        let imports = if self.layout.decisions().exists() { self.decisions()?.imports } else { BTreeMap::new() };
+        let imported = |key: &RunKey| imports.get(key).map(|import| import.made_us);
+        let mut files: Vec<_> = unread.map(|key| (self.paid_us(&key, entries, imported(&key)), key)).collect();
         files.sort();
         Ok(files)
     }
 
     /// Returns the latest time at which a run's receipts reached the ledger, as far as it can be known: the end of the run,
-    /// or the change of a budget that names the run as late.
-    fn paid_us(&self, key: &RunKey, entries: &[LogEntry]) -> i64 {
+    /// the import of its file, or the change of a budget that names the run as late.
+    fn paid_us(&self, key: &RunKey, entries: &[LogEntry], imported_us: Option<i64>) -> i64 {
         let late = entries.iter().filter(|entry| entry.late.contains(key)).map(|entry| entry.change.made_us + 1);
         let ended = last_us(&self.layout.run(key).audit).unwrap_or(i64::MAX);
-        late.chain([ended]).max().unwrap_or(i64::MAX)
+        late.chain(imported_us).chain([ended]).max().unwrap_or(i64::MAX)
     }
 
     async fn read(&self) -> Result<(LogRows, Option<Vec<LogEntry>>), LogError> {

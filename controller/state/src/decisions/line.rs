@@ -17,7 +17,7 @@ pub enum Decision {
         /// Reason.
         reason: String,
     },
-    /// An unsigned audit file is trusted up to this line.
+    /// An audit file was imported.
     Import {
         /// `RUN.ATTEMPT`.
         run: String,
@@ -25,6 +25,9 @@ pub enum Decision {
         lines: u64,
         /// Hash of the last line.
         head: String,
+        /// Key that signed the file; without one, the operator trusts exactly these lines.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signed_by: Option<String>,
     },
     /// Audit files were removed.
     Prune {

@@ -27,7 +27,13 @@ fn all() -> Vec<Decision> {
     };
     vec![
         Decision::Void { receipt: "r1/0/a".into(), reason: "the provider is gone".into() },
-        Decision::Import { run: "r2.0".into(), lines: 3, head: Hash::of(b"y").to_string() },
+        Decision::Import { run: "r2.0".into(), lines: 3, head: Hash::of(b"y").to_string(), signed_by: None },
+        Decision::Import {
+            run: "r4.0".into(),
+            lines: 1,
+            head: Hash::of(b"z").to_string(),
+            signed_by: Some("k".into()),
+        },
         Decision::Prune { runs: vec![pruned] },
     ]
 }
@@ -53,7 +59,10 @@ fn decisions_are_read_as_recorded() {
         (decisions.voids[0].receipt.as_str(), decisions.voids[0].reason.as_str()),
         ("r1/0/a", "the provider is gone")
     );
-    assert_eq!(decisions.imports[&"r2.0".parse().expect("a run")], Witness { seq: 2, head: Hash::of(b"y") });
+    let key = |run: &str| run.parse::<RunKey>().expect("a run");
+    assert_eq!(decisions.vouched(&key("r2.0")), Some(Witness { seq: 2, head: Hash::of(b"y") }));
+    assert_eq!(decisions.vouched(&key("r4.0")), None, "its signature is checked");
+    assert_eq!(decisions.imports[&key("r4.0")].signed_by.as_deref(), Some("k"));
     assert_eq!(decisions.pruned[&"r3.0".parse().expect("a run")].0.bytes, 900);
 }
 

@@ -1,7 +1,8 @@
 //! Import of the audit file of a sidecar that ran alone.
 //!
 //! A file that a known key has signed is trusted as the files of this host are. A file without a signature is trusted only
-//! if the operator says so: the log of decisions then keeps its last hash.
+//! if the operator says so: the log of decisions then keeps its last hash. It also keeps the time of each import, since
+//! receipts count in the budget of the time when they arrive.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,13 +13,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use sluice_contract::reader::{self, FaultKind};
 use sluice_contract::verdict::Seal;
-use sluice_contract::{PublicKey, RunKey, TrustAnchors, Verdict, exit};
+use sluice_contract::{PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit};
 
 use super::audit_source::{AuditSource, Writer};
 use super::compare::{DifferenceKind, compare_all};
-use super::insert::Posted;
+use super::insert::{LateOutcome, Posted};
 use super::parsed_audit;
-use super::rebuild::AuditArchive;
+use super::rebuild::{AuditArchive, PostedFiles};
 use super::{LedgerError, receipt_rows};
 use crate::decisions::{self, Decision, DecisionError, Decisions};
 use crate::file;
@@ -49,6 +50,8 @@ pub struct ImportedFile {
     pub key_id: Option<String>,
     /// New rows.
     pub added: Posted,
+    /// Receipts that were settled or voided before. They stay as they are.
+    pub late: Vec<LateOutcome>,
 }
 
 /// A file that was not imported.
@@ -98,8 +101,8 @@ impl ImportError {
 struct Checked {
     key: RunKey,
     bytes: Vec<u8>,
-    lines: u64,
-    head: String,
+    /// The last line.
+    last: Witness,
     complete: bool,
     /// Key that signed it.
     signer: Option<String>,
@@ -134,11 +137,14 @@ impl AuditArchive<'_> {
         if here.is_some_and(|here| !is_here && !checked.bytes.starts_with(&here)) {
             return Err(ImportError::Conflict(path.to_owned(), key));
         }
-        self.check_agrees(path, &checked).await?;
+        let adds = self.check_agrees(path, &checked).await?;
         if !is_here {
-            self.keep(&checked, keys, given, &target)?;
+            self.trust(&checked, keys, given)?;
+            keep(&checked, &target)?;
+        } else if adds {
+            self.trust(&checked, keys, given)?;
         }
-        let (added, refused) = self.post_files(std::slice::from_ref(&key)).await?;
+        let PostedFiles { added, refused, late } = self.post_files(std::slice::from_ref(&key)).await?;
         match refused.into_iter().next() {
             Some(_) => Err(ImportError::Conflict(path.to_owned(), key)),
             None => Ok(ImportedFile {
@@ -148,12 +154,13 @@ impl AuditArchive<'_> {
                 complete: checked.complete,
                 key_id: checked.signer,
                 added,
+                late,
             }),
         }
     }
 
-    /// Checks that the ledger has no other receipts of the run.
-    async fn check_agrees(&self, path: &Path, checked: &Checked) -> Result<(), ImportError> {
+    /// Checks that the ledger has no other receipts of the run. Returns whether the file adds something.
+    async fn check_agrees(&self, path: &Path, checked: &Checked) -> Result<bool, ImportError> {
         let key = checked.key.clone();
         let source = AuditSource::Bytes(Arc::from(&checked.bytes[..]));
         let seen = self.store.witnesses(&key).await.map_err(LedgerError::from)?;
@@ -163,37 +170,46 @@ impl AuditArchive<'_> {
         let is_newer = reading.lines >= seen.iter().map(|seen| seen.seq + 1).max().unwrap_or(0);
         let agrees = self.store.query(move |connection| {
             if receipt_rows::count_of(connection, &reading.key)? == 0 {
-                return Ok::<_, LedgerError>(reading.is_trusted());
+                return Ok::<_, LedgerError>(reading.is_trusted().then_some(true));
             }
             let found = compare_all(connection, &[reading])?.differences;
             let is_addition = |found: &super::Difference| found.found == DifferenceKind::NotInLedger;
-            Ok(found.iter().all(|found| is_addition(found) || (is_newer && found.found == DifferenceKind::Differs)))
+            let agrees =
+                found.iter().all(|found| is_addition(found) || (is_newer && found.found == DifferenceKind::Differs));
+            Ok(agrees.then_some(!found.is_empty()))
         });
-        if agrees.await? { Ok(()) } else { Err(ImportError::Conflict(path.to_owned(), checked.key.clone())) }
+        agrees.await?.ok_or_else(|| ImportError::Conflict(path.to_owned(), checked.key.clone()))
     }
 
-    /// Records the trust in a file, and copies it.
-    fn keep(&self, checked: &Checked, keys: &Keys, given: &[PublicKey], target: &Path) -> Result<(), ImportError> {
+    /// Records the import, and the trust in the file.
+    fn trust(&self, checked: &Checked, keys: &Keys, given: &[PublicKey]) -> Result<(), ImportError> {
         let signer = |key: &&PublicKey| checked.signer.as_ref().is_some_and(|id| key.id() == *id);
         given.iter().filter(signer).try_for_each(|key| keys.import(key))?;
-        // Of a file that was vouched for, exactly the last decision counts, also if it is signed by now.
-        let was_vouched = Decisions::read(self.layout, self.keys)?.imports.contains_key(&checked.key);
-        if checked.signer.is_none() || was_vouched {
-            let (run, head) = (checked.key.to_string(), checked.head.clone());
-            decisions::record(self.layout, keys, Decision::Import { run, lines: checked.lines, head })?;
-        }
-        let failed = |error| ImportError::Write(target.to_owned(), error);
-        let part = target.with_extension(format!("{}.part", uuid::Uuid::new_v4().simple()));
-        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).and_then(|mut out| {
-            out.write_all(&checked.bytes)?;
-            out.sync_all()?;
-            fs::rename(&part, target)
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(&part);
-        }
-        written.and_then(|()| file::sync_directory(file::parent(target))).map_err(failed)
+        // An earlier import of this file may have had more lines.
+        let before = Decisions::read(self.layout, self.keys)?.imports.remove(&checked.key);
+        let longer = before.filter(|before| before.last.seq > checked.last.seq);
+        let (last, signed_by) =
+            longer.map_or_else(|| (checked.last, checked.signer.clone()), |longer| (longer.last, longer.signed_by));
+        let (run, lines, head) = (checked.key.to_string(), last.seq + 1, last.head.to_string());
+        // A rebuild counts the file in the budget of this time.
+        decisions::record(self.layout, keys, Decision::Import { run, lines, head, signed_by })?;
+        Ok(())
     }
+}
+
+/// Copies a file to the audit files.
+fn keep(checked: &Checked, target: &Path) -> Result<(), ImportError> {
+    let failed = |error| ImportError::Write(target.to_owned(), error);
+    let part = target.with_extension(format!("{}.part", uuid::Uuid::new_v4().simple()));
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).and_then(|mut out| {
+        out.write_all(&checked.bytes)?;
+        out.sync_all()?;
+        fs::rename(&part, target)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.and_then(|()| file::sync_directory(file::parent(target))).map_err(failed)
 }
 
 /// Verifies a file with these keys.
@@ -229,5 +245,6 @@ fn check(path: &Path, keys: &[PublicKey], unsigned: UnsignedFiles) -> Result<Che
     let complete = matches!(verdict, Verdict::Complete(_));
     // A torn last line is not a part of what is trusted.
     bytes.truncate(bytes.len() - usize::try_from(report.torn).unwrap_or(0));
-    Ok(Checked { key, bytes, lines: report.lines, head: report.head.to_string(), complete, signer })
+    let last = Witness { seq: report.lines - 1, head: report.head };
+    Ok(Checked { key, bytes, last, complete, signer })
 }

@@ -19,19 +19,37 @@ pub struct Posted {
     pub entries: u64,
 }
 
+/// Result of posting a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Posting {
+    /// New rows.
+    pub added: Posted,
+    /// Receipts that were decided before the file had their outcome. They stay as they are.
+    pub late: Vec<LateOutcome>,
+}
+
+/// A receipt that stays as it is, although a file has another end of its call.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LateOutcome {
+    /// Name of the receipt.
+    pub receipt: String,
+    /// Status in the ledger.
+    pub status: &'static str,
+}
+
 /// Inserts a receipt and its entry, as far as they are new.
 pub(super) fn insert_row(
     change: &Connection,
     receipt: &ReceiptRow,
     entry: Option<&LedgerEntry>,
     now: i64,
-    posted: &mut Posted,
+    posting: &mut Posting,
 ) -> Result<(), LedgerError> {
     let known = known(change, "receipts", SOURCE, &receipt.reference, receipt.hash)?;
     let id = match known {
         Some(id) => id,
         None => {
-            posted.receipts += 1;
+            posting.added.receipts += 1;
             add_receipt(change, receipt, now)?
         }
     };
@@ -45,8 +63,11 @@ pub(super) fn insert_row(
     if self::known(change, "entries", SOURCE, &entry.reference, entry.hash)?.is_some() {
         return Ok(());
     }
-    check_order(change, id, entry)?;
-    posted.entries += 1;
+    if let Some(status) = decided_before(change, id, entry)? {
+        posting.late.push(LateOutcome { receipt: receipt.reference.clone(), status });
+        return Ok(());
+    }
+    posting.added.entries += 1;
     let added = add_entry(change, id, SOURCE, entry, now)?;
     append_receipt_event(change, id, Some(added), entry.status, now)
 }
@@ -75,22 +96,21 @@ pub(super) fn known(
     }
 }
 
-/// Checks that an entry may follow the existing ones, so that no amount is counted twice. A late outcome may follow an
-/// unknown end; an unknown end follows nothing, and nothing follows a settlement.
-fn check_order(change: &Connection, receipt: i64, entry: &LedgerEntry) -> Result<(), LedgerError> {
-    let mut query = change.prepare_cached("SELECT status FROM entries WHERE receipt = ?1 ORDER BY id")?;
-    let before: Vec<String> = query.query_map([receipt], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let status = match entry.status {
-        ReceiptStatus::Unknown => before.last(),
-        _ => before.iter().find(|status| *status != ReceiptStatus::Unknown.as_str()),
-    };
-    match status {
-        None => Ok(()),
-        Some(status) => {
-            let status = ReceiptStatus::of(status).map_or("settled", ReceiptStatus::as_str);
-            Err(LedgerError::Late { reference: entry.reference.clone(), status })
-        }
+/// Checks that an entry may follow the existing ones of its file, so that no amount is counted twice: a late outcome may
+/// follow an unknown end, and an unknown end follows nothing. Returns the status of a receipt that the operator or the
+/// spend log has decided before: no entry of a file follows that.
+fn decided_before(change: &Connection, receipt: i64, entry: &LedgerEntry) -> Result<Option<&'static str>, LedgerError> {
+    let mut query =
+        change.prepare_cached("SELECT status, source_system = ?2 FROM entries WHERE receipt = ?1 ORDER BY id")?;
+    let before: Vec<(String, bool)> =
+        query.query_map(params![receipt, SOURCE], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    // A newer build may know more words.
+    let word = |status: &str| ReceiptStatus::of(status).map_or("settled", ReceiptStatus::as_str);
+    let may_follow = |status: &str| entry.status != ReceiptStatus::Unknown && status == ReceiptStatus::Unknown.as_str();
+    if let Some((status, _)) = before.iter().find(|(status, is_of_file)| *is_of_file && !may_follow(status)) {
+        return Err(LedgerError::Late { reference: entry.reference.clone(), status: word(status) });
     }
+    Ok(before.iter().rfind(|(_, is_of_file)| !is_of_file).map(|(status, _)| word(status)))
 }
 
 fn add_receipt(change: &Connection, receipt: &ReceiptRow, now: i64) -> Result<i64, LedgerError> {

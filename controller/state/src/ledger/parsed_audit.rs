@@ -30,6 +30,8 @@ pub struct ParsedAudit {
     pub head: Option<Hash>,
     /// True if no line can follow.
     pub ended: bool,
+    /// True if the file has its last line, which alone can have a signature.
+    is_closed: bool,
     /// Number of lines that give rows: 0 if the file belongs to another run.
     pub(super) billed: u64,
     /// Hash of the line before each multiple of [`PIECE`].
@@ -66,15 +68,14 @@ impl Doubt {
                 let advice = unknown_key_advice(fault);
                 format!("its audit file is signed by a key that this host does not know: {advice}")
             }
-            Self::Unsigned => {
-                "its audit file has no signature, so anybody may have written it; move it out of the state \
-                               directory, and import it with sluice ledger import --unsigned if you vouch for it"
-                    .to_owned()
-            }
+            Self::Unsigned => UNSIGNED.to_owned(),
             Self::NotAnAuditFile => "the file is not an audit file; move it out of the state directory".to_owned(),
         }
     }
 }
+
+const UNSIGNED: &str = "its audit file has no signature, so anybody may have written it; move it out of the state \
+                        directory, and import it with sluice ledger import --unsigned if you vouch for it";
 
 /// Number of lines whose rows are held in memory and posted together.
 pub(super) const PIECE: u64 = 8192;
@@ -92,6 +93,7 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
         lines: 0,
         head: None,
         ended: writer == Writer::Gone,
+        is_closed: false,
         billed: 0,
         marks: Vec::new(),
         source,
@@ -131,6 +133,7 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
         reading.fault = Some("the audit log had no room left, and calls were refused".to_owned());
     }
     reading.ended |= close;
+    reading.is_closed = close;
     Ok(reading)
 }
 
@@ -206,6 +209,14 @@ impl ParsedAudit {
             TrustLevel::Complete | TrustLevel::Incomplete => true,
             TrustLevel::Absent => self.fault.is_none(),
             TrustLevel::Tampered | TrustLevel::Conflict => false,
+        }
+    }
+
+    /// Takes the trust from a file without its end, for a run that this host does not know: no signature covers it.
+    pub(super) fn doubt_without_end(&mut self) {
+        if self.trust_level == TrustLevel::Incomplete && !self.is_closed {
+            self.distrust(UNSIGNED.to_owned());
+            self.doubt = Some(Doubt::Unsigned);
         }
     }
 

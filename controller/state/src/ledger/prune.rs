@@ -3,9 +3,9 @@
 //! The receipts stay, and so do the last hash and the number of lines of each file, so that a file that comes back is
 //! recognized. The removal is recorded before it is done.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -66,6 +66,12 @@ pub enum PruneError {
     /// The archive has another file of this name.
     #[error("{0} exists already, and is another file; name another directory with --archive")]
     Exists(PathBuf),
+    /// The archive is a part of the state directory.
+    #[error("the archive {0} is in the state directory; name a directory outside of it with --archive")]
+    InState(PathBuf),
+    /// The archive has the file itself, under another name or by a link.
+    #[error("{0} is the audit file itself, and not a copy; name another directory with --archive")]
+    SameFile(PathBuf),
     /// The decision cannot be recorded.
     #[error(transparent)]
     Decision(#[from] DecisionError),
@@ -124,8 +130,18 @@ impl AuditArchive<'_> {
         Ok(pruned)
     }
 
+    /// Creates the directory that takes the files, and returns its path without links.
+    fn open_archive(&self, archive: &Path) -> Result<PathBuf, PruneError> {
+        let failed = |error| PruneError::Io(archive.to_owned(), error);
+        DirBuilder::new().recursive(true).mode(0o700).create(archive).map_err(failed)?;
+        let archive = fs::canonicalize(archive).map_err(failed)?;
+        let state = fs::canonicalize(self.layout.state()).map_err(failed)?;
+        if archive.starts_with(state) { Err(PruneError::InState(archive)) } else { Ok(archive) }
+    }
+
     fn remove(&self, keys: &Keys, order: &PruneOrder, runs: Vec<(PathBuf, PrunedRun)>) -> Result<(), PruneError> {
         if let Some(archive) = &order.archive {
+            let archive = &self.open_archive(archive)?;
             runs.iter().try_for_each(|(path, _)| move_copy(path, archive))?;
             file::sync_directory(archive).map_err(|error| PruneError::Io(archive.clone(), error))?;
         }
@@ -172,7 +188,7 @@ fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Resu
         ReadState::NotTrusted { reason } => return Ok(Candidate::Kept(reason)),
     }
     let receipts = receipts_of_run(connection, &reading.key)?;
-    let open = receipts.iter().filter(|receipt| receipt.is_open()).count();
+    let open = receipts.iter().filter(|receipt| receipt.holds_budget()).count();
     if open > 0 {
         return Ok(Candidate::Kept(format!("the cost of {open} of its calls is not known")));
     }
@@ -191,19 +207,112 @@ fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Resu
     }))
 }
 
-/// Copies a file into the archive. The same file may be there already.
+/// Copies a file into the archive. The same content may be there already.
 fn move_copy(path: &Path, archive: &Path) -> Result<(), PruneError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(archive);
-    made.map_err(|error| PruneError::Io(archive.to_owned(), error))?;
-    let to = archive.join(path.file_name().unwrap_or_default());
+    let name = path.file_name().unwrap_or_default();
+    let to = archive.join(name);
     let failed = |error| PruneError::Io(to.clone(), error);
     let mut source = witness::open(path).map_err(|error| PruneError::Io(path.to_owned(), error))?;
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to) {
-        Ok(mut copy) => io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).map_err(failed),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let (old, new) = (fs::read(&to).map_err(failed)?, fs::read(path).map_err(failed)?);
-            if old == new { Ok(()) } else { Err(PruneError::Exists(to)) }
+    match witness::open(&to) {
+        Ok(mut old) => {
+            let place = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino()));
+            if place(&old).map_err(failed)? == place(&source).map_err(failed)? {
+                return Err(PruneError::SameFile(to));
+            }
+            let (mut had, mut has) = (Vec::new(), Vec::new());
+            old.read_to_end(&mut had).and_then(|_| source.read_to_end(&mut has)).map_err(failed)?;
+            if had == has { Ok(()) } else { Err(PruneError::Exists(to)) }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A killed command may have left it.
+            let part = archive.join(format!("{}.part", name.display()));
+            let _ = fs::remove_file(&part);
+            let copied =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).and_then(|mut copy| {
+                    io::copy(&mut source, &mut copy)?;
+                    copy.sync_all()?;
+                    fs::rename(&part, &to)
+                });
+            if copied.is_err() {
+                let _ = fs::remove_file(&part);
+            }
+            copied.map_err(failed)
         }
         Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::store::Store;
+
+    struct Files {
+        directory: tempfile::TempDir,
+        source: PathBuf,
+    }
+
+    fn files() -> Files {
+        let directory = tempfile::tempdir().expect("there is room");
+        let source = directory.path().join("r1.0.jsonl");
+        fs::write(&source, "a line\n").expect("it is ours");
+        fs::create_dir(directory.path().join("archive")).expect("there is room");
+        Files { directory, source }
+    }
+
+    impl Files {
+        fn archive(&self) -> PathBuf {
+            self.directory.path().join("archive")
+        }
+
+        fn to(&self) -> PathBuf {
+            self.archive().join("r1.0.jsonl")
+        }
+    }
+
+    #[test]
+    fn a_link_to_the_file_is_no_copy() {
+        let files = files();
+        std::os::unix::fs::symlink(&files.source, files.to()).expect("the name is free");
+        assert!(matches!(move_copy(&files.source, &files.archive()), Err(PruneError::Io(..))));
+        fs::remove_file(files.to()).expect("it is ours");
+        fs::hard_link(&files.source, files.to()).expect("the name is free");
+        assert!(matches!(move_copy(&files.source, &files.archive()), Err(PruneError::SameFile(_))));
+        assert!(matches!(move_copy(&files.source, files.directory.path()), Err(PruneError::SameFile(_))));
+    }
+
+    #[test]
+    fn only_a_whole_copy_has_the_name_of_the_file() {
+        let files = files();
+        let part = files.archive().join("r1.0.jsonl.part");
+        fs::write(&part, "a li").expect("as a killed command leaves it");
+        for _ in 0..2 {
+            move_copy(&files.source, &files.archive()).expect("there is room");
+            assert_eq!(fs::read(files.to()).expect("it is there"), b"a line\n");
+            assert!(!part.exists());
+        }
+        fs::write(files.to(), "another line\n").expect("it is ours");
+        assert!(matches!(move_copy(&files.source, &files.archive()), Err(PruneError::Exists(_))));
+
+        fs::remove_file(files.to()).expect("it is ours");
+        fs::create_dir(&part).expect("nothing can be written under this name");
+        assert!(move_copy(&files.source, &files.archive()).is_err());
+        assert!(!files.to().exists());
+    }
+
+    #[tokio::test]
+    async fn the_state_directory_is_no_archive() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let layout = Layout::open(&directory.path().join("st")).expect("there is room");
+        let store = Store::open(&layout.database()).expect("it is new");
+        let archive = AuditArchive { layout: &layout, store: &store, keys: &[] };
+        std::os::unix::fs::symlink(layout.state().join("audit"), directory.path().join("link")).expect("it is free");
+        for name in ["st", "st/audit", "st/runs/../audit", "link"] {
+            let opened = archive.open_archive(&directory.path().join(name));
+            assert!(matches!(opened, Err(PruneError::InState(_))), "{name}: {opened:?}");
+        }
+        let other = directory.path().join("state-archive");
+        assert_eq!(archive.open_archive(&other).expect("it is outside"), other);
     }
 }

@@ -68,12 +68,13 @@ impl Store {
                 }
                 listed.total.add_receipt(&receipt);
                 *open_calls.entry(format!("{}.{}", receipt.run_id, receipt.attempt)).or_default() +=
-                    u64::from(receipt.is_open());
+                    u64::from(receipt.holds_budget());
                 if !each(receipt) {
                     break;
                 }
             }
             listed.unsettled = unsettled(&snapshot, &filter, &open_calls)?;
+            listed.total = listed.total.or_zero(listed.unsettled.is_empty());
             Ok(listed)
         })
         .await

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_contract::{PublicKey, RunKey, TrustAnchors, Witness};
 
 use super::audit_source::{AuditSource, Writer};
 use super::compare::{Difference, DifferenceKind, RebuildReport, compare_all};
-use super::insert::Posted;
+use super::insert::{LateOutcome, Posted, Posting};
 use super::parsed_audit::{ParsedAudit, read};
 use super::{LedgerError, receipt_rows};
 use crate::decisions::Decisions;
@@ -25,6 +24,17 @@ pub struct AuditArchive<'a> {
     pub store: &'a Store,
     /// Keys that may have signed the files.
     pub keys: &'a [PublicKey],
+}
+
+/// Result of posting several files.
+#[derive(Debug, Clone, Default)]
+pub struct PostedFiles {
+    /// New rows.
+    pub added: Posted,
+    /// Files that the ledger refused.
+    pub refused: Vec<Difference>,
+    /// Receipts that stay as they are.
+    pub late: Vec<LateOutcome>,
 }
 
 /// Files that are verified together, while those before them are compared or posted.
@@ -94,7 +104,8 @@ impl AuditArchive<'_> {
     pub async fn fill(&self) -> Result<RebuildReport, LedgerError> {
         let open = self.open_runs().await?;
         let keys: Vec<_> = self.audited()?.into_iter().filter(|key| !open.contains(key)).collect();
-        let (mut added, refused) = self.post_files(&keys).await?;
+        // Late outcomes are among the differences of the check.
+        let PostedFiles { mut added, refused, late: _ } = self.post_files(&keys).await?;
         added.entries += self.store.add_voids(Decisions::read(self.layout, self.keys)?.voids).await?;
         let sums_renewed = self.store.renew_sums().await?.len() as u64;
         let mut rebuilt = self.check().await?;
@@ -104,12 +115,12 @@ impl AuditArchive<'_> {
         Ok(rebuilt)
     }
 
-    /// Posts these files in their order. Returns the number of new rows, and the files that were refused.
+    /// Posts these files in their order.
     ///
     /// # Errors
     /// Errors of files and of SQLite.
-    pub async fn post_files(&self, keys: &[RunKey]) -> Result<(Posted, Vec<Difference>), LedgerError> {
-        let (mut added, mut refused) = (Posted::default(), Vec::new());
+    pub async fn post_files(&self, keys: &[RunKey]) -> Result<PostedFiles, LedgerError> {
+        let mut all = PostedFiles::default();
         let mut batches = keys.chunks(BATCH);
         let mut next = self.read_next(&mut batches).await?;
         while let Some(readings) = next {
@@ -118,13 +129,14 @@ impl AuditArchive<'_> {
             next = self.read_next(&mut batches).await?;
             for (run, posted) in names.into_iter().zip(self.store.ingest_all(readings).await?) {
                 match posted {
-                    Ok(posted) => {
-                        added.receipts += posted.receipts;
-                        added.entries += posted.entries;
+                    Ok(Posting { added, late }) => {
+                        all.added.receipts += added.receipts;
+                        all.added.entries += added.entries;
+                        all.late.extend(late);
                     }
                     Err(error) if error.is_contradiction() => {
                         let detail = error.to_string();
-                        refused.push(Difference {
+                        all.refused.push(Difference {
                             run,
                             source_reference: None,
                             found: DifferenceKind::Conflict,
@@ -135,7 +147,7 @@ impl AuditArchive<'_> {
                 }
             }
         }
-        Ok((added, refused))
+        Ok(all)
     }
 
     /// Posts files of runs that have ended and whose file was not read, since their controller was killed.
@@ -170,27 +182,42 @@ impl AuditArchive<'_> {
         batches: &mut std::slice::Chunks<'_, RunKey>,
     ) -> Result<Option<Reader>, LedgerError> {
         let Some(batch) = batches.next() else { return Ok(None) };
+        let decisions = Decisions::read(self.layout, self.keys)?;
         let mut files = Vec::with_capacity(batch.len());
         for key in batch {
-            files.push((key.clone(), self.layout.run(key).audit, self.store.witnesses(key).await?));
+            let mut seen = self.store.witnesses(key).await?;
+            seen.extend(decisions.pruned_head(key));
+            let is_own = !seen.is_empty() || self.is_own(key).await?;
+            files.push((key.clone(), is_own, seen));
         }
-        let keys = self.keys.to_vec();
-        let imports = Decisions::read(self.layout, self.keys)?.imports;
+        let (keys, layout) = (self.keys.to_vec(), self.layout.clone());
         Ok(Some(tokio::task::spawn_blocking(move || {
-            let read = |(key, path, seen): (RunKey, PathBuf, Vec<Witness>)| {
-                let source = match witness::open(&path) {
+            let read = |(key, is_own, seen): (RunKey, bool, Vec<Witness>)| {
+                let source = match witness::open(&layout.run(&key).audit) {
                     Ok(file) => Ok(AuditSource::File(Arc::new(file))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
                     Err(error) => Err(error),
                 };
-                let reading = source.and_then(|source| match imports.get(&key) {
-                    Some(last) => read_imported(&key, source, *last),
-                    None => read(&key, source, &TrustAnchors { keys: &keys, seen: &seen }, Writer::Gone),
+                let reading = source.and_then(|source| match decisions.vouched(&key) {
+                    Some(last) => read_imported(&key, source, last),
+                    None => {
+                        let mut reading = read(&key, source, &TrustAnchors { keys: &keys, seen: &seen }, Writer::Gone)?;
+                        if !is_own && !keys.is_empty() {
+                            reading.doubt_without_end();
+                        }
+                        Ok(reading)
+                    }
                 });
                 reading.map_err(|error| LedgerError::UnreadableAudit(key, error))
             };
             files.into_iter().map(read).collect()
         })))
+    }
+
+    /// Returns whether a run is one of this host, also after the loss of the database. Of such a run, a file without its
+    /// end is trusted, although no signature covers it: its sidecar was killed.
+    async fn is_own(&self, key: &RunKey) -> Result<bool, LedgerError> {
+        Ok(self.layout.records().of(key).exists() || self.store.phase(key).await?.is_some())
     }
 
     pub(super) fn audited(&self) -> Result<BTreeSet<RunKey>, LedgerError> {

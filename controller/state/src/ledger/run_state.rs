@@ -51,9 +51,10 @@ pub(crate) fn read_state(connection: &Connection, key: &RunKey) -> rusqlite::Res
     })
 }
 
-/// Returns the runs that are open, whose audit file is not trusted, or that have open receipts.
+/// Returns the runs that are open, whose audit file is not trusted, or that have receipts of unknown cost
+/// that a provider could bill.
 ///
-/// `open_calls` has the runs whose receipts were read, each with its number of open receipts.
+/// `open_calls` has the runs whose receipts were read, each with its number of such receipts.
 pub(super) fn unsettled(
     connection: &Connection,
     filter: &Filter,

@@ -7,7 +7,7 @@ use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
     CallResult, Close, CostSource, End, Intent, NullReason, Open, Outcome, Peer, RunLimits, SCHEMA, Timing, Usage,
 };
-use sluice_contract::{AuditLog, Hash, RunKey, TrustAnchors, Usd};
+use sluice_contract::{AuditLog, Hash, PrivateKey, RunKey, TrustAnchors, Usd};
 use tempfile::TempDir;
 
 use super::*;
@@ -15,6 +15,7 @@ use crate::layout::Layout;
 use crate::store::Store;
 
 mod files;
+mod imports;
 mod money;
 mod repeats;
 mod tokens;
@@ -213,6 +214,10 @@ impl Log {
     }
 
     fn outcome(&mut self, call: u64, made: &Made) {
+        self.outcome_with(call, made, 200);
+    }
+
+    fn outcome_with(&mut self, call: u64, made: &Made, status: u16) {
         let (key, chain) = (self.key.clone(), self.chain);
         let source = if made.cost.is_some() { CostSource::Header } else { CostSource::None };
         self.push(&line(&Outcome {
@@ -241,7 +246,7 @@ impl Log {
             result: made.result,
             run_id: key.run_id.as_str().into(),
             seq: chain.seq,
-            status: Some(200),
+            status: Some(status),
             timing_us: Timing::default(),
             ts: TS.into(),
             usage: made.usage,
@@ -249,7 +254,11 @@ impl Log {
         }));
     }
 
-    fn close(mut self) -> Vec<u8> {
+    fn close(self) -> Vec<u8> {
+        self.close_with(None)
+    }
+
+    fn close_with(mut self, signer: Option<&PrivateKey>) -> Vec<u8> {
         let (log, _) = AuditLog::read(&self.bytes).expect("it was well made");
         let totals = log.totals();
         let close = Close {
@@ -271,7 +280,7 @@ impl Log {
             usage: totals.usage,
             v: SCHEMA,
         };
-        let line = close_line(close, None);
+        let line = close_line(close, signer);
         self.push(&line);
         self.bytes
     }

@@ -11,7 +11,7 @@ use super::booked::{BookedEntry, BookedReceipt, Tokens};
 pub struct Total {
     /// Number of receipts.
     pub calls: u64,
-    /// Number of receipts of unknown cost.
+    /// Number of receipts of unknown cost that a provider could bill ([`BookedReceipt::holds_budget`]).
     pub open: u64,
     /// Nano-USD that are reserved for those; none if none of them has a reservation.
     pub reserved: Option<i128>,
@@ -60,6 +60,23 @@ impl GroupBy {
 }
 
 impl Total {
+    /// Returns the total of no calls, for a ledger that is complete: it is known to be zero.
+    pub(super) fn or_zero(self, is_complete: bool) -> Self {
+        if !is_complete || self != Self::default() {
+            return self;
+        }
+        let zero = Some(0);
+        let usage = TokenSums {
+            cache_write: zero,
+            cached_input: zero,
+            input: zero,
+            output: zero,
+            reasoning: zero,
+            total: zero,
+        };
+        Self { usage, nano_usd: zero, ..self }
+    }
+
     /// Adds a receipt with its entries.
     pub fn add_receipt(&mut self, receipt: &BookedReceipt) {
         self.count(receipt);
@@ -69,7 +86,7 @@ impl Total {
     /// Adds a receipt without its entries.
     pub(super) fn count(&mut self, receipt: &BookedReceipt) {
         self.calls += 1;
-        if receipt.is_open() {
+        if receipt.holds_budget() {
             self.open += 1;
             self.reserved = added(self.reserved, receipt.reserved_nanos().map(i128::from));
         }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
-use sluice_contract::Usd;
 
 use super::LedgerError;
 use super::filter::Filter;
+use super::receipt_rows;
 use super::run_state::{self, Unsettled};
 use super::totals::{GroupBy, TokenSums, Total, dollars};
 use crate::store::Store;
@@ -46,6 +46,7 @@ impl Store {
             }
             let open_calls = add_open(&snapshot, by, &filter, &mut table)?;
             table.unsettled = run_state::unsettled(&snapshot, &filter, &open_calls)?;
+            table.total = table.total.or_zero(table.unsettled.is_empty());
             Ok(table)
         })
         .await
@@ -147,7 +148,7 @@ fn sum_of_half(half: &str) -> String {
     format!("sum(entries.{column} {operation})")
 }
 
-/// Adds the receipts of unknown cost, and returns their number for each run.
+/// Adds the receipts of unknown cost that a provider could bill, and returns their number for each run.
 fn add_open(
     connection: &Connection,
     by: GroupBy,
@@ -156,16 +157,18 @@ fn add_open(
 ) -> Result<HashMap<String, u64>, LedgerError> {
     let mut open_calls = HashMap::new();
     let mut query = connection.prepare(&format!(
-        "SELECT * FROM (SELECT run_id, attempt, account, ifnull(model, '') AS model, arrived_day, reserved_usd
+        "SELECT * FROM (SELECT run_id, attempt, account, ifnull(model, '') AS model, arrived_day, receipts.id
                         FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt
                         WHERE arrived_us >= ?5 AND arrived_us < ?6) WHERE {SELECTED}"
     ))?;
     let values = named_values(filter);
     let mut rows = query.query(params_from_iter(values.iter()))?;
     while let Some(row) = rows.next()? {
-        let reserved: Option<String> = row.get(5)?;
-        let reserved = reserved.as_deref().and_then(|text| Usd::parse(text).ok());
-        let open = Total { open: 1, reserved: reserved.map(|usd| usd.to_nanos().into()), ..Total::default() };
+        let receipt = receipt_rows::by_id(connection, row.get(5)?)?;
+        if !receipt.holds_budget() {
+            continue;
+        }
+        let open = Total { open: 1, reserved: receipt.reserved_nanos().map(i128::from), ..Total::default() };
         table.total.merge(&open);
         table.groups.entry(name(row, by)?).or_default().merge(&open);
         *open_calls.entry(name(row, GroupBy::Run)?).or_default() += 1;

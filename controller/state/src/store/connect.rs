@@ -1,17 +1,18 @@
 //! Opening of the database: its connections, and the upgrade of its schema.
 
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, SFlag, mknod};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{StoreError, is_damage};
 use super::migrations::{MIGRATIONS, SCHEMA};
+use crate::{file, lock};
 
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -106,17 +107,18 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, StoreError> {
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    // A new file is private before SQLite opens it. It is made without a descriptor: see below. If that fails, SQLite says
+    // why it has no file.
+    let _ = mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0);
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if mode != "wal" {
         // Private to the owner, and so are the files that SQLite creates beside it. By its name: see below.
         let _ = std::fs::set_permissions(path, Permissions::from_mode(0o600));
-        // SQLite does not wait for this change: of several first starts, one goes first. The lock is on the directory,
-        // since closing any descriptor of the file would release SQLite's own locks.
-        let invalid = || rusqlite::Error::InvalidPath(path.to_owned());
-        let directory = path.parent().and_then(|directory| File::open(directory).ok()).ok_or_else(invalid)?;
-        let _first = Flock::lock(directory, FlockArg::LockExclusive).map_err(|_| invalid())?;
+        // SQLite does not wait for this change: of several first starts, one goes first. The lock is on another file,
+        // since closing any descriptor of the database would release SQLite's own locks.
+        let _first = lock::lock_logs(file::parent(path)).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
     }
     connection.pragma_update(None, "synchronous", "FULL")?;

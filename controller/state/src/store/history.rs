@@ -96,7 +96,8 @@ impl Store {
         .await
     }
 
-    /// Returns the last attempts of the runs whose ids begin with this text, newest first, and no more than this many.
+    /// Returns the last attempts of the runs whose ids begin with this text, newest first, after the run
+    /// with exactly this id; no more than this many.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -105,7 +106,7 @@ impl Store {
         self.query(move |connection| {
             let mut query = connection.prepare(
                 "SELECT run_id, max(attempt) FROM runs WHERE substr(run_id, 1, length(?1)) = ?1
-                 GROUP BY run_id ORDER BY max(created_us) DESC LIMIT ?2",
+                 GROUP BY run_id ORDER BY run_id = ?1 DESC, max(created_us) DESC LIMIT ?2",
             )?;
             let rows = query.query_map(params![prefix, limit], |row| run_key(row, 0))?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -169,6 +170,9 @@ mod tests {
             expected.sort();
             assert_eq!(found, expected, "{prefix}");
         }
+        store.begin(row("rabcd.0", "a")).await.expect("the id is free");
+        let first = store.runs_with_prefix("rabc", 1).await.expect("it is ours");
+        assert_eq!(first, ["rabc.1".parse().expect("a run")], "the id itself comes before a newer, longer one");
         assert_eq!(store.runs_with_prefix("", 2).await.expect("it is ours").len(), 2);
     }
 

@@ -7,6 +7,7 @@ use sluice_contract::Account;
 use tempfile::TempDir;
 
 use crate::budget::{BudgetLog, LogError};
+use crate::decisions::{self, Decision, PrunedRun};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::AuditArchive;
@@ -159,6 +160,31 @@ async fn without_database_and_log_budgets_must_be_confirmed() {
     archive.fill().await.expect("all is readable");
 
     assert!(state.log().check_admission("acct-1").await.expect("all is known").is_none());
+}
+
+#[tokio::test]
+async fn lost_receipts_of_pruned_files_stop_their_account_until_its_budget_is_set() {
+    let state = State::new();
+    state.set(5).await;
+    state.synchronize().await;
+    let run = PrunedRun {
+        run: "r1.0".into(),
+        account: "acct-1".into(),
+        lines: 4,
+        head: None,
+        bytes: 900,
+        receipts: 1,
+        last_us: crate::store::now_us(),
+    };
+    decisions::record(&state.layout, &state.keys, Decision::Prune { runs: vec![run] }).expect("there is room");
+
+    let refused = state.log().check_admission("acct-1").await.expect_err("its receipt is gone");
+
+    assert!(matches!(refused, LogError::Pruned { runs: 1, .. }), "{refused:?}");
+    assert!(state.log().check_admission("other").await.expect("it has no budget").is_none());
+    // Each remedy that the error names works.
+    state.set(5).await;
+    assert!(state.log().check_admission("acct-1").await.expect("it starts anew").is_none());
 }
 
 #[tokio::test]

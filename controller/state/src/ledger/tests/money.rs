@@ -35,11 +35,12 @@ proptest! {
             groups.values().for_each(|group| sum.merge(group));
             prop_assert_eq!(&sum, &whole, "{:?}", by);
             let kept = wait(ledger.store.usage(by, Filter::default())).expect("it is readable");
-            prop_assert_eq!((&kept.groups, &kept.total), (&groups, &whole), "{:?}", by);
+            let shown = whole.clone().or_zero(kept.unsettled.is_empty());
+            prop_assert_eq!((&kept.groups, &kept.total), (&groups, &shown), "{:?}", by);
             // From all rows, since the time is not a whole day.
             let since = Filter { since_us: Some(1), ..Filter::default() };
             let added_up = wait(ledger.store.usage(by, since)).expect("it is readable");
-            prop_assert_eq!((&added_up.groups, &added_up.total), (&groups, &whole), "{:?}", by);
+            prop_assert_eq!((&added_up.groups, &added_up.total), (&groups, &shown), "{:?}", by);
         }
         let open = i128::from(whole.open);
         prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
@@ -55,6 +56,49 @@ proptest! {
         let one = Total { nano_usd: Some(i128::from(nanos)), ..Total::default() };
         prop_assert_eq!(one.cost_usd(), Some(Usd::from_nanos(nanos).to_string()));
     }
+}
+
+#[tokio::test]
+async fn no_calls_cost_nothing_once_all_files_are_read() {
+    let ledger = TestLedger::new();
+    let run = key("r1.0");
+    let bytes = file(&run, &[]);
+    ledger.ingest(&run, &bytes[..bytes.len() / 2], Writer::Alive).await.expect("it is new");
+    let usage = async || ledger.store.usage(GroupBy::Run, Filter::default()).await.expect("it is readable");
+    assert_eq!(usage().await.total.nano_usd, None, "the run is under way");
+
+    ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
+
+    let total = usage().await.total;
+    assert_eq!((total.cost_usd().as_deref(), total.usage.total), (Some("0"), Some(0)));
+    let tally = crate::receipt::tally(&reading(&run, &bytes, Writer::Gone));
+    assert_eq!((tally.cost_usd.as_deref(), tally.usage.total), (Some("0"), Some(0)));
+    let cut = crate::receipt::tally(&reading(&run, &[], Writer::Gone));
+    assert_eq!((cut.cost_usd, cut.usage.total), (None, None));
+}
+
+#[tokio::test]
+async fn a_call_that_no_provider_bills_reserves_nothing() {
+    let ledger = TestLedger::new();
+    let run = key("r1.0");
+    // The first was refused for its key; the second failed.
+    let mut made = Log::of(&run);
+    for (call, status) in [(1, 401), (2, 500)] {
+        made.intent(call, "m");
+        made.outcome_with(call, &Made { usage: None, ..unpriced(NullReason::NoCost) }, status);
+    }
+    let bytes = made.close();
+    ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
+
+    let found = ledger.all().await;
+    assert_eq!(statuses(&found), ["pending_cost", "pending_cost"]);
+    let total = total(&found.receipts);
+    assert_eq!((total.open, total.reserved), (1, Some(RESERVED_NANOS)));
+    let kept = ledger.store.usage(GroupBy::Run, Filter::default()).await.expect("it is readable");
+    assert_eq!((kept.total.open, kept.total.reserved), (1, Some(RESERVED_NANOS)));
+    assert_eq!(kept.unsettled[0].reason, "the cost of 1 of its calls is not known");
+    let tally = crate::receipt::tally(&reading(&run, &bytes, Writer::Gone));
+    assert_eq!(tally.receipts.iter().map(|one| one.could_be_billed).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]
@@ -175,13 +219,13 @@ async fn usage_is_selected_by_time_account_and_model() {
         (all(), 2, Some(200)),
         (Filter { account: Some("acct-1".into()), ..all() }, 1, Some(100)),
         (Filter { run_id: Some("r2".into()), attempt: Some(0), ..all() }, 1, Some(100)),
-        (Filter { model: Some("no-such-model".into()), ..all() }, 0, None),
+        (Filter { model: Some("no-such-model".into()), ..all() }, 0, Some(0)),
         (Filter { since_us: Some(day), ..all() }, 2, Some(200)),
         (Filter { since_us: Some(day), until_us: Some(day + 86_400_000_000), ..all() }, 2, Some(200)),
-        (Filter { until_us: Some(day), ..all() }, 0, None),
+        (Filter { until_us: Some(day), ..all() }, 0, Some(0)),
         (Filter { since_us: Some(now - 60_000_001), ..all() }, 2, Some(200)),
-        (Filter { until_us: Some(now - 60_000_001), ..all() }, 0, None),
-        (Filter { since_us: Some(now + 60_000_001), account: Some("acct-1".into()), ..all() }, 0, None),
+        (Filter { until_us: Some(now - 60_000_001), ..all() }, 0, Some(0)),
+        (Filter { since_us: Some(now + 60_000_001), account: Some("acct-1".into()), ..all() }, 0, Some(0)),
     ] {
         let usage = ledger.store.usage(GroupBy::Account, filter.clone()).await.expect("it is readable");
         assert_eq!((usage.total.calls, usage.total.nano_usd), (calls, nanos), "{filter:?}");

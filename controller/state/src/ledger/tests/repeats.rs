@@ -76,7 +76,7 @@ async fn a_late_outcome_is_posted() {
 }
 
 #[tokio::test]
-async fn an_outcome_after_a_settlement_is_refused() {
+async fn an_outcome_after_a_settlement_leaves_its_receipt_alone() {
     let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = Log::of(&run);
@@ -91,11 +91,18 @@ async fn an_outcome_after_a_settlement_is_refused() {
         )
         .expect("a settlement is an entry");
     log.outcome(1, &priced("1"));
+    log.intent(2, "m");
+    log.outcome(2, &priced("2"));
+    ledger.put(&run, &log.bytes);
 
-    let late = ledger.ingest(&run, &log.bytes, Writer::Gone).await;
+    let archive = AuditArchive { layout: &ledger.layout, store: &ledger.store, keys: &[] };
+    let posted = archive.post_files(std::slice::from_ref(&run)).await.expect("it is readable");
 
-    assert!(matches!(late, Err(LedgerError::Late { status: "settled", .. })), "{late:?}");
-    assert_eq!(total(&ledger.all().await.receipts).nano_usd, Some(1_000_000_000));
+    assert_eq!((posted.added, posted.refused), (Posted { receipts: 1, entries: 1 }, vec![]));
+    assert_eq!(posted.late, [LateOutcome { receipt: "r1/0/call-1".into(), status: "settled" }]);
+    let found = ledger.all().await;
+    assert_eq!((statuses(&found), total(&found.receipts).nano_usd), (vec!["settled", "posted"], Some(3_000_000_000)));
+    assert_eq!(ledger.found().await, [(DifferenceKind::Differs, Some("r1/0/call-1".to_owned()))]);
 }
 
 #[tokio::test]
