@@ -58,7 +58,7 @@ async fn a_run_goes_from_the_queue_to_its_receipt() {
 }
 
 #[tokio::test]
-async fn a_failed_program_and_a_missing_image_are_told_apart() {
+async fn a_program_fails_and_an_unknown_image_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
@@ -72,7 +72,7 @@ async fn a_failed_program_and_a_missing_image_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_in_the_queue_and_at_work() {
+async fn runs_are_cancelled_in_the_queue_and_at_work() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;

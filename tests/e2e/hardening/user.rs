@@ -185,7 +185,7 @@ async fn the_user_cannot_reach_a_socket_of_root() {
 }
 
 #[tokio::test]
-async fn root_that_modes_bind_keeps_the_directory_and_starts_again() {
+async fn root_bound_by_modes_keeps_the_directory_and_restarts() {
     let upstream = Upstream::provider("hello").start().await;
     let (run, log) = (TempDir::new(), TempDir::new());
     for attempt in ["0", "1"] {

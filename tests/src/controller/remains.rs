@@ -8,9 +8,9 @@ use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
 /// Expected entries of a state directory.
-const KNOWN: [&str; 14] = [
-    "audit", "budgets.log", "decisions.log", "files.lock", "instance", "keys", "kept", "logs.lock", "prices",
-    "records", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal",
+const KNOWN: [&str; 15] = [
+    "audit", "budgets.log", "daemon.lock", "decisions.log", "files.lock", "instance", "keys", "kept", "logs.lock",
+    "prices", "records", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal",
 ];
 
 /// Everything that should not be there, and the audit files, which should.

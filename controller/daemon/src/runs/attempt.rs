@@ -10,6 +10,7 @@ use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
 use sluice_runs::observer::{NoObserver, Observation, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
+use sluice_runs::removal;
 use sluice_runs::run_image::choose_bridge;
 use sluice_runs::stop::StopPolicy;
 use sluice_runs::verdict::{ErrorCode, LimitValues};
@@ -196,11 +197,26 @@ impl Attempt {
         {
             (self.context.log)(&format!("{}: its virtual key is not deleted: {error}", shown(&self.run.key)));
         }
+        self.remove_workspace().await;
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {
             None => SandboxVerdict::Success,
             Some(code) if code == ErrorCode::Cancelled.as_str() => SandboxVerdict::Cancelled,
             Some(code) => SandboxVerdict::Failed { code: code.to_owned(), message: report.error_message },
+        }
+    }
+
+    /// Deletes the directory that was renamed at the end of the run. What cannot be deleted is left to a sweep.
+    async fn remove_workspace(&self) {
+        let (runs, own) = (self.context.layout.runs_directory(), self.run.key.to_string());
+        let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));
+        let remaining = removing.await.unwrap_or_default().into_iter().find(|it| it.name == self.run.key.to_string());
+        if let Some(remaining) = remaining {
+            (self.context.log)(&format!(
+                "{}: its directory is not removed: {}",
+                shown(&self.run.key),
+                remaining.reason
+            ));
         }
     }
 
