@@ -92,6 +92,22 @@ async fn runs_are_cancelled_in_the_queue_and_at_work() {
 }
 
 #[tokio::test]
+async fn a_run_that_a_person_fails_is_stopped() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = daemon.create(shell("sleep 600")).await;
+    daemon.reaches(&id, "RUNNING").await;
+
+    let path = format!("/api/v1/sandboxes/{id}/fail");
+    daemon.request("POST", &path, &json!({"reason": "it loops"})).await.expect(200);
+
+    let run = daemon.reaches(&id, "FAILED").await;
+    assert_eq!(run["failure_code"], "agent_failed", "{run}");
+    assert_eq!(sluice.containers().await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_dependency_that_fails_takes_its_dependent_with_it() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);

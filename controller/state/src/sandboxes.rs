@@ -1,6 +1,6 @@
 //! Runs of the daemon: one row for all attempts of a run.
 //!
-//! Every change is a compare-and-swap on the row's generation, follows the edges of [`lifecycle`], and appends its events in
+//! Every change is a compare-and-swap on the row's generation, follows the edges of `lifecycle`, and appends its events in
 //! the same transaction. Rows are never removed: an id stays used.
 
 mod activity;

@@ -179,6 +179,11 @@ impl Orchestrator {
             self.cancel(id);
             return Ok(());
         }
+        if run.state.is_active() && run.verdict.is_some() {
+            // Decided by a request, or by an earlier look: its program has nothing more to do.
+            self.cancel(id);
+            return Ok(());
+        }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
         if let Some(due) = overdue(run, driven.live.open_calls(), driven.live.idle(), now_us()) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
