@@ -100,7 +100,7 @@ async fn a_run_that_a_person_fails_is_stopped() {
     daemon.reaches(&id, "RUNNING").await;
 
     let path = format!("/api/v1/sandboxes/{id}/fail");
-    daemon.request("POST", &path, &json!({"reason": "it loops"})).await.expect(200);
+    daemon.request("POST", &path, &json!({"reason": "it loops"})).await.expect(202);
 
     let run = daemon.reaches(&id, "FAILED").await;
     assert_eq!(run["failure_code"], "agent_failed", "{run}");
