@@ -1,6 +1,7 @@
 //! Runs of the daemon: `sluice serve` and its API, on a real engine.
 
 use serde_json::{Value, json};
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod killed;
@@ -105,6 +106,25 @@ async fn a_run_that_a_person_fails_is_stopped() {
     let run = daemon.reaches(&id, "FAILED").await;
     assert_eq!(run["failure_code"], "agent_failed", "{run}");
     assert_eq!(sluice.containers().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_error_of_the_host_is_the_operators() {
+    let nowhere = ClosedPort::new();
+    let sluice = Sluice::with(&nowhere.url(), "sk-some-key");
+    let daemon = sluice.serve().await;
+    let id = daemon.create(shell("true")).await;
+
+    daemon.process().says(&format!("the upstream {} does not answer", nowhere.url())).await;
+    let path = format!("/api/v1/sandboxes/{id}");
+    let waiting = daemon.reaches(&id, "PENDING").await;
+    let seen = [daemon.get(&path).await.text(), daemon.get(&format!("{path}/events?limit=500")).await.text()].concat();
+
+    assert_eq!(waiting["waiting_for"], "retry", "{waiting}");
+    let port = nowhere.url().rsplit(':').next().expect("a port").to_owned();
+    assert!(seen.contains("creation_failed") && !seen.contains(&port) && !seen.contains("/tmp/"), "{seen}");
+    daemon.request("DELETE", &path, &Value::Null).await.expect(202);
+    daemon.reaches(&id, "COMPLETED").await;
 }
 
 #[tokio::test]

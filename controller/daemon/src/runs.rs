@@ -6,6 +6,7 @@
 
 mod attempt;
 mod call_events;
+pub mod failure_text;
 mod live_run;
 pub mod orchestrator;
 pub mod retries;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
@@ -23,6 +24,7 @@ use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 
 use super::call_events::CallReporter;
+use super::failure_text::failure_text;
 use super::live_run::LiveRun;
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
@@ -38,6 +40,21 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
+}
+
+/// Reason that an attempt cannot begin.
+#[derive(Debug)]
+enum Refusal {
+    /// For the owner of the run.
+    Owner(String),
+    /// For the operator.
+    Host(String),
+}
+
+impl Refusal {
+    fn host<E: std::error::Error>(error: E) -> Self {
+        Self::Host(error_chain(&error))
+    }
 }
 
 /// Reports that the program of a run has started.
@@ -61,9 +78,15 @@ impl Attempt {
                 let cancelled = self.cancelled.clone();
                 self.drive(daemon_run::run(run, cancelled), &mut started).await
             }
-            Err(message) => {
+            Err(refusal) => {
                 self.take_down().await;
-                failed(ErrorCode::CreationFailed, message)
+                match refusal {
+                    Refusal::Owner(message) => {
+                        let code = ErrorCode::CreationFailed.as_str().to_owned();
+                        SandboxVerdict::Failed { code, message: Some(message) }
+                    }
+                    Refusal::Host(error) => self.failed(ErrorCode::CreationFailed, &error),
+                }
             }
         };
         self.conclude(verdict).await;
@@ -80,7 +103,7 @@ impl Attempt {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
                 self.take_down().await;
-                return self.conclude(failed(ErrorCode::Internal, message)).await;
+                return self.conclude(self.failed(ErrorCode::Internal, &message)).await;
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
@@ -97,9 +120,9 @@ impl Attempt {
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
-                failed(ErrorCode::Internal, "the daemon ended while it created or removed the run".to_owned())
+                self.failed(ErrorCode::Internal, "the daemon ended while it created or removed the run")
             }
-            Err(error) => failed(ErrorCode::Internal, error_chain(&error)),
+            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         };
         self.conclude(verdict).await;
     }
@@ -119,26 +142,25 @@ impl Attempt {
         }
     }
 
-    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<()>), String> {
+    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<()>), Refusal> {
         let Self { context, service, run, .. } = self;
-        let stored = self.stored().await?;
+        let stored = self.stored().await.map_err(Refusal::Host)?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
         if let Some(lost) = stored.variables.iter().find(|name| !variables.contains_key(*name)) {
-            return Err(format!(
+            return Err(Refusal::Owner(format!(
                 "the value of the variable {lost} was lost when the daemon was restarted: values are kept in memory alone; \
                  create the run anew"
-            ));
+            )));
         }
-        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| error.to_string())?;
+        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
-        let warning =
-            choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(|error| error_chain(&error))?;
+        let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
-        admission::check(host, &request).await.map_err(|error| error_chain(&error))?;
+        admission::check(host, &request).await.map_err(Refusal::host)?;
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
-            .map_err(|error| format!("the record of the run cannot be written: {error}"))?;
+            .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
         let (observer, started) = start_observer();
         let run = DaemonRun {
             host: Arc::clone(host),
@@ -169,7 +191,7 @@ impl Attempt {
         calls.finish().await;
         match completed {
             Ok(completed) => self.complete(completed).await,
-            Err(error) => failed(ErrorCode::Internal, error_chain(&error)),
+            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
@@ -202,7 +224,11 @@ impl Attempt {
         match report.error_code {
             None => SandboxVerdict::Success,
             Some(code) if code == ErrorCode::Cancelled.as_str() => SandboxVerdict::Cancelled,
-            Some(code) => SandboxVerdict::Failed { code: code.to_owned(), message: report.error_message },
+            Some(code) => {
+                let error = report.error_message.unwrap_or_default();
+                (self.context.log)(&format!("{}: {code}: {error}", shown(&self.run.key)));
+                SandboxVerdict::Failed { code: code.to_owned(), message: Some(failure_text(code, report.exit_code)) }
+            }
         }
     }
 
@@ -286,14 +312,14 @@ impl Attempt {
     async fn recorded_verdict(&self) -> SandboxVerdict {
         match self.context.store.find_run(&self.run.key).await {
             Ok(Some(KnownRun { exit_code: None, .. })) => {
-                failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run".to_owned())
+                self.failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run")
             }
             Ok(Some(known)) => match SandboxState::of_one_shot(Phase::Closed, known.error_code.as_deref()) {
                 (_, Some(verdict)) => verdict,
                 _ => SandboxVerdict::Success,
             },
-            Ok(None) => failed(ErrorCode::Internal, "its record is gone".to_owned()),
-            Err(error) => failed(ErrorCode::Internal, error_chain(&error)),
+            Ok(None) => self.failed(ErrorCode::Internal, "its record is gone"),
+            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
@@ -306,6 +332,13 @@ impl Attempt {
         Ok(stored)
     }
 
+    /// Logs an error, and returns the verdict for the owner of the run.
+    fn failed(&self, code: ErrorCode, error: &str) -> SandboxVerdict {
+        let code = code.as_str();
+        (self.context.log)(&format!("{}: {code}: {error}", shown(&self.run.key)));
+        SandboxVerdict::Failed { code: code.to_owned(), message: Some(failure_text(code, exit::NOT_STARTED.into())) }
+    }
+
     fn report(&self, done: Result<(), SandboxError>) {
         if let Err(error) = done {
             (self.context.log)(&format!("{}: {}", shown(&self.run.key), error_chain(&error)));
@@ -316,8 +349,4 @@ impl Attempt {
 fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
     let (sender, started) = mpsc::unbounded_channel();
     (Arc::new(StartObserver(sender)), started)
-}
-
-fn failed(code: ErrorCode, message: String) -> SandboxVerdict {
-    SandboxVerdict::Failed { code: code.as_str().to_owned(), message: Some(message) }
 }
