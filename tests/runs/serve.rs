@@ -1,6 +1,7 @@
 //! Runs of the daemon: `sluice serve` and its API, on a real engine.
 
 use serde_json::{Value, json};
+use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
@@ -106,6 +107,45 @@ async fn a_run_that_a_person_fails_is_stopped() {
     let run = daemon.reaches(&id, "FAILED").await;
     assert_eq!(run["failure_code"], "agent_failed", "{run}");
     assert_eq!(sluice.containers().await, [""; 0]);
+}
+
+/// The lines of an answer of `…/logs`.
+fn lines(answer: &ClientAnswer) -> Vec<Value> {
+    answer.text().lines().map(|line| serde_json::from_str(line).expect("one object in a line")).collect()
+}
+
+#[tokio::test]
+async fn output_is_served_live_and_after_the_end() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = "echo one; printf '\\377\\000\\n' >&2; while [ ! -e go ]; do sleep 0.05; done; echo two";
+    let id = daemon.create(shell(script)).await;
+    daemon.reaches(&id, "RUNNING").await;
+    let path = format!("/api/v1/sandboxes/{id}/logs");
+    let first = daemon.logged(&id, 2).await;
+    let mut client = daemon.connect().await;
+    client.send_request("GET", &format!("{path}?follow=true&after=2"), &[], ()).await;
+    assert_eq!(client.read_head().await.status, 200);
+
+    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
+    std::fs::write(work.join("go"), "").expect("the run has its workspace");
+    let followed = client.read_response().await.expect(200);
+    daemon.reaches(&id, "COMPLETED").await;
+    let all = daemon.get(&path).await.expect(200);
+    let stderr = daemon.get(&format!("{path}?stream=stderr")).await.expect(200);
+
+    let texts =
+        |lines: &[Value]| lines.iter().filter_map(|line| line["text"].as_str().map(str::to_owned)).collect::<String>();
+    assert_eq!(texts(&first), "one\n", "{first:?}");
+    assert_eq!((texts(&lines(&followed)), texts(&lines(&all))), ("two\n".to_owned(), "one\ntwo\n".to_owned()));
+    let [only] = &lines(&stderr)[..] else { panic!("{}", stderr.text()) };
+    assert_eq!((&only["stream"], &only["offset"], &only["base64"]), (&json!("stderr"), &json!(0), &json!("/wAK")));
+    assert_eq!(all.header("content-type"), Some("application/octet-stream"));
+    daemon.get(&format!("{path}?attempt=1")).await.expect(404);
+    daemon.get(&format!("{path}?tail=1")).await.expect(422);
+    let printed = sluice.command(["logs", &id]).finish().await.expect(0);
+    assert_eq!(printed.stdout, "one\ntwo\n");
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ mod event_view;
 mod events;
 mod idempotent;
 mod names;
+mod output_lines;
 mod quantity;
 mod receipts;
 mod sandboxes;

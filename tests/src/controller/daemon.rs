@@ -91,6 +91,18 @@ impl<'a> Daemon<'a> {
         run
     }
 
+    /// Waits until this many pieces of a run's output are stored, and returns them.
+    pub async fn logged(&self, id: &str, pieces: usize) -> Vec<Value> {
+        let mut lines = Vec::new();
+        let logged = poll(PATIENCE, async || {
+            let text = self.get(&format!("/api/v1/sandboxes/{id}/logs")).await.expect(200).text();
+            lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            lines.len() >= pieces
+        });
+        assert!(logged.await, "{lines:?}");
+        lines
+    }
+
     /// The events of a run, oldest first.
     pub async fn events(&self, id: &str) -> Vec<Value> {
         let page = self.get(&format!("/api/v1/sandboxes/{id}/events?limit=500")).await.expect(200).json();

@@ -26,6 +26,7 @@ use crate::principal::Principal;
 
 mod actions;
 mod create;
+mod logs;
 pub(super) mod lookup;
 mod request;
 mod requested_limits;
@@ -36,7 +37,8 @@ use view::{SandboxDetail, SandboxView};
 
 #[derive(OpenApi)]
 #[openapi(paths(
-    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts
+    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts,
+    logs::logs
 ))]
 pub(super) struct Doc;
 
@@ -48,6 +50,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/retry", post(actions::retry))
         .route("/api/v1/sandboxes/{id}/connect", post(actions::connect))
         .route("/api/v1/sandboxes/{id}/fail", post(actions::fail))
+        .route("/api/v1/sandboxes/{id}/logs", get(logs::logs))
         .route("/api/v1/sandboxes/{id}/receipts", get(actions::receipts))
 }
 

@@ -1,0 +1,197 @@
+//! Output of a run, as it is stored and while it is written.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::StatusCode;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::Deserialize;
+use sluice_contract::RunKey;
+use sluice_state::records::{OutputReader, RecordedStream};
+use sluice_state::sandboxes::{Sandbox, SandboxState};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use utoipa::ToSchema;
+
+use super::lookup;
+use crate::api::{Context, output_lines};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::context::ApiContext;
+use crate::extract::{PathNames, Query};
+use crate::permission::Operation;
+use crate::principal::Principal;
+use crate::stream_count::CountedStream;
+
+/// Time between two looks for more output.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes of output that are read at one look.
+const READ_AT_ONCE: usize = 256 << 10;
+
+/// Selection of output.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LogQuery {
+    /// Only this stream.
+    stream: Option<LogStream>,
+    /// `position` of the last line that the client has.
+    #[serde(default)]
+    after: u64,
+    /// Goes on until the run has ended.
+    #[serde(default)]
+    follow: bool,
+    /// An attempt; the newest that has begun by default.
+    attempt: Option<u32>,
+}
+
+/// A stream of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum LogStream {
+    Stdout,
+    Stderr,
+}
+
+/// Returns the output of a run, one JSON object in a line: `{position, stream, offset, ts, text}`, with `base64` in place of
+/// `text` for bytes that are not UTF-8, and `missing` for bytes that were not kept.
+#[utoipa::path(
+    get, path = "/api/v1/sandboxes/{id}/logs",
+    params(("id" = String, Path, description = "Id, or a name of the own owner"), LogQuery),
+    responses(
+        (status = 200, body = String, content_type = "application/octet-stream"), (status = 401, body = ErrorBody),
+        (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 410, body = ErrorBody),
+        (status = 422, body = ErrorBody), (status = 429, body = ErrorBody)
+    )
+)]
+pub(super) async fn logs(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(query): Query<LogQuery>,
+) -> Result<Response, ApiError> {
+    let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
+    let key = attempt(&context, &run, query.attempt)?;
+    let counted = context.streams.admit(&principal.id).ok_or_else(|| {
+        ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
+    })?;
+    let name = format!("attachment; filename=\"{key}.ndjson\"");
+    let only = query.stream.map(|stream| match stream {
+        LogStream::Stdout => RecordedStream::Stdout,
+        LogStream::Stderr => RecordedStream::Stderr,
+    });
+    let reader = context.layout.records().of(&key).output(query.after);
+    let checked = Instant::now();
+    let output = Output {
+        context,
+        principal,
+        key,
+        only,
+        follow: query.follow,
+        reader: Some(reader),
+        checked,
+        _counted: counted,
+    };
+    let lines = stream::unfold(output, async |mut output| {
+        let lines = output.next().await?;
+        Some((Ok::<_, Infallible>(lines), output))
+    });
+    let headers = [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_DISPOSITION, name)];
+    Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+/// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
+fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
+    let RunKey { run_id, attempt } = &run.key;
+    let of = |attempt| RunKey { run_id: run_id.clone(), attempt };
+    let has_record = |key: &RunKey| context.layout.records().of(key).exists();
+    let key = match asked {
+        Some(asked) if asked > *attempt => return Err(ApiError::not_found()),
+        Some(asked) => of(asked),
+        None if *attempt > 0 && !has_record(&run.key) && !run.state.is_ended() => of(attempt - 1),
+        None => run.key.clone(),
+    };
+    let has_begun = key.attempt < *attempt || !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
+    if has_begun && !has_record(&key) {
+        let message = "the record of this run has been removed, since its time was over";
+        return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
+    }
+    Ok(key)
+}
+
+/// A reader of a run's output.
+struct Output {
+    context: Arc<ApiContext>,
+    principal: Principal,
+    key: RunKey,
+    only: Option<RecordedStream>,
+    follow: bool,
+    /// None after an error.
+    reader: Option<OutputReader>,
+    /// Time at which the principal was last checked.
+    checked: Instant,
+    _counted: CountedStream,
+}
+
+impl Output {
+    /// Returns the next lines; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut stop = self.context.stop.clone();
+        loop {
+            // Read before the output: what the run has written is there when it is over.
+            let is_over = !self.follow || self.is_over().await?;
+            let lines = self.read().await?;
+            if !lines.is_empty() {
+                return Some(lines);
+            }
+            if is_over {
+                return None;
+            }
+            tokio::select! {
+                () = stop.stopped() => return None,
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Returns whether nothing follows. `None` if the principal may no longer see the run.
+    async fn is_over(&mut self) -> Option<bool> {
+        if self.checked.elapsed() >= self.context.limits.stream_check {
+            self.checked = Instant::now();
+            self.context.access.is_current(&self.principal).await.ok().filter(|current| *current)?;
+        }
+        let run = self.context.store.find_sandbox(None, &self.key.run_id).await.ok()??;
+        Some(run.state.is_ended() || run.key != self.key)
+    }
+
+    /// Reads what is there; empty for nothing.
+    async fn read(&mut self) -> Option<Bytes> {
+        let (mut reader, only) = (self.reader.take()?, self.only);
+        let read = spawn_blocking(move || {
+            let mut lines = String::new();
+            while lines.len() < READ_AT_ONCE {
+                match reader.next_piece() {
+                    Ok(Some(piece)) => lines.extend(output_lines::line(piece, only)),
+                    Ok(None) => break,
+                    Err(error) => return (Err(error), None),
+                }
+            }
+            (Ok(lines), Some(reader))
+        });
+        match read.await.ok()? {
+            (Ok(lines), reader) => {
+                self.reader = reader;
+                Some(lines.into())
+            }
+            (Err(error), _) => {
+                (self.context.log)(&format!("run {}: its output cannot be read: {error}", self.key));
+                None
+            }
+        }
+    }
+}
