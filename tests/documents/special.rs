@@ -37,7 +37,7 @@ pub(crate) const SPECIAL: &[SpecialRow] = &[
     SpecialRow { start: "systemctl ", treatment: Treatment::Skip(HOST) },
     SpecialRow { start: "docker push ", treatment: Treatment::Skip(ELSEWHERE) },
     SpecialRow { start: "docker save sluice-runtime:latest | ssh ", treatment: Treatment::Skip(ELSEWHERE) },
-    SpecialRow { start: "docker run --network=none ", treatment: Treatment::Skip(PLACEHOLDER) },
+    SpecialRow { start: "docker run --init --network=none ", treatment: Treatment::Skip(PLACEHOLDER) },
     SpecialRow { start: "sluice ledger import ", treatment: Treatment::Skip(PLACEHOLDER) },
     SpecialRow { start: "sluice ledger void RECEIPT ", treatment: Treatment::Skip(PLACEHOLDER) },
     SpecialRow { start: "sluice run --model gpt-4o-mini --image python:3.12 ", treatment: Treatment::Skip(REGISTRY) },
