@@ -28,6 +28,7 @@ mod events;
 mod idempotent;
 mod names;
 mod output_lines;
+mod paging;
 mod quantity;
 mod receipts;
 mod sandboxes;

@@ -68,18 +68,16 @@ impl ApiContext {
         self.append(entry).await
     }
 
-    /// Records that an operation of a line did not take effect.
-    ///
-    /// # Errors
-    /// 503 `audit_unavailable`
-    pub async fn record_failure(&self, by: &Principal, operation: &str, seq: u64, code: &str) -> Result<(), ApiError> {
+    /// Records that an operation of a line did not take effect, and returns the error for the client: the one of the operation,
+    /// or 503 `audit_unavailable` if that cannot be recorded.
+    pub async fn record_failure(&self, by: &Principal, operation: &str, seq: u64, error: ApiError) -> ApiError {
         let entry = ControlEntry {
             operation: operation.to_owned(),
             object: Some(seq.to_string()),
-            result: code.to_owned(),
+            result: error.code().to_owned(),
             ..ControlEntry::default()
         };
-        self.append(by.signs(entry)).await.map(|_| ())
+        self.append(by.signs(entry)).await.err().unwrap_or(error)
     }
 
     /// Records what the daemon does by itself.

@@ -16,7 +16,7 @@ use utoipa::{OpenApi, ToSchema};
 
 use super::events::{Events, ListQuery, page};
 use super::timestamp::{timestamp, timestamp_of};
-use super::{Context, NoQuery};
+use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
@@ -37,9 +37,6 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/agents/{id}/heartbeat", post(heartbeat))
         .route("/api/v1/agents/{id}/events", get(events))
 }
-
-const LIMIT: u32 = 100;
-const LIMIT_MAX: u32 = 500;
 
 /// A registered agent.
 #[derive(Debug, Serialize, ToSchema)]
@@ -99,10 +96,7 @@ async fn list(
     Query(query): Query<AgentQuery>,
 ) -> Result<Json<Agents>, ApiError> {
     let scope = principal.require(Operation::Read)?;
-    let limit = query.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
-    }
+    let limit = paging::limit(query.limit, paging::LIST_MAX)?;
     let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
     let after = query.cursor.as_deref().map(|cursor| cursor.rsplit_once('/').ok_or_else(wrong)).transpose()?;
     let after = after.map(|(owner, agent_id)| (owner.to_owned(), agent_id.to_owned()));
@@ -157,7 +151,7 @@ async fn delete(
     let seq = context.record(&principal, entry(OPERATION, &agent.owner, &agent.agent_id)).await?;
     match context.store.delete_agent(&agent.owner, &agent.agent_id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => failed(&context, &principal, OPERATION, seq, error.into()).await,
+        Err(error) => Err(context.record_failure(&principal, OPERATION, seq, error.into()).await),
     }
 }
 
@@ -220,7 +214,7 @@ async fn transition(
     let seq = context.record(&principal, entry).await?;
     match context.store.transition_agent(&agent.owner, &agent.agent_id, request).await {
         Ok(agent) => AgentView::of(agent).map(Json),
-        Err(error) => failed(&context, &principal, OPERATION, seq, error.into()).await,
+        Err(error) => Err(context.record_failure(&principal, OPERATION, seq, error.into()).await),
     }
 }
 
@@ -292,17 +286,6 @@ fn entry(operation: &str, owner: &str, agent_id: &str) -> ControlEntry {
         owner: Some(owner.to_owned()),
         ..ControlEntry::default()
     }
-}
-
-async fn failed<T>(
-    context: &ApiContext,
-    principal: &Principal,
-    operation: &str,
-    seq: u64,
-    error: ApiError,
-) -> Result<T, ApiError> {
-    context.record_failure(principal, operation, seq, error.code()).await?;
-    Err(error)
 }
 
 impl AgentView {

@@ -166,9 +166,7 @@ async fn change(
         ChangeKind::Remove => context.store.remove_budget(&account).await,
     };
     if let Err(error) = changed {
-        let error = ApiError::from(error);
-        context.record_failure(&principal, &operation, seq, error.code()).await?;
-        return Err(error);
+        return Err(context.record_failure(&principal, &operation, seq, error.into()).await);
     }
     if let Some(error) = log.synchronize().await.map_err(BudgetError::from)? {
         return Err(BudgetError::from(error).into());

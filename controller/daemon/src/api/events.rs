@@ -15,7 +15,7 @@ use super::event_view::EventView;
 use super::names::check_text;
 use super::sandboxes::lookup;
 use super::timestamp::timestamp_of;
-use super::{Context, NoQuery};
+use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
@@ -33,8 +33,6 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/file-diffs/{event_id}", get(file_diff))
 }
 
-const LIMIT: u32 = 100;
-const LIST_MAX: u32 = 500;
 const TRAJECTORY_MAX: u32 = 1000;
 const TYPES_MAX: usize = 32;
 /// Characters of a search.
@@ -112,7 +110,7 @@ pub(super) async fn page(context: &ApiContext, filter: EventFilter, query: ListQ
     if query.offset.is_some() {
         return Err(ApiError::invalid("offset", "offset is not taken; use cursor, the next_cursor of the page before"));
     }
-    let limit = limit(query.limit, LIST_MAX)?;
+    let limit = paging::limit(query.limit, paging::LIST_MAX)?;
     if let Some(text) = &query.q {
         check_text("q", text, SEARCH_MAX)?;
     }
@@ -147,12 +145,6 @@ pub(super) fn types(text: &str) -> Result<Vec<String>, ApiError> {
         "types",
         "types are at most 32 event types, joined by commas, such as agent.*,run.state_changed",
     ))
-}
-
-fn limit(asked: Option<u32>, max: u32) -> Result<u32, ApiError> {
-    let limit = asked.unwrap_or(LIMIT);
-    let message = || format!("limit is a number from 1 to {max}");
-    if (1..=max).contains(&limit) { Ok(limit) } else { Err(ApiError::invalid("limit", message())) }
 }
 
 /// Selection of a trajectory.
@@ -212,7 +204,7 @@ async fn trajectory(
         sandbox_id: sandbox.key.run_id.to_string(),
         types: query.event_type.as_deref().map_or(Ok(Vec::new()), types)?,
         cursor: query.cursor,
-        limit: limit(query.limit, TRAJECTORY_MAX)?,
+        limit: paging::limit(query.limit, TRAJECTORY_MAX)?,
     };
     let part = context.store.trajectory(query).await?;
     Ok(Json(TrajectoryPart {

@@ -10,7 +10,7 @@ use sluice_contract::time::unix_micros;
 use sluice_state::ledger::{BookedReceipt, Filter};
 use utoipa::{OpenApi, ToSchema};
 
-use super::{Context, accounts};
+use super::{Context, accounts, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::Query;
@@ -24,10 +24,6 @@ pub(super) struct Doc;
 pub(super) fn routes() -> Router<Arc<ApiContext>> {
     Router::new().route("/api/v1/receipts", get(list))
 }
-
-/// Number of receipts of a page, at most and by default.
-const LIMIT_MAX: usize = 500;
-const LIMIT: usize = 100;
 
 /// Selection of receipts.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -45,7 +41,7 @@ struct ReceiptQuery {
     open: bool,
     /// Number of receipts, 1 to 500.
     #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
+    limit: Option<u32>,
     /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
@@ -57,7 +53,7 @@ struct ReceiptQuery {
 pub(super) struct PageQuery {
     /// Number of receipts, 1 to 500.
     #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
+    limit: Option<u32>,
     /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
@@ -107,10 +103,7 @@ async fn list(
 
 /// Returns a page of the receipts of a filter.
 pub(super) async fn page(context: &ApiContext, filter: Filter, query: PageQuery) -> Result<Receipts, ApiError> {
-    let limit = query.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
-    }
+    let limit = paging::limit(query.limit, paging::LIST_MAX)? as usize;
     let after = query.cursor.as_deref().map(Cursor::parse).transpose()?;
     let filter = Filter { from_us: after.map(|cursor| cursor.origin_us), ..filter };
     let (found, page) = mpsc::channel();

@@ -17,7 +17,7 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::names::check_text;
-use super::{Context, NoQuery};
+use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
@@ -54,9 +54,6 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/receipts", get(actions::receipts))
 }
 
-/// Number of runs of a page, at most and by default.
-const LIMIT_MAX: u32 = 500;
-const LIMIT: u32 = 100;
 /// Characters of a search.
 const SEARCH_MAX: usize = 200;
 /// Times that a change is tried anew when the run has changed in between.
@@ -108,10 +105,7 @@ async fn list(
     Query(query): Query<SandboxQuery>,
 ) -> Result<Json<Sandboxes>, ApiError> {
     let scope = principal.require(Operation::Read)?;
-    let limit = query.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
-    }
+    let limit = paging::limit(query.limit, paging::LIST_MAX)?;
     if let Some(text) = &query.q {
         check_text("q", text, SEARCH_MAX)?;
     }

@@ -33,7 +33,8 @@ impl CallReporter {
         Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live }
     }
 
-    /// Reports calls until it is dropped.
+    /// Reports calls until it is dropped. Cancel-safe: the events of lines that were read are submitted to the database before
+    /// the first wait.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
             match self.follower.next().await {

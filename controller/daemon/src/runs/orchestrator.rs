@@ -40,7 +40,8 @@ pub struct Orchestrator {
     policy: Arc<RunPolicy>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
-    tasks: JoinSet<RunId>,
+    /// Each returns its attempt.
+    tasks: JoinSet<RunKey>,
 }
 
 /// A run with a task.
@@ -94,9 +95,10 @@ impl Orchestrator {
         }
     }
 
-    fn forget(&mut self, ended: Option<RunId>) {
+    fn forget(&mut self, ended: Option<RunKey>) {
         match ended {
-            Some(run) => drop(self.driven.remove(&run)),
+            // The next attempt may have a task already.
+            Some(key) => self.driven.retain(|_, run| run.key != key),
             // A task that panicked does not say whose it was: all without a task are adopted at the next look.
             None => self.driven.retain(|_, run| !run.cancel.is_closed()),
         }
@@ -135,7 +137,7 @@ impl Orchestrator {
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
         let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live) });
-        let ended = id.clone();
+        let ended = key.clone();
         self.tasks.spawn(async move {
             task.await;
             ended
@@ -150,8 +152,7 @@ impl Orchestrator {
         let mut open = None;
         for run in live {
             let id = run.key.run_id.clone();
-            let is_driven = self.driven.get(&id).is_some_and(|driven| driven.key == run.key);
-            if run.state.is_active() && !is_driven && !self.driven.contains_key(&id) {
+            if run.state.is_active() && !self.driven.contains_key(&id) {
                 if open.is_none() {
                     open = Some(self.context.store.open_runs().await?);
                 }

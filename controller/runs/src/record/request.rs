@@ -1,10 +1,13 @@
 //! The recorded request of a run: everything that is needed to make it again, without secrets.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::admission::RunRequest;
 use crate::blueprint::Volume;
+use crate::input::Stdin;
 use crate::verdict::Contract;
 
 /// Version of the recorded members.
@@ -58,6 +61,39 @@ pub struct RequestRecord {
     pub upstream: String,
     /// Settings of the run by name, as text.
     pub settings: BTreeMap<String, String>,
+}
+
+impl RequestRecord {
+    /// Returns the record of a request made at this time, without what only its front end knows: program, message, variables,
+    /// files, flags and settings.
+    #[must_use]
+    pub fn of(request: &RunRequest, time: SystemTime) -> Self {
+        let RunRequest { key, agent, contract, spec } = request;
+        Self {
+            schema: SCHEMA,
+            sluice: env!("CARGO_PKG_VERSION").to_owned(),
+            run_id: key.run_id.to_string(),
+            attempt: key.attempt,
+            time: humantime::format_rfc3339_millis(time).to_string(),
+            agent: agent.clone(),
+            account: spec.account.clone(),
+            contract: *contract,
+            models: spec.models.clone(),
+            image: spec.image.clone(),
+            argv: spec.argv.clone(),
+            program: Vec::new(),
+            message: None,
+            has_messages: spec.messages.is_some(),
+            variables: Vec::new(),
+            volumes: spec.volumes.clone(),
+            files: FileFlags::default(),
+            stdin: spec.stdin == Stdin::Ours,
+            interactive: false,
+            tty: spec.tty,
+            upstream: sluice_upstream::redact(&spec.upstream.url),
+            settings: BTreeMap::new(),
+        }
+    }
 }
 
 /// The flags for files in and out, with absolute paths.

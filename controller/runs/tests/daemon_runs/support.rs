@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use sluice_contract::RunKey;
@@ -18,7 +18,7 @@ use sluice_runs::host::{Host, HostSettings};
 use sluice_runs::input::Stdin;
 use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
-use sluice_runs::record::{RequestRecord, RunRecorder, SCHEMA};
+use sluice_runs::record::{RequestRecord, RunRecorder};
 use sluice_runs::sidecar_user::SidecarUsers;
 use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::stop::StopPolicy;
@@ -125,33 +125,6 @@ fn spec(program: &str, upstream: &str) -> RunSpec {
     }
 }
 
-fn request_record(request: &RunRequest) -> RequestRecord {
-    RequestRecord {
-        schema: SCHEMA,
-        sluice: String::new(),
-        run_id: request.key.run_id.to_string(),
-        attempt: request.key.attempt,
-        time: String::new(),
-        agent: request.agent.clone(),
-        account: request.spec.account.clone(),
-        contract: request.contract,
-        models: vec![],
-        image: request.spec.image.clone(),
-        argv: request.spec.argv.clone(),
-        program: vec![],
-        message: None,
-        has_messages: false,
-        variables: vec![],
-        volumes: vec![],
-        files: Default::default(),
-        stdin: false,
-        interactive: false,
-        tty: false,
-        upstream: request.spec.upstream.url.clone(),
-        settings: BTreeMap::new(),
-    }
-}
-
 /// Starts the run, or adopts it if a daemon began it, and drives it to its end.
 pub(crate) async fn drive(
     host: &Arc<Host>,
@@ -183,7 +156,7 @@ pub(crate) async fn drive(
     };
     let (admitted, _) = admission::admit(host, &request).await.expect("there is no budget");
     let records = host.layout.records();
-    let record = request_record(&request);
+    let record = RequestRecord::of(&request, SystemTime::now());
     let recorder = RunRecorder::begin_logged(&records, &request.key, &record, None).expect("there is room");
     let stop = StopPolicy::after(Duration::from_secs(1));
     let run = DaemonRun { host: Arc::clone(host), request, admitted, generation: 0, stop, recorder, observer };

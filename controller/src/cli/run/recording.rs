@@ -7,9 +7,8 @@ use std::time::SystemTime;
 
 use sluice_runs::blueprint::OUT_VARIABLE;
 use sluice_runs::host::Host;
-use sluice_runs::input::Stdin;
 use sluice_runs::one_shot::RunRequest;
-use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder, SCHEMA};
+use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder};
 use sluice_state::layout::Layout;
 use sluice_state::records::{RemovedRecords, is_due};
 use sluice_state::store::{Store, StoreError};
@@ -43,31 +42,15 @@ pub(super) fn begin(
 }
 
 fn record_of(args: &RunArgs, layers: &SettingLayers, settings: &Settings, request: &RunRequest) -> RequestRecord {
-    let spec = &request.spec;
     RequestRecord {
-        schema: SCHEMA,
-        sluice: env!("CARGO_PKG_VERSION").to_owned(),
-        run_id: request.key.run_id.to_string(),
-        attempt: request.key.attempt,
-        time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-        agent: request.agent.clone(),
-        account: spec.account.clone(),
-        contract: request.contract,
-        models: spec.models.clone(),
-        image: spec.image.clone(),
-        argv: spec.argv.clone(),
         program: args.argv.clone(),
         // A message from stdin or from a file is in the file of the messages.
         message: args.message.clone().filter(|message| message != "-"),
-        has_messages: spec.messages.is_some(),
         variables: variables(args, settings, request).into_iter().collect(),
-        volumes: spec.volumes.clone(),
         files: files(args),
-        stdin: spec.stdin == Stdin::Ours,
         interactive: args.interactive,
-        tty: args.tty,
-        upstream: layers.redacted("upstream").map_or_else(String::new, |(shown, _)| shown),
         settings: recorded_settings(layers),
+        ..RequestRecord::of(request, SystemTime::now())
     }
 }
 

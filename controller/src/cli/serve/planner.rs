@@ -1,6 +1,5 @@
 //! Requests of the daemon's database as requests for runs, by the settings of `sluice run`.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
@@ -11,7 +10,7 @@ use sluice_runs::blueprint::{SandboxLimits, WORKSPACE};
 use sluice_runs::bridge::Bridge;
 use sluice_runs::exchange::FileExchange;
 use sluice_runs::input::Stdin;
-use sluice_runs::record::{RequestRecord, SCHEMA};
+use sluice_runs::record::RequestRecord;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::verdict::Contract;
@@ -65,7 +64,7 @@ impl Planner for SettingsPlanner {
                 timeout: Duration::from_secs(limits.timeout_s),
                 seccomp: self.seccomp.clone(),
                 messages: stored.messages.as_ref().and_then(|messages| serde_json::to_vec(messages).ok()),
-                upstream: upstream.clone(),
+                upstream,
                 upstream_key: key,
                 key_mode: litellm.key_mode,
                 max_cost: run.attempt_cap,
@@ -78,7 +77,12 @@ impl Planner for SettingsPlanner {
                 sidecar_flags: self.sidecar_flags(stored),
             },
         };
-        let record = record(&request, stored, &sluice_upstream::redact(&upstream.url));
+        let record = RequestRecord {
+            program: stored.argv.clone().unwrap_or_default(),
+            message,
+            variables: stored.variables.iter().cloned().collect(),
+            ..RequestRecord::of(&request, SystemTime::now())
+        };
         Ok(PlannedRun { request, record })
     }
 
@@ -131,34 +135,6 @@ fn only_text(messages: &[serde_json::Value]) -> Option<String> {
     match messages {
         [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
         _ => None,
-    }
-}
-
-fn record(request: &RunRequest, stored: &StoredRequest, upstream: &str) -> RequestRecord {
-    let spec = &request.spec;
-    RequestRecord {
-        schema: SCHEMA,
-        sluice: env!("CARGO_PKG_VERSION").to_owned(),
-        run_id: request.key.run_id.to_string(),
-        attempt: request.key.attempt,
-        time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-        agent: request.agent.clone(),
-        account: spec.account.clone(),
-        contract: request.contract,
-        models: spec.models.clone(),
-        image: spec.image.clone(),
-        argv: spec.argv.clone(),
-        program: stored.argv.clone().unwrap_or_default(),
-        message: stored.messages.as_deref().and_then(only_text),
-        has_messages: spec.messages.is_some(),
-        variables: stored.variables.iter().cloned().collect(),
-        volumes: Vec::new(),
-        files: Default::default(),
-        stdin: false,
-        interactive: false,
-        tty: false,
-        upstream: upstream.to_owned(),
-        settings: BTreeMap::new(),
     }
 }
 

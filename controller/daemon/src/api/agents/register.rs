@@ -11,7 +11,7 @@ use sluice_state::agents::{NewAgent, Registered};
 use sluice_state::control_log::ControlEntry;
 use utoipa::ToSchema;
 
-use super::{AgentView, entry, failed};
+use super::{AgentView, entry};
 use crate::api::names::{check_agent_id, check_text};
 use crate::api::{Context, NoQuery, agent_accounts};
 use crate::api_error::{ApiError, ErrorBody};
@@ -74,7 +74,7 @@ pub(super) async fn register(
     match context.store.register_agent(new).await {
         Ok(Registered::Created(agent)) => Ok((StatusCode::CREATED, Json(AgentView::of(agent)?)).into_response()),
         Ok(Registered::Existing(agent)) => Ok(Json(AgentView::of(agent)?).into_response()),
-        Err(error) => failed(&context, &principal, OPERATION, seq, error.into()).await,
+        Err(error) => Err(context.record_failure(&principal, OPERATION, seq, error.into()).await),
     }
 }
 

@@ -15,7 +15,7 @@ use sluice_state::sandboxes::{IllegalStep, NextAttempt, Sandbox, SandboxState, S
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
-use super::create::{sandbox_disabled, take_creation};
+use super::create::{check_budget_log, sandbox_disabled, take_creation};
 use super::view::SandboxView;
 use super::{lookup, record};
 use crate::api::idempotent::{Repetition, RequestKey, release};
@@ -86,25 +86,14 @@ async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -
         return Err(ApiError::new(StatusCode::CONFLICT, "variables_lost", message));
     }
     take_creation(context, &sandbox.owner)?;
+    check_budget_log(context, &sandbox.account).await?;
     let next = NextAttempt { daemon: Process::current()?, next_try_us: 0, reason: "retry".to_owned() };
     let entry = ControlEntry { before: Some(json!({ "attempt": sandbox.key.attempt })), ..ControlEntry::default() };
     let seq = record(context, principal, OPERATION, &sandbox, entry).await?;
     match context.store.reopen_sandbox(run_id, sandbox.generation, next, now_us()).await {
         Ok(sandbox) => Ok(sandbox),
-        Err(error) => failed(context, principal, OPERATION, seq, error.into()).await,
+        Err(error) => Err(context.record_failure(principal, OPERATION, seq, error.into()).await),
     }
-}
-
-/// Records that an operation had no effect, and returns its error.
-async fn failed<T>(
-    context: &ApiContext,
-    principal: &Principal,
-    operation: &str,
-    seq: u64,
-    error: ApiError,
-) -> Result<T, ApiError> {
-    context.record_failure(principal, operation, seq, error.code()).await?;
-    Err(error)
 }
 
 fn illegal(sandbox: &Sandbox, step: &'static str) -> ApiError {
@@ -199,7 +188,7 @@ pub(super) async fn fail(
             context.work.notify_one();
             Ok((StatusCode::ACCEPTED, Json(SandboxView::of(sandbox))).into_response())
         }
-        Err(error) => failed(&context, &principal, OPERATION, seq, error.into()).await,
+        Err(error) => Err(context.record_failure(&principal, OPERATION, seq, error.into()).await),
     }
 }
 

@@ -11,7 +11,9 @@ use http::header::LOCATION;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_contract::RunId;
+use sluice_contract::text::error_chain;
 use sluice_state::agents::{Agent, NewAgent};
+use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::idempotency::IdempotencyKey;
 use sluice_state::process::Process;
@@ -101,6 +103,7 @@ pub(super) async fn create(
     let policy = context.policy.clone().ok_or_else(sandbox_disabled)?;
     if query.dry_run {
         let new = new_run(&context, &principal, &policy, body.value).await?;
+        check_budget_log(&context, &new.sandbox.account).await?;
         let created = context.store.check_sandbox(new.sandbox, now_us()).await?;
         let mut run = CreatedRun::new(&created);
         (run.sandbox_id, run.run_id) = (None, None);
@@ -134,6 +137,7 @@ async fn record_and_create(
     const OPERATION: &str = "sandbox.create";
     let NewRun { mut sandbox, variables } = new_run(context, principal, policy, body.value).await?;
     take_creation(context, &sandbox.owner)?;
+    check_budget_log(context, &sandbox.account).await?;
     sandbox.idempotency = key;
     let run_id = sandbox.run_id.clone();
     let entry = ControlEntry {
@@ -151,9 +155,7 @@ async fn record_and_create(
         Ok(created) => Ok(created),
         Err(error) => {
             context.variables.forget(&run_id);
-            let error = ApiError::from(error);
-            context.record_failure(principal, OPERATION, seq, error.code()).await?;
-            Err(error)
+            Err(context.record_failure(principal, OPERATION, seq, error.into()).await)
         }
     }
 }
@@ -162,6 +164,15 @@ async fn record_and_create(
 pub(super) fn sandbox_disabled() -> ApiError {
     let message = "this host creates no sandboxes; an admin sets sandbox_enabled and an upstream key";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sandbox_disabled", message)
+}
+
+/// Checks that the budgets of the database are those of the budget log, as `sluice run` does: an account whose budget was
+/// lost must not spend without a limit.
+pub(super) async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
+    let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
+    let note = log.check_admission(account).await.map_err(BudgetError::from)?;
+    note.iter().for_each(|error| (context.log)(&error_chain(error)));
+    Ok(())
 }
 
 /// Counts a creation of an owner.

@@ -1,0 +1,20 @@
+//! Sizes of pages.
+//!
+//! Pure.
+
+use crate::api_error::ApiError;
+
+/// Number of entries of a page that names none.
+const DEFAULT: u32 = 100;
+/// Largest number of entries of a list.
+pub(super) const LIST_MAX: u32 = 500;
+
+/// Returns the number of entries of a page.
+///
+/// # Errors
+/// 422 for a number that is not from 1 to `max`.
+pub(super) fn limit(asked: Option<u32>, max: u32) -> Result<u32, ApiError> {
+    let limit = asked.unwrap_or(DEFAULT);
+    let message = || format!("limit is a number from 1 to {max}");
+    if (1..=max).contains(&limit) { Ok(limit) } else { Err(ApiError::invalid("limit", message())) }
+}
