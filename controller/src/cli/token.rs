@@ -123,7 +123,7 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
         TokenCommand::Revoke { id, json } => {
             let store = open(&state)?;
             let known = store.find_token_by_id(id).await?.ok_or_else(|| TokenError::NotFound(id.clone()))?;
-            record(&state, "token.revoke", Some(&known.id), &known.owner, None)?;
+            record(&control_log(&state)?, "token.revoke", Some(&known.id), &known.owner, None)?;
             let revoked = store.revoke_token(id, now_us()).await?;
             if *json {
                 print_json(&json!({ "tokens": [object(&revoked)] }));
@@ -143,10 +143,11 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     let value = create_value()?;
     let after = json!({ "accounts": new.accounts, "life_us": life_us, "role": new.role.as_str() });
     let owner = new.owner.clone();
-    let line = record(state, "token.create", None, &owner, Some(after))?;
+    let log = control_log(state)?;
+    let line = record(&log, "token.create", None, &owner, Some(after))?;
     let token = store.create_token(&value, new, now_us()).await?;
     // Its id is known only now.
-    record(state, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
+    record(&log, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
     if json {
         print_json(&json!({ "value": value.expose(), "tokens": [object(&token)] }));
     } else {
@@ -156,18 +157,21 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     Ok(())
 }
 
+fn control_log(state: &Path) -> Result<ControlLog, CommandError> {
+    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
+    let layout = Layout::open(state).map_err(|error| failed(&error))?;
+    let keys = Keys::open(state).map_err(|error| failed(&error))?;
+    ControlLog::open(&layout, &keys).map_err(|error| failed(&error))
+}
+
 /// Records a change before it takes effect. Returns the number of its line.
 fn record(
-    state: &Path,
+    log: &ControlLog,
     operation: &str,
     object: Option<&str>,
     owner: &str,
     after: Option<serde_json::Value>,
 ) -> Result<u64, CommandError> {
-    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let layout = Layout::open(state).map_err(|error| failed(&error))?;
-    let keys = Keys::open(state).map_err(|error| failed(&error))?;
-    let log = ControlLog::open(&layout, &keys).map_err(|error| failed(&error))?;
     let entry = ControlEntry {
         principal: format!("user:{}", operator::name()),
         role: "admin".to_owned(),
@@ -179,7 +183,7 @@ fn record(
         result: "accepted".to_owned(),
         ..ControlEntry::default()
     };
-    log.append(entry).map_err(|error| failed(&error))
+    log.append(entry).map_err(|error| CommandError::failed(&error))
 }
 
 impl From<TokenError> for CommandError {
