@@ -18,6 +18,7 @@ mod config;
 mod database;
 mod error;
 mod find_run;
+mod forbidden_places;
 mod host_args;
 mod inspect;
 mod ledger;

@@ -13,12 +13,15 @@ use sluice_upstream::Upstream;
 
 use crate::agent_catalogue::Agent;
 
+mod daemon_runs;
+mod daemon_values;
 mod error;
 mod file;
 mod file_value;
 mod layers;
 mod parse;
 mod profile;
+mod project;
 mod secret_file;
 mod sidecar_flags;
 mod similar;
@@ -26,6 +29,8 @@ mod table;
 mod values;
 mod variables;
 
+pub use daemon_runs::{AgentRunDefaults, DaemonRunSettings};
+pub use daemon_values::{HighestLimits, RunningMax};
 pub use error::{InvalidValue, SettingError, SettingSource, all_missing, missing};
 pub use layers::{DEFAULT_FILE, SettingLayers};
 pub use table::{ITEMS, SettingItem, separator};

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use sluice_contract::RunId;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -18,6 +19,7 @@ use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
+use crate::stored_request::StoredRequest;
 use crate::stream_count::StreamCount;
 use crate::variable_values::VariableValues;
 
@@ -100,6 +102,15 @@ impl ApiContext {
         let own = || "daemon".to_owned();
         self.append(ControlEntry { principal: own(), role: own(), way: own(), result: ACCEPTED.to_owned(), ..entry })
             .await
+    }
+
+    /// Returns the request of a run.
+    ///
+    /// # Errors
+    /// 404: there is no such run.
+    pub async fn stored_request(&self, run: &RunId) -> Result<StoredRequest, ApiError> {
+        let text = self.store.sandbox_request(run).await?.ok_or_else(ApiError::not_found)?;
+        serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))
     }
 
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_runs::forbidden_mounts::ForbiddenPlaces;
+use sluice_runs::sandbox_user::DEFAULT_UIDS;
 use sluice_state::layout::Layout;
 use sluice_state::process::Process;
 use sluice_state::sandboxes::{ClaimLimits, SandboxStep};
@@ -16,9 +18,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::daemon::{Daemon, RunningDaemon};
+use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
 use crate::principal::Role;
-use crate::run_policy::{Graph, RunPolicy};
+use crate::run_policy::{Graph, Project, RunPolicy};
+use crate::runs::watchdog::RunTimes;
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 
@@ -72,16 +76,29 @@ pub(crate) fn policy() -> RunPolicy {
             description: "an agent".to_owned(),
             image: Some("agent@sha256:0".to_owned()),
             takes_one_message: true,
+            models: vec!["small".to_owned()],
+            limits: limits.clone(),
+            max_cost: None,
         }],
         default_image: "base@sha256:0".to_owned(),
         images: vec!["tools@sha256:0".to_owned()],
+        projects: vec![
+            Project { name: "site".to_owned(), owners: vec!["alice".to_owned()] },
+            Project { name: "depot".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()] },
+        ],
+        grants: GrantPolicy {
+            roots: Vec::new(),
+            forbidden: ForbiddenPlaces::default(),
+            users: DEFAULT_UIDS.parse().expect("a range"),
+        },
         models: vec!["small".to_owned()],
         account: "acct-host".to_owned(),
         limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
-        idle: Duration::from_secs(600),
+        times: RunTimes::default(),
         run_time: Duration::from_secs(7200),
         max_cost: None,
+        max_cost_max: None,
         hold: 1_000_000_000,
         running_max: 10,
         owner_running_max: 10,

@@ -3,6 +3,8 @@
 mod access;
 mod agents;
 mod api;
+mod creation;
+mod grants;
 mod limits;
 mod owners;
 mod process;

@@ -60,9 +60,7 @@ impl HostArgs {
 
     /// Returns the layers of settings with these flags and those of a command.
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
-        let mut flags = self.given();
-        flags.extend(more);
-        let layers = SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref());
+        let layers = self.collect(more);
         if let Ok(layers) = &layers
             && layers.get("log_format").is_some_and(|(format, _)| format == "json")
         {
@@ -71,6 +69,13 @@ impl HostArgs {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         unknown_variables(names).iter().for_each(|warning| say(warning));
         layers
+    }
+
+    /// Returns the layers of settings, and says nothing about them.
+    pub(super) fn collect(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
+        let mut flags = self.given();
+        flags.extend(more);
+        SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
     }
 
     /// Returns the settings with these flags and those of a command.

@@ -14,9 +14,10 @@ use sluice_runs::one_shot::{self, OneShot, RunRequest};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal::{self, RemainingDirectory};
+use sluice_runs::rundir::SANDBOX_UID;
 use sluice_runs::stop::StopPolicy;
 use sluice_runs::verdict::Contract;
-use sluice_runs::{signals, sweep, tty};
+use sluice_runs::{mount_rights, signals, sweep, tty};
 use sluice_state::budget::{Admitted, BudgetError};
 use tokio::task::JoinHandle;
 
@@ -29,10 +30,8 @@ mod args;
 mod background;
 mod environment;
 mod files;
-mod forbidden_mounts;
 mod image;
 mod input;
-mod mount_rights;
 mod mounts;
 mod no_run;
 mod recording;
@@ -79,7 +78,9 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let mut request = request::read(&args, &settings).map_err(|error| before(&error))?;
     let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
     let volumes = &request.spec.volumes;
-    let warnings = volumes.iter().flat_map(|volume| [mount_rights::warning(volume), mount_rights::git_warning(volume)]);
+    let warnings = volumes
+        .iter()
+        .flat_map(|volume| [mount_rights::warning(volume, SANDBOX_UID), mount_rights::git_warning(volume)]);
     warnings.flatten().for_each(|text| say(&format!("warning: {text}")));
     let (stop, cancelled) = tokio::sync::watch::channel(None);
     let (kill, kill_now) = tokio::sync::watch::channel(false);

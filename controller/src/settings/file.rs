@@ -1,14 +1,16 @@
-//! The configuration file: TOML, one member for each setting, a table for each agent, and one for each profile.
+//! The configuration file: TOML, one member for each setting, a table for each agent, each profile and each project.
 
 use std::fs;
 use std::path::Path;
 
+use sluice_daemon::run_policy::Project;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
 use super::file_value::{FileFault, FileValue, setting};
 use super::profile::{self, Profile};
+use super::project;
 use super::secret_file::check_private;
 use crate::agent_catalogue::{self, Agent};
 
@@ -18,6 +20,8 @@ pub(super) struct FileContent {
     pub(super) values: Vec<FileValue>,
     /// Values for runs of an agent or an account.
     pub(super) profiles: Vec<Profile>,
+    /// Projects.
+    pub(super) projects: Vec<Project>,
     /// Agents of the catalogue with the changes and additions of the file; empty if the file names none.
     pub(super) agents: Vec<Agent>,
 }
@@ -43,16 +47,18 @@ pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
 
 fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
     let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
-    let mut content = FileContent { values: Vec::new(), profiles: Vec::new(), agents: Vec::new() };
+    let mut content =
+        FileContent { values: Vec::new(), profiles: Vec::new(), projects: Vec::new(), agents: Vec::new() };
     for (key, value) in table.get_ref() {
         match key.get_ref().as_ref() {
             "agents" => content.agents = agents(text, value)?,
             "profiles" => content.profiles = profile::read(value)?,
+            "projects" => content.projects = project::read(value)?,
             name => {
                 if name == "key" {
                     check_private(path).map_err(|error| FileFault::new(key.span(), error))?;
                 }
-                content.values.push(setting(name, key.span(), value, &["agents", "profiles"])?);
+                content.values.push(setting(name, key.span(), value, &["agents", "profiles", "projects"])?);
             }
         }
     }

@@ -165,7 +165,7 @@ impl SettingLayers {
         parse(value).map(Some).map_err(|reason| SettingError::Value { name, reason, from: from.clone() })
     }
 
-    fn required<T>(
+    pub(super) fn required<T>(
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, InvalidValue>,

@@ -23,6 +23,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
+mod grants;
 mod register;
 
 #[derive(OpenApi)]

@@ -30,6 +30,7 @@ use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::take_step;
 use crate::context::ApiContext;
+use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
 
 /// One attempt of a run.
@@ -161,6 +162,7 @@ impl Attempt {
                  create the run anew"
             )));
         }
+        self.check_mounts(&stored.mounts).await?;
         let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
@@ -181,6 +183,13 @@ impl Attempt {
             observer,
         };
         Ok((run, started))
+    }
+
+    /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
+    async fn check_mounts(&self, table: &MountTable) -> Result<(), Refusal> {
+        let policy = self.context.policy.as_ref();
+        let policy = policy.ok_or_else(|| Refusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
+        policy.grants.check_table(table).await.map_err(Refusal::host)
     }
 
     async fn drive<E: std::error::Error>(
@@ -338,7 +347,7 @@ impl Attempt {
         let text = stored.map_err(|error| error_chain(&error))?.ok_or("its request is gone")?;
         let stored: StoredRequest =
             serde_json::from_str(&text).map_err(|error| format!("its request cannot be read: {error}"))?;
-        self.live.set_idle(Duration::from_secs(u64::from(stored.ttl_minutes) * 60));
+        self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
         Ok(stored)
     }
 

@@ -190,7 +190,7 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
-        if let Some(due) = overdue(run, driven.live.open_calls(), driven.live.idle(), now_us()) {
+        if let Some(due) = overdue(run, driven.live.facts(), &self.policy.times, now_us()) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
             let decide = |run: &Sandbox| {
                 (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))

@@ -79,9 +79,7 @@ async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -
         return Err(illegal(&sandbox, SandboxStep::Reopen.name()));
     }
     agent_accounts::check(principal, &sandbox.account)?;
-    let request = context.store.sandbox_request(run_id).await?.ok_or_else(ApiError::not_found)?;
-    let request: crate::stored_request::StoredRequest =
-        serde_json::from_str(&request).map_err(|error| ApiError::internal(&error))?;
+    let request = context.stored_request(run_id).await?;
     if !request.variables.is_empty() && context.variables.get(run_id).is_none() {
         let message = "the values of the run's variables are not kept after its end; create a new run with env";
         return Err(ApiError::new(StatusCode::CONFLICT, "variables_lost", message));
@@ -101,13 +99,13 @@ fn illegal(sandbox: &Sandbox, step: &'static str) -> ApiError {
     sluice_state::sandboxes::SandboxError::from(IllegalStep { state: sandbox.state, step }).into()
 }
 
-/// Host directories that a run sees.
+/// Directories in the sandbox that are those of the host that its agent may read.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct MountTable {
     mount_table: Vec<String>,
 }
 
-/// Reports that a client begins to work with a run, and returns what the run sees of the host.
+/// Reports that a client begins to work with a run, and returns the mount table of the run.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/connect",
     params(("id" = String, Path, description = "Id, or a name of the own owner")),
@@ -127,17 +125,19 @@ pub(super) async fn connect(
     if sandbox.state.is_ended() {
         return Err(illegal(&sandbox, "connect"));
     }
+    let mount_table = context.stored_request(&sandbox.key.run_id).await?.mounts.targets();
     record(&context, &principal, "sandbox.connect", &sandbox, ControlEntry::default()).await?;
     let run_id = sandbox.key.run_id.as_str();
+    let data = json!({ "mount_paths": mount_table }).to_string();
     let event = NewLoggedEvent {
         attempt: Some(sandbox.key.attempt),
         agent_id: Some(sandbox.agent_id.clone()),
-        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, "sandbox.connected", "{}".to_owned(), now_us())
+        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, "sandbox.connected", data, now_us())
     };
     for appended in context.store.append_events(vec![event], EventQuota::default()).await? {
         appended.map_err(|fault| ApiError::internal(&fault))?;
     }
-    Ok(Json(MountTable { mount_table: Vec::new() }))
+    Ok(Json(MountTable { mount_table }))
 }
 
 /// Why a run fails.
