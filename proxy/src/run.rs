@@ -14,6 +14,7 @@ use crate::abort::AbortMode;
 use crate::audit::Journal;
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
+use crate::deadline::Deadline;
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -35,6 +36,7 @@ pub struct RunContext {
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
+    pub deadline: Deadline,
     /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
     pub prices: Option<PriceTable>,

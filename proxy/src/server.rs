@@ -2,6 +2,7 @@
 //!
 //! If all slots are taken, one more connection is accepted and waits here; the others wait in the listen backlog.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,6 +10,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -18,10 +21,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::connection::{ClientSocket, ConnState, WatchedStream};
+use crate::connection::{ClientSocket, ConnState, OpenCallGuard, WatchedStream};
+use crate::control::Control;
 use crate::exchange::exchange;
 use crate::memory;
 use crate::refusal::{Reason, Refusal};
+use crate::response::ResponseBody;
 use crate::run::RunContext;
 use crate::slots::{SWEEP, Slot, Slots};
 
@@ -29,6 +34,8 @@ use crate::slots::{SWEEP, Slot, Slots};
 pub const HEAD_MAX: usize = 64 * 1024;
 /// Maximum number of bytes that one read takes from a client.
 pub const READ_MAX: usize = 64 * 1024;
+/// Maximum number of connections to the control socket at once: the controller needs one.
+const CONTROL_CONNECTIONS: usize = 8;
 /// Pause before another idle connection is closed, if the last one did not end, because its client does not read its
 /// response.
 const CLOSE_NEXT: Duration = Duration::from_millis(100);
@@ -46,10 +53,48 @@ pub enum Stage {
     Cut,
 }
 
+/// What answers the requests of a listener. A connection keeps the one of its listener.
+#[derive(Clone)]
+enum Service {
+    /// The sandbox's socket.
+    Calls(Arc<RunContext>),
+    /// The controller's socket.
+    Control(Arc<Control>),
+}
+
+impl Service {
+    /// Returns true if a connection of this peer is read. A peer of the call socket is refused with an answer.
+    fn admits(&self, peer: Peer) -> bool {
+        match self {
+            Self::Calls(_) => true,
+            Self::Control(control) => control.admits(peer),
+        }
+    }
+
+    async fn answer(
+        self,
+        peer: Peer,
+        request: Request<Incoming>,
+        guard: OpenCallGuard,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        match self {
+            Self::Calls(run) => exchange(run, peer, request, guard).await,
+            Self::Control(control) => Ok(Box::pin(control.answer(request)).await.into_response(guard)),
+        }
+    }
+
+    /// Records a request that could not be parsed. The audit log has only those of the sandbox.
+    async fn refused(&self, reason: Reason) {
+        if let Self::Calls(run) = self {
+            let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
+        }
+    }
+}
+
 /// Input of the server: the listener, the slots, and a connection that was accepted and has no slot yet.
 struct Acceptor<'a> {
     listener: &'a UnixListener,
-    run: &'a Arc<RunContext>,
+    service: Service,
     slots: Arc<Slots>,
     waiting: Option<UnixStream>,
 }
@@ -61,7 +106,8 @@ pub async fn serve(
     connections_max: usize,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None };
+    let service = Service::Calls(Arc::clone(run));
+    let mut acceptor = Acceptor { listener, service, slots: Slots::new(connections_max), waiting: None };
     let mut open = JoinSet::new();
     accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
     run.shutdown.drain();
@@ -85,6 +131,13 @@ pub async fn serve(
     }
 }
 
+/// Serves the control socket, in every stage, until it is dropped.
+pub async fn serve_control(listener: UnixListener, control: Arc<Control>, mut stage: watch::Receiver<Stage>) {
+    let (service, slots) = (Service::Control(control), Slots::new(CONTROL_CONNECTIONS));
+    let mut acceptor = Acceptor { listener: &listener, service, slots, waiting: None };
+    accept_until(&mut acceptor, &mut stage, Stage::Cut, &mut JoinSet::new()).await;
+}
+
 /// Accepts for as long as the stage lasts.
 async fn accept_until(
     acceptor: &mut Acceptor<'_>,
@@ -99,7 +152,7 @@ async fn accept_until(
         if let Some(stream) = acceptor.waiting.take() {
             match slots.take(stream.as_raw_fd()) {
                 Some(slot) => {
-                    tasks.spawn(connection(Arc::clone(acceptor.run), stream, slot, during, stage.clone()));
+                    tasks.spawn(connection(acceptor.service.clone(), stream, slot, during, stage.clone()));
                 }
                 None => {
                     acceptor.waiting = Some(stream);
@@ -127,20 +180,17 @@ async fn accept_until(
 }
 
 /// Serves one connection to its end.
-async fn connection(
-    run: Arc<RunContext>,
-    stream: UnixStream,
-    slot: Slot,
-    since: Stage,
-    mut stage: watch::Receiver<Stage>,
-) {
+async fn connection(served: Service, stream: UnixStream, slot: Slot, since: Stage, mut stage: watch::Receiver<Stage>) {
     let peer = peer_of(&stream);
+    if !served.admits(peer) {
+        return tracing::warn!(uid = peer.uid, "another user than the one that started the sidecar; closed");
+    }
     let stream = match stream.into_std().and_then(ClientSocket::new) {
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
     let state = Arc::new(ConnState::new(&slot));
-    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, state.open_call()));
+    let service = service_fn(|request| served.clone().answer(peer, request, state.open_call()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
@@ -165,7 +215,7 @@ async fn connection(
     // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
     if let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
         // A request that could not be parsed is refused too, and recorded.
-        let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
+        served.refused(reason).await;
     }
 }
 
