@@ -75,12 +75,10 @@ test-agents:
 # reaches the programs and not the build scripts. A file beside each program has the names of its functions, for
 # callgrind, perf and gdb. The profile tells the compiler which branches are taken: an eighth fewer instructions.
 # Packed relative relocations take 180 KB less; glibc 2.36 and newer apply them in a static program. Built apart, the
-# sidecar has none of the features of libraries that only the controller asks for. It also has no unwind tables: it aborts
-# on a panic, and cannot read its symbols by then; the tables were 300 KB.
+# sidecar has none of the features of libraries that only the controller asks for.
 dist:
 	for package in sluice-proxy sluice-controller; do \
-	    tables=; [ $$package != sluice-proxy ] || tables='-C force-unwind-tables=no'; \
-	    CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C profile-use=$(CURDIR)/$(PROFILE) $$tables" \
+	    CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C profile-use=$(CURDIR)/$(PROFILE)' \
 	        cargo build --release --locked --target $(TARGET) -p $$package || exit 1; \
 	done
 	mkdir -p dist

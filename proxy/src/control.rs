@@ -19,8 +19,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use sluice_contract::Usd;
 use sluice_contract::control::{BODY_MAX, CapsInForce, DeadlineState, SidecarState, UsedAmounts};
-use sluice_contract::record::Peer;
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
 use crate::response::PendingResponse;
 use crate::run::RunContext;
@@ -31,106 +30,85 @@ use request::{AskedChange, ControlRoute, route};
 /// Time within which the body of a request must have come.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// The control of a running sidecar.
-#[derive(Debug)]
-pub struct Control {
-    run: Arc<RunContext>,
-    /// User that started the sidecar.
-    uid: u32,
-    /// Held from the decision on a change to its effect.
-    changing: Mutex<()>,
+/// Answers one request.
+pub async fn answer(run: Arc<RunContext>, request: Request<Incoming>) -> PendingResponse {
+    match respond(&run, request).await {
+        Ok(state) => json(StatusCode::OK, state),
+        // A body that was not read to its end would be read as the next request.
+        Err(refusal) => json(refusal.status, refusal.body()).close_connection(),
+    }
 }
 
-impl Control {
-    /// Creates the control of a run, for this user alone.
-    #[must_use]
-    pub fn new(run: Arc<RunContext>, uid: u32) -> Arc<Self> {
-        Arc::new(Self { run, uid, changing: Mutex::default() })
+/// Returns the state, after the change that is asked for.
+async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Vec<u8>, ControlRefusal> {
+    let (head, body) = request.into_parts();
+    let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+    let asked = match route(&head.method, target)? {
+        ControlRoute::State => None,
+        ControlRoute::Caps => Some(AskedChange::caps(&read(body).await?)?),
+        ControlRoute::Clock => Some(AskedChange::clock(&read(body).await?)?),
+    };
+    if let Some(asked) = asked {
+        // On a task of its own: a client that leaves must not part a record from its effect.
+        let (done, changed) = oneshot::channel();
+        let changing = Arc::clone(run);
+        run.shutdown.spawn_drain(Box::pin(async move {
+            let _ = done.send(change(&changing, &asked).await);
+        }));
+        changed.await.unwrap_or_else(|_| Err(ControlRefusal::draining()))?;
     }
+    Ok(serde_json::to_vec(&state(run)).expect("numbers and texts are JSON"))
+}
 
-    /// Returns true if the peer may connect.
-    #[must_use]
-    pub fn admits(&self, peer: Peer) -> bool {
-        peer.uid == self.uid
+/// Decides on a change, records it, and lets it take effect.
+async fn change(run: &RunContext, asked: &AskedChange) -> Result<(), ControlRefusal> {
+    let _changing = run.changing.lock().await;
+    // From here to the record without a pause: the audit log is closed after the drain began.
+    if run.shutdown.is_draining() {
+        return Err(ControlRefusal::draining());
     }
-
-    /// Answers one request.
-    pub async fn answer(self: Arc<Self>, request: Request<Incoming>) -> PendingResponse {
-        match self.respond(request).await {
-            Ok(state) => json(StatusCode::OK, state),
-            // A body that was not read to its end would be read as the next request.
-            Err(refusal) => json(refusal.status, refusal.body()).close_connection(),
+    let clock = run.deadline.clock();
+    let limits = run.caps.in_force().0.raisable(clock.length());
+    let Some(change) = decide(asked, &limits, &clock, Instant::now())? else {
+        return Ok(());
+    };
+    let (by, reason) = asked.names();
+    let recorded = run.journal.control(change.what, change.from, change.to, by, reason);
+    recorded.await.map_err(|_| ControlRefusal::audit_unavailable())?;
+    match change.effect {
+        Effect::Raise(to) => {
+            run.caps.raise(&to);
+            to.deadline.into_iter().for_each(|length| run.deadline.extend(length));
         }
+        Effect::SetStopped(stopped) => run.deadline.set_stopped(stopped),
     }
+    tracing::info!(what = change.what, by = by.unwrap_or_default(), "changed by the control socket");
+    Ok(())
+}
 
-    /// Returns the state, after the change that is asked for.
-    async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Result<Vec<u8>, ControlRefusal> {
-        let (head, body) = request.into_parts();
-        let target = head.uri.path_and_query().map_or("", |target| target.as_str());
-        let asked = match route(&head.method, target)? {
-            ControlRoute::State => None,
-            ControlRoute::Caps => Some(AskedChange::caps(&read(body).await?)?),
-            ControlRoute::Clock => Some(AskedChange::clock(&read(body).await?)?),
-        };
-        if let Some(asked) = asked {
-            // On a task of its own: a client that leaves must not part a record from its effect.
-            let control = Arc::clone(self);
-            let change = tokio::spawn(async move { control.change(&asked).await });
-            change.await.unwrap_or_else(|_| Err(ControlRefusal::draining()))?;
-        }
-        Ok(serde_json::to_vec(&self.state()).expect("numbers and texts are JSON"))
-    }
-
-    /// Decides on a change, records it, and lets it take effect.
-    async fn change(&self, asked: &AskedChange) -> Result<(), ControlRefusal> {
-        let _changing = self.changing.lock().await;
-        // From here to the record without a pause: the audit log is closed after the drain began.
-        if self.run.shutdown.is_draining() {
-            return Err(ControlRefusal::draining());
-        }
-        let clock = self.run.deadline.clock();
-        let limits = self.run.caps.in_force().0.raisable(clock.length());
-        let Some(change) = decide(asked, &limits, &clock, Instant::now())? else {
-            return Ok(());
-        };
-        let (by, reason) = asked.names();
-        let recorded = self.run.journal.control(change.what, change.from, change.to, by, reason);
-        recorded.await.map_err(|_| ControlRefusal::audit_unavailable())?;
-        match change.effect {
-            Effect::Raise(to) => {
-                self.run.caps.raise(&to);
-                to.deadline.into_iter().for_each(|length| self.run.deadline.extend(length));
-            }
-            Effect::SetStopped(stopped) => self.run.deadline.set_stopped(stopped),
-        }
-        tracing::info!(what = change.what, by = by.unwrap_or_default(), "changed by the control socket");
-        Ok(())
-    }
-
-    fn state(&self) -> SidecarState {
-        let (caps, used) = self.run.caps.in_force();
-        let (clock, now) = (self.run.deadline.clock(), Instant::now());
-        let usd = |nanos| Usd::from_nanos(nanos).to_string();
-        let deadline = clock.length().zip(clock.left(now)).map(|(length, left)| DeadlineState {
-            deadline_s: seconds(length),
-            left_s: seconds(left),
-            stopped: clock.is_stopped(now),
-            stopped_s: clock.stopped_for(now).as_secs(),
-        });
-        SidecarState {
-            caps: CapsInForce { max_calls: caps.calls, max_cost_usd: caps.nanos.map(usd), max_tokens: caps.tokens },
-            used: UsedAmounts {
-                calls: used.calls,
-                cost_usd: usd(used.nanos),
-                reserved_cost_usd: usd(used.reserved_nanos),
-                reserved_tokens: used.reserved_tokens,
-                tokens: used.tokens,
-            },
-            open_calls: used.open,
-            held_calls: 0,
-            deadline,
-            draining: self.run.shutdown.is_draining(),
-        }
+fn state(run: &RunContext) -> SidecarState {
+    let (caps, used) = run.caps.in_force();
+    let (clock, now) = (run.deadline.clock(), Instant::now());
+    let usd = |nanos| Usd::from_nanos(nanos).to_string();
+    let deadline = clock.length().zip(clock.left(now)).map(|(length, left)| DeadlineState {
+        deadline_s: seconds(length),
+        left_s: seconds(left),
+        stopped: clock.is_stopped(now),
+        stopped_s: clock.stopped_for(now).as_secs(),
+    });
+    SidecarState {
+        caps: CapsInForce { max_calls: caps.calls, max_cost_usd: caps.nanos.map(usd), max_tokens: caps.tokens },
+        used: UsedAmounts {
+            calls: used.calls,
+            cost_usd: usd(used.nanos),
+            reserved_cost_usd: usd(used.reserved_nanos),
+            reserved_tokens: used.reserved_tokens,
+            tokens: used.tokens,
+        },
+        open_calls: used.open,
+        held_calls: 0,
+        deadline,
+        draining: run.shutdown.is_draining(),
     }
 }
 

@@ -3,13 +3,11 @@
 use std::io::{self, Write};
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
 use sluice_proxy::audit::LogTotals;
 use sluice_proxy::bridge;
-use sluice_proxy::control::Control;
 use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{ProxyFlags, ProxySettings};
@@ -124,11 +122,19 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
     tracing::info!(run = %run.run_id, upstream = %settings.upstream, "ready");
 
     let (stage, watched) = watch::channel(Stage::Open);
-    let control = control.map(|(listener, control)| {
-        let answers = Control::new(Arc::clone(&run), control.uid);
-        (tokio::spawn(server::serve_control(listener, answers, watched.clone())), control)
+    let mut controlling = pin!(async {
+        if let Some((listener, control)) = &control {
+            server::serve_control(listener, control.uid, &run, watched.clone()).await;
+        }
+        std::future::pending().await
     });
-    let mut serving = pin!(server::serve(&listener, &run, connections, watched));
+    let mut serving = pin!(async {
+        tokio::select! {
+            // Cancel-safe: control ends with the last call.
+            () = server::serve(&listener, &run, connections, watched.clone()) => {}
+            () = &mut controlling => {}
+        }
+    });
     let reason = tokio::select! {
         // Cancel-safe: serving goes on below; a signal that is not taken here is taken there.
         () = &mut serving => "stopped",
@@ -142,9 +148,6 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
             stage.send_replace(Stage::Cut);
             serving.await;
         }
-    }
-    if let Some((serving, _)) = &control {
-        serving.abort();
     }
     let closed = run.journal.close(reason).await;
     // A launcher that waits for the socket to go then finds the log complete.

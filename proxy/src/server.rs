@@ -2,7 +2,6 @@
 //!
 //! If all slots are taken, one more connection is accepted and waits here; the others wait in the listen backlog.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,8 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -21,12 +18,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::connection::{ClientSocket, ConnState, OpenCallGuard, WatchedStream};
-use crate::control::Control;
+use crate::connection::{ClientSocket, ConnState, Listener, WatchedStream};
 use crate::exchange::exchange;
 use crate::memory;
 use crate::refusal::{Reason, Refusal};
-use crate::response::ResponseBody;
 use crate::run::RunContext;
 use crate::slots::{SWEEP, Slot, Slots};
 
@@ -53,50 +48,14 @@ pub enum Stage {
     Cut,
 }
 
-/// What answers the requests of a listener. A connection keeps the one of its listener.
-#[derive(Clone)]
-enum Service {
-    /// The sandbox's socket.
-    Calls(Arc<RunContext>),
-    /// The controller's socket.
-    Control(Arc<Control>),
-}
-
-impl Service {
-    /// Returns true if a connection of this peer is read. A peer of the call socket is refused with an answer.
-    fn admits(&self, peer: Peer) -> bool {
-        match self {
-            Self::Calls(_) => true,
-            Self::Control(control) => control.admits(peer),
-        }
-    }
-
-    async fn answer(
-        self,
-        peer: Peer,
-        request: Request<Incoming>,
-        guard: OpenCallGuard,
-    ) -> Result<Response<ResponseBody>, Infallible> {
-        match self {
-            Self::Calls(run) => exchange(run, peer, request, guard).await,
-            Self::Control(control) => Ok(Box::pin(control.answer(request)).await.into_response(guard)),
-        }
-    }
-
-    /// Records a request that could not be parsed. The audit log has only those of the sandbox.
-    async fn refused(&self, reason: Reason) {
-        if let Self::Calls(run) = self {
-            let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
-        }
-    }
-}
-
 /// Input of the server: the listener, the slots, and a connection that was accepted and has no slot yet.
 struct Acceptor<'a> {
     listener: &'a UnixListener,
-    service: Service,
+    run: &'a Arc<RunContext>,
     slots: Arc<Slots>,
     waiting: Option<UnixStream>,
+    /// For the control socket, the only user that may connect.
+    owner: Option<u32>,
 }
 
 /// Serves until the last stage, and returns once no call is open.
@@ -106,8 +65,7 @@ pub async fn serve(
     connections_max: usize,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let service = Service::Calls(Arc::clone(run));
-    let mut acceptor = Acceptor { listener, service, slots: Slots::new(connections_max), waiting: None };
+    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None, owner: None };
     let mut open = JoinSet::new();
     accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
     run.shutdown.drain();
@@ -131,10 +89,15 @@ pub async fn serve(
     }
 }
 
-/// Serves the control socket, in every stage, until it is dropped.
-pub async fn serve_control(listener: UnixListener, control: Arc<Control>, mut stage: watch::Receiver<Stage>) {
-    let (service, slots) = (Service::Control(control), Slots::new(CONTROL_CONNECTIONS));
-    let mut acceptor = Acceptor { listener: &listener, service, slots, waiting: None };
+/// Serves the control socket to this user, in every stage, until it is dropped.
+pub async fn serve_control(
+    listener: &UnixListener,
+    owner: u32,
+    run: &Arc<RunContext>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let slots = Slots::new(CONTROL_CONNECTIONS);
+    let mut acceptor = Acceptor { listener, run, slots, waiting: None, owner: Some(owner) };
     accept_until(&mut acceptor, &mut stage, Stage::Cut, &mut JoinSet::new()).await;
 }
 
@@ -152,7 +115,9 @@ async fn accept_until(
         if let Some(stream) = acceptor.waiting.take() {
             match slots.take(stream.as_raw_fd()) {
                 Some(slot) => {
-                    tasks.spawn(connection(acceptor.service.clone(), stream, slot, during, stage.clone()));
+                    let listener = if acceptor.owner.is_some() { Listener::Control } else { Listener::Calls };
+                    let run = Arc::clone(acceptor.run);
+                    tasks.spawn(connection(run, stream, slot, listener, during, stage.clone()));
                 }
                 None => {
                     acceptor.waiting = Some(stream);
@@ -169,7 +134,8 @@ async fn accept_until(
             () = tokio::time::sleep(CLOSE_NEXT), if waits => {}
             _ = sweep.tick(), if !slots.is_empty() => slots.close_expired(),
             accepted = acceptor.listener.accept(), if !waits => match accepted {
-                Ok((stream, _)) => acceptor.waiting = Some(stream),
+                Ok((stream, _)) if is_admitted(acceptor, &stream) => acceptor.waiting = Some(stream),
+                Ok(_) => tracing::warn!("closed a control connection of another user than the one that started the sidecar"),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -179,18 +145,27 @@ async fn accept_until(
     }
 }
 
+/// Returns true if a connection is read. A peer that may not use the call socket gets an answer.
+fn is_admitted(acceptor: &Acceptor<'_>, stream: &UnixStream) -> bool {
+    acceptor.owner.is_none_or(|owner| peer_of(stream).uid == owner)
+}
+
 /// Serves one connection to its end.
-async fn connection(served: Service, stream: UnixStream, slot: Slot, since: Stage, mut stage: watch::Receiver<Stage>) {
+async fn connection(
+    run: Arc<RunContext>,
+    stream: UnixStream,
+    slot: Slot,
+    listener: Listener,
+    since: Stage,
+    mut stage: watch::Receiver<Stage>,
+) {
     let peer = peer_of(&stream);
-    if !served.admits(peer) {
-        return tracing::warn!(uid = peer.uid, "another user than the one that started the sidecar; closed");
-    }
     let stream = match stream.into_std().and_then(ClientSocket::new) {
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let state = Arc::new(ConnState::new(&slot));
-    let service = service_fn(|request| served.clone().answer(peer, request, state.open_call()));
+    let state = Arc::new(ConnState::new(&slot, listener));
+    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, state.open_call()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
@@ -213,9 +188,12 @@ async fn connection(served: Service, stream: UnixStream, slot: Slot, since: Stag
     })
     .await;
     // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
-    if let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
+    // The audit log has the refusals of the sandbox.
+    if listener == Listener::Calls
+        && let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed))
+    {
         // A request that could not be parsed is refused too, and recorded.
-        served.refused(reason).await;
+        let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }
 }
 

@@ -207,6 +207,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         call_ids: CallIds::default(),
         known_ids: Mutex::default(),
         shutdown: ShutdownState::default(),
+        changing: tokio::sync::Mutex::default(),
     };
     let hardening = Hardening {
         capabilities,

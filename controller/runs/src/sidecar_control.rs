@@ -34,7 +34,7 @@ pub enum ControlError {
     /// The sidecar did not answer in time. A change may take effect even so.
     #[error("its sidecar did not answer within {} s", ANSWER_WITHIN.as_secs())]
     Silent,
-    /// The sidecar refused, and nothing has changed.
+    /// The sidecar refused, and nothing has changed. A sidecar that was taken over chooses these words.
     #[error("its sidecar refused: {message}")]
     Refused {
         /// Stable word, such as [`sluice_contract::control::NOT_RAISED`].
