@@ -63,7 +63,7 @@ async fn a_recorded_raise_holds_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_does_not_part_record_and_effect() {
+async fn a_client_that_leaves_parts_no_record_from_effect() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = controlled(Sidecar::to(&upstream)).args(["--max-calls", "1"]).start().await;
     for max_calls in 2..=30 {
