@@ -92,7 +92,12 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
             ids.map(|call_id| CallEvent::Lost(CallLost { call_id, cost: cost.clone(), ts: recovered.ts.to_string() }))
                 .collect()
         }
-        Record::Open(_) | Record::Refused(_) | Record::Epoch(_) | Record::Close(_) | Record::Other(_) => vec![],
+        Record::Open(_)
+        | Record::Refused(_)
+        | Record::Epoch(_)
+        | Record::Control(_)
+        | Record::Close(_)
+        | Record::Other(_) => vec![],
     }
 }
 

@@ -40,6 +40,7 @@ pub mod run_image;
 pub mod rundir;
 pub mod sandbox_user;
 pub mod sidecar;
+pub mod sidecar_control;
 pub mod sidecar_user;
 pub mod signals;
 pub mod spec;
