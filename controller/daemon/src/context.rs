@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 use crate::access::Access;
 use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
+use crate::monitor::Monitor;
 use crate::principal::Principal;
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
@@ -49,6 +50,8 @@ pub struct ApiContext {
     pub(crate) waits: Arc<StreamCount>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
+    /// What the daemon measures of itself.
+    pub(crate) monitor: Arc<Monitor>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
     /// The operator's log.
@@ -93,10 +96,14 @@ impl ApiContext {
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {
         let control = Arc::clone(&self.control);
         // The disk is waited for.
-        match spawn_blocking(move || control.append(entry)).await {
+        let appended = match spawn_blocking(move || control.append(entry)).await {
             Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
             Err(error) => Err(ApiError::audit_unavailable(&error)),
+        };
+        if appended.is_err() {
+            self.monitor.count_audit_error();
         }
+        appended
     }
 }
 

@@ -19,6 +19,7 @@ mod json_bounds;
 pub mod limits;
 pub mod listen_plan;
 mod listener;
+pub mod monitor;
 pub mod permission;
 pub mod principal;
 pub mod readiness;

@@ -17,12 +17,14 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::limits::HttpLimits;
+use crate::monitor::MetricsReaders;
 use crate::principal::Role;
 use crate::run_policy::{Graph, RunPolicy};
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 
-/// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
+/// A daemon with five tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1),
+/// `slu_metrics`.
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -46,6 +48,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
+        metrics: MetricsReaders::WithRole,
         runs: None,
         limits: HttpLimits::default(),
         log: |_| {},
@@ -99,6 +102,7 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
         ("alice", Role::Owner, &["acct-1"]),
         ("bob", Role::Owner, &["acct-2"]),
         ("viewer", Role::Viewer, &["acct-1"]),
+        ("metrics", Role::Metrics, &[]),
     ] {
         let accounts = accounts.iter().map(ToString::to_string).collect();
         let new = NewToken { owner: name.to_owned(), role, accounts, label: None, life_us: None };

@@ -4,6 +4,7 @@ mod access;
 mod agents;
 mod api;
 mod limits;
+mod monitoring;
 mod owners;
 mod process;
 mod sandboxes;

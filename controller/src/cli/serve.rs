@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
+use sluice_daemon::monitor::MetricsReaders;
 use sluice_daemon::run_policy::{Graph, RunPolicy};
 use sluice_daemon::stored_request::RunLimits;
 use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
@@ -95,6 +96,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
+        metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
         runs: if serve.sandbox_enabled && has_key { Some(runs(all)?) } else { None },
         limits: HttpLimits::default(),
         log: say,

@@ -43,6 +43,7 @@ pub const ITEMS: &[SettingItem] = items![
     "tls_key" "SLUICE_TLS_KEY" = None, "the key of tls_cert, as PEM, readable by its owner alone";
     "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
     "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
+    "metrics_public" "SLUICE_METRICS_PUBLIC" = Some("false"), "whether everyone who reaches the daemon may read /metrics: true or false; otherwise it needs a token of the role admin or metrics";
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of the one that is built in";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sluice_contract::reader::Cursor;
 use sluice_contract::{Hash, RunKey};
-use sluice_runs::audit_follow::AuditFollower;
+use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
@@ -38,8 +38,9 @@ impl CallReporter {
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
             match self.follower.next().await {
-                Ok(new) => self.report(new.events).await,
+                Ok(new) => self.report(new).await,
                 Err(error) => {
+                    self.context.monitor.count_audit_error();
                     (self.context.log)(&format!("run {}: no more events of calls: {error}", self.run.key));
                     return std::future::pending().await;
                 }
@@ -50,11 +51,12 @@ impl CallReporter {
     /// Reports what is left of a run that is over.
     pub(super) async fn finish(mut self) {
         while let Ok(Some(new)) = self.follower.read_new() {
-            self.report(new.events).await;
+            self.report(new).await;
         }
     }
 
-    async fn report(&self, calls: Vec<CallEvent>) {
+    async fn report(&self, FollowedEvents { events: calls, refusals, .. }: FollowedEvents) {
+        refusals.iter().for_each(|refused| self.context.monitor.count_refusal(refused));
         if calls.is_empty() {
             return;
         }
