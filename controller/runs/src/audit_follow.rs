@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn refused_requests_have_their_reason_and_time() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        fs::write(&path, golden("refused.jsonl")).expect("there is room");
+        let new = AuditFollower::new(path, Cursor::default()).read_new().expect("it is a log").expect("it has lines");
+        assert!(!new.refusals.is_empty());
+        assert!(new.refusals.iter().all(|it| !it.reason.is_empty() && it.ts.ends_with('Z')), "{:?}", new.refusals);
+    }
+
+    #[test]
     fn a_wrong_line_ends_the_events() {
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().join("audit.jsonl");

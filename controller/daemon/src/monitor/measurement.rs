@@ -137,7 +137,6 @@ fn called(event: &LoggedEvent) -> Option<Measurement> {
 }
 
 /// Returns the seconds between two times in microseconds; 0 after a clock that jumped back.
-#[allow(clippy::cast_precision_loss, reason = "a measurement of years needs no microseconds")]
 fn seconds(from_us: i64, to_us: i64) -> f64 {
     to_us.saturating_sub(from_us).max(0) as f64 / 1e6
 }

@@ -64,7 +64,6 @@ fn gauges(figures: &DatabaseFigures, sse_clients: usize, now_us: i64) -> Gauges 
 }
 
 /// Returns the seconds since a time; 0 without one.
-#[allow(clippy::cast_precision_loss, reason = "an age of years needs no microseconds")]
 pub(crate) fn age(since_us: Option<i64>, now_us: i64) -> f64 {
     since_us.map_or(0.0, |since| now_us.saturating_sub(since).max(0) as f64 / 1e6)
 }

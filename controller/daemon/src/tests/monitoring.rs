@@ -1,6 +1,7 @@
 //! Metrics, and the state of the daemon in figures.
 
 use serde_json::json;
+use sluice_runs::call_event::RefusedRequest;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
@@ -145,4 +146,24 @@ async fn scrapes_at_once_read_the_database_once() {
     let texts: Vec<_> = texts.into_iter().map(|text| text.expect("it is readable")).collect();
     // The same bytes, not equal ones.
     assert!(texts.iter().all(|text| text.as_ptr() == texts[0].as_ptr()));
+}
+
+#[tokio::test]
+async fn refusals_before_the_start_are_not_counted_again() {
+    let daemon = TestDaemon::start().await;
+    for ts in ["2020-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
+        let refused = RefusedRequest { reason: "route_not_allowed".to_owned(), ts: ts.to_owned() };
+        daemon.running.context.monitor.count_refusal(&refused);
+    }
+    reaches(&daemon, r#"sluice_refusals_total{reason="route_not_allowed"} 1"#).await;
+}
+
+#[tokio::test]
+async fn a_control_log_that_cannot_be_written_is_counted() {
+    let daemon = TestDaemon::start().await;
+    std::fs::write(daemon.settings.state.join("audit/control.jsonl"), "").expect("it is there");
+    let budget = json!({ "kind": "set", "usd": "1" });
+    let refused = daemon.request("slu_admin", "PUT", "/api/v1/budgets/acct-1", Some(&budget)).await;
+    assert_eq!(refused.error(), (503, "audit_unavailable".to_owned()));
+    reaches(&daemon, "sluice_audit_errors_total 1").await;
 }
