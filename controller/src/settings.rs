@@ -72,6 +72,7 @@ pub struct ServeSettings {
     pub tls_key: Option<PathBuf>,
     pub behind_proxy: Option<String>,
     pub sandbox_enabled: bool,
+    pub metrics_public: bool,
 }
 
 /// Format of messages on stderr.

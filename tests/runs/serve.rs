@@ -7,7 +7,9 @@ use sluice_testkit::{Sluice, Upstream};
 
 mod control;
 mod killed;
+mod monitored;
 mod policy;
+mod service_manager;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {

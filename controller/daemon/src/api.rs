@@ -26,6 +26,8 @@ mod event_stream;
 mod event_view;
 mod events;
 mod idempotent;
+pub(crate) mod metrics;
+mod monitoring;
 mod names;
 mod output_lines;
 mod paging;
@@ -60,6 +62,8 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
     Router::new()
         .route("/api/openapi.json", get(document))
         .merge(status::routes())
+        .merge(metrics::routes())
+        .merge(monitoring::routes())
         .merge(budgets::routes())
         .merge(receipts::routes())
         .merge(usage::routes())
@@ -78,6 +82,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Doc::openapi();
     for group in [
         status::Doc::openapi(),
+        metrics::Doc::openapi(),
+        monitoring::Doc::openapi(),
         budgets::Doc::openapi(),
         receipts::Doc::openapi(),
         usage::Doc::openapi(),

@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use crate::access::Access;
 use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
+use crate::monitor::Monitor;
 use crate::principal::{Principal, Role};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
@@ -54,6 +55,8 @@ pub struct ApiContext {
     pub(crate) creations: Mutex<RequestRate<String>>,
     /// Operations of each owner that were recorded lately.
     pub(crate) changes: Mutex<RequestRate<String>>,
+    /// What the daemon measures of itself.
+    pub(crate) monitor: Arc<Monitor>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
     /// The operator's log.
@@ -120,9 +123,11 @@ impl ApiContext {
             Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
             Err(error) => Err(ApiError::audit_unavailable(&error)),
         };
-        match &written {
-            Ok(_) => self.readiness.pass(CONTROL_LOG),
-            Err(_) => self.readiness.fail(CONTROL_LOG, "it cannot be written"),
+        if written.is_ok() {
+            self.readiness.pass(CONTROL_LOG);
+        } else {
+            self.readiness.fail(CONTROL_LOG, "it cannot be written");
+            self.monitor.count_audit_error();
         }
         written
     }

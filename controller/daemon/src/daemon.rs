@@ -26,6 +26,7 @@ use crate::context::ApiContext;
 use crate::front::Front;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
+use crate::monitor::{Monitor, engine_probe, follower};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -120,6 +121,7 @@ impl Daemon {
         let access = Access::new(tokens, &settings.limits);
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
+        let monitor = Arc::new(Monitor::new(settings.metrics, store.newest_event().await?));
         // Those of requests that a daemon was serving when it was killed.
         store.release_all_keys().await?;
         let context = Arc::new(ApiContext {
@@ -137,6 +139,7 @@ impl Daemon {
             waits: StreamCount::new(limits.waits, limits.waits_per_token),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
             changes: Mutex::new(RequestRate::new(f64::from(limits.changes) / 60.0, limits.changes)),
+            monitor,
             stop: tasks.signal(),
             log: settings.log,
         });
@@ -159,8 +162,12 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+        let (store, monitor) = (context.store.clone(), Arc::clone(&context.monitor));
+        tasks.spawn("the count of events", |stop| follower::run(store, monitor, settings.log, stop));
         if let Some(orchestrator) = orchestrator(settings, &context).await? {
             let (context, host) = (Arc::clone(&context), Arc::clone(orchestrator.host()));
+            let (probed, monitor) = (Arc::clone(&host), Arc::clone(&context.monitor));
+            tasks.spawn("the probe of the engine", |stop| engine_probe::run(probed, monitor, stop));
             tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
@@ -305,7 +312,8 @@ async fn report_failed_logins(context: Arc<ApiContext>, mut stop: StopSignal) {
                 ..ControlEntry::default()
             };
             // The readiness of the daemon says when it fails.
-            let _ = context.record_own(entry).await;
+            let recorded = context.record_own(entry).await;
+            context.monitor.loops.record("failed logins", &recorded);
         }
         if is_last {
             return;

@@ -20,6 +20,7 @@ mod json_bounds;
 pub mod limits;
 pub mod listen_plan;
 mod listener;
+pub mod monitor;
 pub mod mount_table;
 pub mod permission;
 pub mod principal;

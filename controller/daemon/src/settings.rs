@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_runs::host::HostSettings;
 
 use crate::limits::HttpLimits;
+use crate::monitor::MetricsReaders;
 use crate::run_policy::RunPolicy;
 use crate::runs::service::Planner;
 use crate::tls::TlsFiles;
@@ -26,6 +27,8 @@ pub struct DaemonSettings {
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
+    /// Clients that may read the metrics.
+    pub metrics: MetricsReaders,
     /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.

@@ -20,14 +20,15 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
+use crate::monitor::MetricsReaders;
 use crate::principal::Role;
 use crate::run_policy::{Graph, Project, RunPolicy};
 use crate::runs::watchdog::RunTimes;
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 
-/// A daemon with six tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
-/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` (acct-1).
+/// A daemon with seven tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
+/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` (acct-1), `slu_metrics`.
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -51,6 +52,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
+        metrics: MetricsReaders::WithRole,
         runs: None,
         limits: HttpLimits::default(),
         log: |_| {},
@@ -119,6 +121,7 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
         ("bob", Role::Owner, &["acct-2"]),
         ("eve", Role::Owner, &["acct-1"]),
         ("viewer", Role::Viewer, &["acct-1"]),
+        ("metrics", Role::Metrics, &[]),
     ] {
         let owner = name.trim_end_matches('2').to_owned();
         let accounts = accounts.iter().map(ToString::to_string).collect();

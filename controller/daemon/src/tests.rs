@@ -6,6 +6,7 @@ mod api;
 mod creation;
 mod grants;
 mod limits;
+mod monitoring;
 mod owners;
 mod process;
 mod sandboxes;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
+use sluice_daemon::monitor::MetricsReaders;
 use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 use sluice_runs::upstream;
@@ -97,6 +98,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
+        metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
         runs,
         limits: HttpLimits::default(),
         log: say,

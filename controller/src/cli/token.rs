@@ -49,7 +49,7 @@ enum TokenCommand {
         /// The owner of what the token makes
         #[arg(long, value_parser = owner)]
         owner: String,
-        /// What it may do: admin, owner, viewer or chat
+        /// What it may do: admin, owner, viewer, chat, or metrics for a monitoring system
         #[arg(long, value_parser = role)]
         role: TokenRole,
         /// An account that it may use; repeat for more
@@ -202,7 +202,7 @@ fn owner(text: &str) -> Result<String, String> {
 }
 
 fn role(text: &str) -> Result<TokenRole, String> {
-    TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer or chat".to_owned())
+    TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer, chat or metrics".to_owned())
 }
 
 fn time(us: i64) -> String {

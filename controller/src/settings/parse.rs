@@ -53,6 +53,7 @@ impl SettingLayers {
             tls_key: self.path("tls_key"),
             behind_proxy: self.text("behind_proxy"),
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
+            metrics_public: self.required("metrics_public", values::boolean)?,
         })
     }
 

@@ -54,6 +54,7 @@ pub const ITEMS: &[SettingItem] = items![
     "stale_start" "SLUICE_STALE_START" = Some("3m"), "longest time from the claim of a daemon's run to the start of its program";
     "grant_roots" "SLUICE_GRANT_ROOTS" = None, "directories of the host under which grants of agents may be; without any, there are no grants";
     "uid_range" "SLUICE_UID_RANGE" = Some(sandbox_user::DEFAULT_UIDS), "the users of programs in the daemon's runs, one for each run: FIRST-LAST";
+    "metrics_public" "SLUICE_METRICS_PUBLIC" = Some("false"), "whether everyone who reaches the daemon may read /metrics: true or false; otherwise it needs a token of the role admin or metrics";
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of the one that is built in";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";

@@ -21,6 +21,7 @@ pub use content::{
     check_json,
 };
 pub use list::{Direction, EventPage, EventQuery, HeartbeatSummary, TOTAL_COUNT_MAX, Trajectory, TrajectoryQuery};
+pub(crate) use read::newest;
 pub use read::{EventBatch, EventGap};
 pub use retention::{EventAges, EventQuota};
 pub use select::{EventFilter, SEARCH_ROWS_MAX};

@@ -12,6 +12,7 @@ pub mod control_log;
 pub mod daemon_lock;
 pub mod decisions;
 pub mod events;
+pub mod figures;
 pub mod file;
 pub mod idempotency;
 pub mod keys;

@@ -48,6 +48,13 @@ impl<'a> Daemon<'a> {
         &self.process
     }
 
+    /// Its TCP address, `HOST:PORT`.
+    pub fn address(&self) -> String {
+        let said = self.process.stderr();
+        let address = said.split_once("listening on http://").and_then(|(_, rest)| rest.split([',', '\n']).next());
+        address.expect("it has said where it listens").to_owned()
+    }
+
     /// Connects to `admin.sock`, as root.
     pub async fn connect(&self) -> RawClient {
         RawClient::connect(self.sockets.join("admin.sock")).await.allowing_any()

@@ -58,7 +58,7 @@ async fn ready(State(context): Context, principal: Option<Principal>) -> Respons
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
     };
-    match principal.filter(|principal| principal.may(Operation::Monitor).is_some()) {
+    match principal.filter(|principal| principal.may(Operation::Diagnose).is_some()) {
         Some(_) => (code, Json(Ready { status, reasons })).into_response(),
         None => (code, format!("{status}\n")).into_response(),
     }

@@ -226,6 +226,7 @@ impl Attempt {
     /// Posts the receipts of a run that is over, and returns its verdict.
     async fn complete(&self, completed: CompletedRun) -> SandboxVerdict {
         let CompletedRun { report, posting, revoking, notes } = completed;
+        self.context.monitor.record_timings(&report.timings);
         if let Some(posting) = posting
             && let Err(error) = posting.done().await
         {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_contract::reader::Cursor;
 use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey};
-use sluice_runs::audit_follow::AuditFollower;
+use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
@@ -52,8 +52,9 @@ impl CallReporter {
                 continue;
             }
             match self.follower.next().await {
-                Ok(new) => self.take(&new.events),
+                Ok(new) => self.take(&new),
                 Err(error) => {
+                    self.context.monitor.count_audit_error();
                     (self.context.log)(&format!("run {}: no more events of calls: {error}", self.run.key));
                     return std::future::pending().await;
                 }
@@ -64,7 +65,7 @@ impl CallReporter {
     /// Reports what is left of a run that is over.
     pub(super) async fn finish(mut self) {
         while let Ok(Some(new)) = self.follower.read_new() {
-            self.take(&new.events);
+            self.take(&new);
         }
         for _ in 0..LAST_TRIES {
             if self.store().await {
@@ -74,8 +75,9 @@ impl CallReporter {
         }
     }
 
-    /// Counts calls, and keeps their events for the log.
-    fn take(&mut self, calls: &[CallEvent]) {
+    /// Counts calls and refusals, and keeps events for the log.
+    fn take(&mut self, FollowedEvents { events: calls, refusals, .. }: &FollowedEvents) {
+        refusals.iter().for_each(|refused| self.context.monitor.count_refusal(refused));
         for call in calls {
             match call {
                 CallEvent::Started(_) => self.live.begin_call(),

@@ -30,6 +30,7 @@ pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: Sto
             () = stop.stopped() => return,
             swept = sweep(&host, SweepMode::Remove, SweepScope::OneShot, &observer) => swept,
         };
+        context.monitor.loops.record("sweep", &swept);
         match swept {
             Ok(leftovers) => leftovers.iter().for_each(|left| {
                 let result = left.reason.as_deref().unwrap_or("removed");

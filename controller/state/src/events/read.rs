@@ -126,7 +126,8 @@ fn gap(snapshot: &Connection, filter: &EventFilter, after: i64, next: i64) -> ru
     Ok(from.zip(to).map(|(from, to)| EventGap { from: from.max(after + 1), to: to.min(next) }))
 }
 
-fn newest(connection: &Connection) -> rusqlite::Result<i64> {
+/// Returns the position of the newest event that was ever appended.
+pub(crate) fn newest(connection: &Connection) -> rusqlite::Result<i64> {
     let mut query = connection.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'events'")?;
     Ok(query.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
