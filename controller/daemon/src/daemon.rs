@@ -16,15 +16,18 @@ use sluice_state::store::{Store, StoreError};
 use sluice_state::tokens::TokenError;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::access::{Access, Entrance};
 use crate::api;
+use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
+use crate::event_intake::EventIntake;
 use crate::front::Front;
+use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
+use crate::loops::{LoopFault, LoopTimer, every};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -39,12 +42,14 @@ use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
 use crate::tokens::Tokens;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+use crate::upkeep;
 use crate::variable_values::VariableValues;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
 /// Period in which failed logins are counted for one line of the control log.
-const LOGIN_REPORT: Duration = Duration::from_secs(60);
+const LOGIN_REPORT: LoopTimer =
+    LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
 
 /// Reason that the daemon does not start, or ends.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +134,9 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
+            loops: Arc::default(),
+            events: EventIntake::new(&settings.upkeep.events),
+            heartbeats: Heartbeats::default(),
             policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
@@ -162,6 +170,7 @@ impl Daemon {
             tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
+        upkeep::start(&mut tasks, &context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
         if let Some(time) = systemd::watchdog() {
             tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
         }
@@ -277,28 +286,30 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     Ok(bound)
 }
 
-/// Writes the number of failed logins to the control log, at most once in a minute.
-async fn report_failed_logins(context: Arc<ApiContext>, mut stop: StopSignal) {
-    let mut ticks = interval_at(Instant::now() + LOGIN_REPORT, LOGIN_REPORT);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let is_last = tokio::select! {
-            () = stop.stopped() => true,
-            _ = ticks.tick() => false,
-        };
-        let failures = context.access.take_failures();
-        if failures > 0 {
-            let entry = ControlEntry {
-                operation: "login.failed".to_owned(),
-                after: Some(json!({ "count": failures })),
-                ..ControlEntry::default()
-            };
-            if context.record_own(entry).await.is_err() {
-                context.readiness.fail("control log", "it cannot be written");
-            }
-        }
-        if is_last {
-            return;
-        }
+/// Writes the number of failed logins to the control log, at most once in a minute, and at the end.
+async fn report_failed_logins(context: Arc<ApiContext>, stop: StopSignal) {
+    let (loops, log) = (Arc::clone(&context.loops), context.log);
+    let turn = || {
+        let context = Arc::clone(&context);
+        async move { record_failed_logins(&context).await.map_err(|error| LoopFault::new(error.code())) }
+    };
+    every(LOGIN_REPORT, loops, log, stop, turn).await;
+    let _ = record_failed_logins(&context).await;
+}
+
+async fn record_failed_logins(context: &ApiContext) -> Result<(), ApiError> {
+    let failures = context.access.take_failures();
+    if failures == 0 {
+        return Ok(());
     }
+    let entry = ControlEntry {
+        operation: "login.failed".to_owned(),
+        after: Some(json!({ "count": failures })),
+        ..ControlEntry::default()
+    };
+    let recorded = context.record_own(entry).await;
+    if recorded.is_err() {
+        context.readiness.fail("control log", "it cannot be written");
+    }
+    recorded.map(|_| ())
 }

@@ -16,11 +16,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::daemon::{Daemon, RunningDaemon};
+use crate::event_limits::EventLimits;
 use crate::limits::HttpLimits;
 use crate::principal::Role;
 use crate::run_policy::{Graph, RunPolicy};
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
+use crate::upkeep::UpkeepSettings;
 
 /// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
 pub(crate) struct TestDaemon {
@@ -48,6 +50,11 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         behind_proxy: None,
         runs: None,
         limits: HttpLimits::default(),
+        // The disk of a test may be nearly full.
+        upkeep: UpkeepSettings {
+            events: EventLimits { disk_free_min: 0, ..EventLimits::default() },
+            ..UpkeepSettings::default()
+        },
         log: |_| {},
     }
 }

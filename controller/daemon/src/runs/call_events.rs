@@ -14,9 +14,6 @@ use sluice_state::store::now_us;
 use super::live_run::LiveRun;
 use crate::context::ApiContext;
 
-/// Quota of an agent's own events. Those of calls are never evicted.
-pub(crate) const QUOTA: EventQuota = EventQuota { bytes: 64 << 20, events: 100_000 };
-
 /// Reports the calls of one attempt.
 #[derive(Debug)]
 pub(super) struct CallReporter {
@@ -72,7 +69,7 @@ impl CallReporter {
             heartbeat: None,
         };
         let events = calls.iter().map(|call| event(&self.run, call, now)).collect();
-        let appended = self.context.store.append_events(events, QUOTA).await;
+        let appended = self.context.store.append_events(events, EventQuota::default()).await;
         if let Err(error) = appended.map(|_| ()).and(self.context.store.record_activity(vec![seen]).await.or(Ok(()))) {
             // The audit file has them: the follower of a restarted daemon adds them.
             (self.context.log)(&format!("run {}: events of calls are not in the log: {error}", self.run.key));

@@ -1,6 +1,6 @@
-//! The record of a run: its request without secrets, and the removal of old records.
+//! The record of a run: its request without secrets.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,9 +9,6 @@ use sluice_runs::blueprint::OUT_VARIABLE;
 use sluice_runs::host::Host;
 use sluice_runs::one_shot::RunRequest;
 use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder};
-use sluice_state::layout::Layout;
-use sluice_state::records::{RemovedRecords, is_due};
-use sluice_state::store::{Store, StoreError};
 
 use super::args::RunArgs;
 use super::mounts::is_copied;
@@ -86,21 +83,6 @@ fn recorded_settings(layers: &SettingLayers) -> BTreeMap<String, String> {
 pub(super) fn as_flags(recorded: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
     let items = ITEMS.iter().filter(|item| !NOT_RECORDED.contains(&item.name));
     items.filter_map(|item| Some((item.name, recorded.get(item.name)?.clone()))).collect()
-}
-
-/// Removes records whose time is over, if they were not looked through a short time ago.
-pub(in crate::cli) async fn remove_old(
-    layout: &Layout,
-    store: &Store,
-    settings: RecordSettings,
-) -> Result<RemovedRecords, StoreError> {
-    let (records, now) = (layout.records(), SystemTime::now());
-    if !is_due(records.last_removal(), now, settings.keep) {
-        return Ok(RemovedRecords::default());
-    }
-    let open: HashSet<_> = store.open_runs().await?.into_iter().map(|open| open.entry.key).collect();
-    // What cannot be listed now is removed later.
-    Ok(records.remove_old(now, settings.keep, &open).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -13,8 +13,10 @@ use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
 use sluice_contract::RunKey;
-use sluice_state::records::{OutputReader, RecordedStream};
-use sluice_state::sandboxes::{Sandbox, SandboxState};
+use sluice_contract::time::duration_micros;
+use sluice_state::records::{KEEP_OF_DAEMON_RUNS_MIN, OutputReader, RecordedStream};
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
@@ -116,8 +118,9 @@ fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<Ru
         None if *attempt > 0 && !has_record(&run.key) && !run.state.is_ended() => of(attempt - 1),
         None => run.key.clone(),
     };
-    let has_begun = key.attempt < *attempt || !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
-    if has_begun && !has_record(&key) {
+    // A run that has just ended may have failed before it had a record.
+    let is_over = |ended_us: i64| now_us().saturating_sub(ended_us) >= duration_micros(KEEP_OF_DAEMON_RUNS_MIN);
+    if run.ended_us.is_some_and(is_over) && !has_record(&key) {
         let message = "the record of this run has been removed, since its time was over";
         return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
     }
