@@ -6,6 +6,7 @@ use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod killed;
+mod webhooks;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
@@ -44,6 +44,7 @@ use crate::tokens::Tokens;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
 use crate::upkeep;
 use crate::variable_values::VariableValues;
+use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
@@ -152,6 +153,7 @@ impl Daemon {
             "listen": settings.listen,
             "sandbox_enabled": settings.runs.is_some(),
             "tls": settings.tls_cert.is_some(),
+            "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
         });
         let started = ControlEntry {
             operation: "daemon.start".to_owned(),
@@ -220,6 +222,15 @@ async fn orchestrator(
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
     let service = RunService { host, planner, output_max, stop_grace };
     Ok(Some(Orchestrator::new(Arc::clone(context), Arc::clone(policy), service)))
+}
+
+/// Returns what the control log has of a webhook.
+fn recorded_webhook(webhook: &Webhook) -> Value {
+    json!({
+        "allow_private": webhook.allow_private,
+        "name": webhook.name,
+        "target": webhook.target.to_string(),
+    })
 }
 
 /// Takes the lock of the state directory.

@@ -173,14 +173,20 @@ mod tests {
         let (loops, turns) = (Arc::new(Loops::default()), Arc::new(AtomicU64::new(0)));
         let timer = LoopTimer { name: "test", period: MINUTE, first: Duration::from_secs(5) };
         let counted = Arc::clone(&turns);
-        let work = every(timer, Arc::clone(&loops), |_| {}, stop, move || {
-            let turn = counted.fetch_add(1, Ordering::SeqCst);
-            async move {
-                // The second turn takes longer than the period.
-                tokio::time::sleep(if turn == 1 { 2 * MINUTE } else { Duration::ZERO }).await;
-                Ok(())
-            }
-        });
+        let work = every(
+            timer,
+            Arc::clone(&loops),
+            |_| {},
+            stop,
+            move || {
+                let turn = counted.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    // The second turn takes longer than the period.
+                    tokio::time::sleep(if turn == 1 { 2 * MINUTE } else { Duration::ZERO }).await;
+                    Ok(())
+                }
+            },
+        );
         let start = Instant::now();
         let task = tokio::spawn(work);
         for (time, expected) in [(4, 0), (6, 1), (64, 1), (66, 2), (184, 2), (186, 2), (246, 3)] {
@@ -196,7 +202,7 @@ mod tests {
     fn a_failure_is_reported_once() {
         let loops = Loops::default();
         loops.register("x", MINUTE);
-        let mut end = |result: Result<(), &str>, at_us| loops.end("x", result.map_err(LoopFault::new), at_us);
+        let end = |result: Result<(), &str>, at_us| loops.end("x", result.map_err(LoopFault::new), at_us);
         assert_eq!(end(Ok(()), 1), None);
         assert_eq!(end(Err("no disk"), 2), Some("x: no disk".to_owned()));
         assert_eq!(end(Err("no disk"), 3), None);

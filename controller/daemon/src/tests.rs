@@ -9,3 +9,4 @@ mod process;
 mod sandboxes;
 mod streams;
 mod tls;
+mod upkeep;

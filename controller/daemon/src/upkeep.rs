@@ -31,12 +31,7 @@ pub struct UpkeepSettings {
 impl Default for UpkeepSettings {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
-        Self {
-            record_keep: 14 * DAY,
-            event_keep: 30 * DAY,
-            events: EventLimits::default(),
-            webhooks: Vec::new(),
-        }
+        Self { record_keep: 14 * DAY, event_keep: 30 * DAY, events: EventLimits::default(), webhooks: Vec::new() }
     }
 }
 

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
+use sluice_daemon::event_limits::EventLimits;
 use sluice_daemon::run_policy::{Graph, RunPolicy};
 use sluice_daemon::stored_request::RunLimits;
-use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
+use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings, UpkeepSettings};
 use sluice_runs::sandbox_user;
+use sluice_state::events::EventQuota;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
@@ -19,7 +21,7 @@ use super::host_args::HostArgs;
 use super::output::say;
 use super::run::seccomp;
 use crate::agent_catalogue::Agent;
-use crate::settings::Settings;
+use crate::settings::{ServeSettings, Settings};
 
 /// Longest time from the claim of a run to its end, retries included.
 const RUN_TIME: Duration = Duration::from_secs(2 * 3600);
@@ -88,6 +90,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     } else if !has_key {
         say("no sandboxes can be created: they need upstream and key_file");
     }
+    let upkeep = upkeep(&serve);
     let settings = DaemonSettings {
         state: layers.state_dir(),
         run_dir: serve.run_dir,
@@ -97,6 +100,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         behind_proxy: serve.behind_proxy,
         runs: if serve.sandbox_enabled && has_key { Some(runs(all)?) } else { None },
         limits: HttpLimits::default(),
+        upkeep,
         log: say,
     };
     let failed = |error: std::io::Error| CommandError::failed(&error);
@@ -115,6 +119,24 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     });
     stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is kept, and the webhooks. One that may go to any address is reported at each start.
+fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
+    for webhook in serve.webhooks.iter().filter(|webhook| webhook.allow_private) {
+        say(&format!(
+            "webhook {} may connect to private and loopback addresses (allow_private): whoever answers for {} gets events",
+            webhook.name, webhook.target
+        ));
+    }
+    let limits = EventLimits::default().with_rate(serve.event_rate);
+    let quota = EventQuota { events: u64::from(serve.events_per_run), ..limits.quota };
+    UpkeepSettings {
+        record_keep: serve.record_keep,
+        event_keep: serve.event_keep,
+        events: EventLimits { quota, ..limits },
+        webhooks: serve.webhooks.clone(),
+    }
 }
 
 fn runs(settings: Settings) -> Result<RunSettings, CommandError> {

@@ -62,11 +62,11 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     /// What is special within 2000::/3: address and length of the prefix.
     const SPECIAL: [(u128, u32); 5] = [
-        (0x2001_0000 << 96, 23), // 2001::/23: Teredo, benchmarks, ORCHID and other assignments
-        (0x2001_0db8 << 96, 32), // documentation
-        (0x2002_0000 << 96, 16), // 6to4, which has an IPv4 address inside
+        (0x2001_0000 << 96, 23),      // 2001::/23: Teredo, benchmarks, ORCHID and other assignments
+        (0x2001_0db8 << 96, 32),      // documentation
+        (0x2002_0000 << 96, 16),      // 6to4, which has an IPv4 address inside
         (0x2620_004f_8000 << 80, 48), // AS112
-        (0x3fff_0000 << 96, 20), // documentation
+        (0x3fff_0000 << 96, 20),      // documentation
     ];
     let bits = ip.to_bits();
     // All else is outside of the global unicast space: ::1, ::, ::ffff:0:0/96, 64:ff9b::/96, fc00::/7, fe80::/10, ff00::/8.
@@ -100,8 +100,8 @@ mod tests {
             "127.255.255.255", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.0.2.1",
             "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1",
             "239.255.255.255", "240.0.0.1", "255.255.255.255", "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1",
-            "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1",
-            "2002:7f00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd12:3456::1", "fe80::1", "fec0::1", "ff02::1",
+            "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::1",
+            "3fff::1", "5f00::1", "fc00::1", "fd12:3456::1", "fe80::1", "fec0::1", "ff02::1",
         ] {
             assert!(!is_public(ip(text)), "{text}");
         }

@@ -16,8 +16,7 @@ pub(super) async fn look(context: &ApiContext, limits: &EventLimits) -> Result<(
     let path = context.layout.state().to_owned();
     let disk = spawn_blocking(move || statvfs(&path)).await??;
     let block = disk.fragment_size();
-    let level =
-        StoreLevel { used, disk_free: disk.blocks_available() * block, disk_total: disk.blocks() * block };
+    let level = StoreLevel { used, disk_free: disk.blocks_available() * block, disk_total: disk.blocks() * block };
     let full = store_full(level, limits, context.events.is_full());
     context.events.set_full(full.is_some());
     match full {

@@ -74,7 +74,10 @@ fn before(now_us: i64, keep: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
+
     use super::*;
+    use crate::test_daemon::TestDaemon;
 
     const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
@@ -92,5 +95,32 @@ mod tests {
     fn a_clock_before_its_time_removes_nothing() {
         let ages = ages(-5, Duration::from_secs(60));
         assert!(ages.agent_before_us < 0 && ages.system_before_us < 0, "{ages:?}");
+    }
+
+    #[tokio::test]
+    async fn a_turn_removes_events_and_records_it() {
+        let daemon = TestDaemon::start().await;
+        let (store, now) = (daemon.store(), now_us());
+        let event = |created_us| NewLoggedEvent::of_run("alice", "r1", "sandbox.stopped", "{}".to_owned(), created_us);
+        let reported = |created_us| NewLoggedEvent {
+            source: EventSource::Agent,
+            event_type: "agent.message".to_owned(),
+            ..event(created_us)
+        };
+        let month_ago = now - 31 * DAY_US;
+        let events = vec![event(1), event(month_ago), reported(month_ago), reported(now)];
+        store.append_events(events, EventQuota::default()).await.expect("it is writable");
+        let keep = Keep::of(&UpkeepSettings::default());
+
+        for _ in 0..2 {
+            turn(&daemon.running.context, &keep).await.expect("all of it can be removed");
+        }
+
+        let left = store.events_after(0, Default::default(), 10).await.expect("it is readable");
+        assert_eq!(left.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [2, 4]);
+        let log = std::fs::read_to_string(daemon.settings.state.join("audit/control.jsonl")).expect("it is there");
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(r#""operation":"retention""#)).collect();
+        assert_eq!(lines.len(), 1, "a turn without effect has no line");
+        assert!(lines[0].contains(r#""events":2"#), "{lines:?}");
     }
 }

@@ -11,10 +11,10 @@ use sluice_state::store::{Store, StoreError, now_us};
 use sluice_state::webhooks::{DEAD_MAX, NextTry, OUTBOX_MAX, WebhookMessage};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Webhook;
 use super::message::message;
 use super::schedule::next_try;
 use super::sender::send;
-use super::Webhook;
 use crate::loops::{LoopFault, Loops};
 use crate::stop_signal::StopSignal;
 

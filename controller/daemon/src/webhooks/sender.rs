@@ -60,7 +60,17 @@ impl DeliveryFault {
 /// # Errors
 /// [`DeliveryFault`]; the receiver may have taken the message.
 pub async fn send(webhook: &Webhook, id: &str, body: &str) -> Result<(), DeliveryFault> {
-    let status = timeout(WITHIN, exchange(webhook, id, body)).await.unwrap_or(Err(DeliveryFault::Timeout))?;
+    send_within(webhook, id, body, WITHIN).await
+}
+
+/// Sends a message once, with another limit of time.
+pub(super) async fn send_within(
+    webhook: &Webhook,
+    id: &str,
+    body: &str,
+    within: Duration,
+) -> Result<(), DeliveryFault> {
+    let status = timeout(within, exchange(webhook, id, body)).await.unwrap_or(Err(DeliveryFault::Timeout))?;
     if status.is_success() { Ok(()) } else { Err(DeliveryFault::Status(status.as_u16())) }
 }
 

@@ -80,7 +80,10 @@ mod tests {
     fn an_address_keeps_its_path_and_hides_it() {
         let target = WebhookTarget::parse("https://hooks.example:8443/v1/T0/secret?x=1").expect("it is right");
         assert_eq!(target.path().to_string(), "/v1/T0/secret?x=1");
-        assert_eq!((target.to_string(), format!("{target:?}")), ("https://hooks.example:8443".into(), target.to_string()));
+        assert_eq!(
+            (target.to_string(), format!("{target:?}")),
+            ("https://hooks.example:8443".into(), target.to_string())
+        );
         assert_eq!((target.address().host.as_str(), target.address().port), ("hooks.example", 8443));
         assert_eq!(WebhookTarget::parse("https://[2001:db8::1]").expect("it is right").path().to_string(), "/");
     }

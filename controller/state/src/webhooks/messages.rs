@@ -43,8 +43,7 @@ pub struct WebhookMessage {
     pub dead_us: Option<i64>,
 }
 
-pub(super) const COLUMNS: &str =
-    "number, webhook, id, seq, event_type, body, created_us, attempts, fault, dead_us";
+pub(super) const COLUMNS: &str = "number, webhook, id, seq, event_type, body, created_us, attempts, fault, dead_us";
 
 impl Store {
     /// Returns the messages of a webhook whose time has come, the longest waiting first, at most `limit`.
@@ -80,7 +79,9 @@ impl Store {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             transaction.prepare_cached("DELETE FROM webhook_messages WHERE number = ?1")?.execute([number])?;
             transaction
-                .prepare_cached("UPDATE webhooks SET last_success_us = ?2, fault = NULL, updated_us = ?2 WHERE name = ?1")?
+                .prepare_cached(
+                    "UPDATE webhooks SET last_success_us = ?2, fault = NULL, updated_us = ?2 WHERE name = ?1",
+                )?
                 .execute(params![webhook, now_us])?;
             Ok(transaction.commit()?)
         })
@@ -114,7 +115,9 @@ impl Store {
                 )?
                 .execute(params![number, fault, next_try_us, dead_us])?;
             transaction
-                .prepare_cached("UPDATE webhooks SET last_failure_us = ?2, fault = ?3, updated_us = ?2 WHERE name = ?1")?
+                .prepare_cached(
+                    "UPDATE webhooks SET last_failure_us = ?2, fault = ?3, updated_us = ?2 WHERE name = ?1",
+                )?
                 .execute(params![webhook, now_us, fault])?;
             let dropped = transaction
                 .prepare_cached(

@@ -64,7 +64,10 @@ async fn a_message_that_fails_lets_others_pass() {
     }
     let poison = due(&store, "a", 10).await.remove(0);
     store.webhook_failed(&poison, "status_500", NextTry::At(50), 9, 11).await.expect("it is writable");
-    assert_eq!((ids(&due(&store, "a", 20).await), ids(&due(&store, "b", 20).await)), (vec!["msg_2"], vec!["msg_1", "msg_2"]));
+    assert_eq!(
+        (ids(&due(&store, "a", 20).await), ids(&due(&store, "b", 20).await)),
+        (vec!["msg_2"], vec!["msg_1", "msg_2"])
+    );
     let other = due(&store, "a", 20).await.remove(0);
     store.webhook_delivered(&other, 21).await.expect("it is writable");
     assert_eq!(store.next_webhook_try("a").await.expect("it is readable"), Some(50));
@@ -82,12 +85,14 @@ async fn messages_that_were_given_up_are_bounded() {
     assert!(take(&store, "w", (0, 5)).await);
     let mut dropped = 0;
     for (message, now_us) in due(&store, "w", 10).await.iter().zip(100..) {
-        dropped +=
-            store.webhook_failed(message, "timeout", NextTry::Never, 3, now_us).await.expect("it is writable");
+        dropped += store.webhook_failed(message, "timeout", NextTry::Never, 3, now_us).await.expect("it is writable");
     }
     let dead = store.dead_webhook_messages(MessageChoice::default()).await.expect("it is readable");
     assert_eq!((dropped, ids(&dead)), (2, vec!["msg_3", "msg_4", "msg_5"]));
-    assert_eq!((due(&store, "w", 1000).await, dead[0].fault.as_deref(), dead[0].dead_us), (vec![], Some("timeout"), Some(102)));
+    assert_eq!(
+        (due(&store, "w", 1000).await, dead[0].fault.as_deref(), dead[0].dead_us),
+        (vec![], Some("timeout"), Some(102))
+    );
     // 3 and 4 are too old.
     assert_eq!(store.remove_old_webhook_messages(vec!["w".into()], 104).await.expect("it is writable"), 2);
     let choice = |webhook: &str, id: &str| MessageChoice { webhook: Some(webhook.into()), id: Some(id.into()) };

@@ -120,7 +120,7 @@ fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<Ru
     };
     // A run that has just ended may have failed before it had a record.
     let is_over = |ended_us: i64| now_us().saturating_sub(ended_us) >= duration_micros(KEEP_OF_DAEMON_RUNS_MIN);
-    if run.ended_us.is_some_and(is_over) && !has_record(&key) {
+    if run.claimed_us.is_some() && run.ended_us.is_some_and(is_over) && !has_record(&key) {
         let message = "the record of this run has been removed, since its time was over";
         return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
     }
