@@ -124,7 +124,7 @@ fn run_command() -> ExitCode {
         Err(error) => return refuse(&shape::without_tip(error), format),
     };
     let prints_own_errors = cli.command.prints_own_errors();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(&cli.command) {
         Ok(runtime) => runtime,
         Err(error) => return fail(&CommandError::failed(&error)),
     };
@@ -137,6 +137,14 @@ fn run_command() -> ExitCode {
         }
         fail(&error)
     })
+}
+
+/// Returns the runtime of a command. The daemon has two threads, so that one slow read of a file stops nothing else.
+fn runtime(command: &Command) -> io::Result<tokio::runtime::Runtime> {
+    match command {
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    }
 }
 
 impl Command {

@@ -1,6 +1,7 @@
 //! What handlers share.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
@@ -15,7 +16,7 @@ use crate::event_intake::EventIntake;
 use crate::heartbeats::Heartbeats;
 use crate::limits::HttpLimits;
 use crate::loops::Loops;
-use crate::principal::Principal;
+use crate::principal::{Principal, Role};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -58,12 +59,16 @@ pub struct ApiContext {
     pub(crate) waits: Arc<StreamCount>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
+    /// Operations of each owner that were recorded lately.
+    pub(crate) changes: Mutex<RequestRate<String>>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
     /// The operator's log.
     pub log: fn(&str),
 }
 
+/// Part of the readiness.
+const CONTROL_LOG: &str = "control log";
 /// Result of a line that stands before its effect.
 const ACCEPTED: &str = "accepted";
 
@@ -71,8 +76,15 @@ impl ApiContext {
     /// Records an operation before it takes effect. Returns the number of its line.
     ///
     /// # Errors
-    /// 503 `audit_unavailable`; the operation must not take place.
+    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not take place.
     pub async fn record(&self, by: &Principal, entry: ControlEntry) -> Result<u64, ApiError> {
+        if by.role != Role::Admin {
+            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.take(by.owner.clone(), Instant::now()).map_err(|wait| {
+                let message = "this owner changes more than the daemon takes; wait as Retry-After says";
+                ApiError::too_many("rate_limited", message, wait.as_secs() + 1)
+            })?;
+        }
         let entry = ControlEntry { result: ACCEPTED.to_owned(), ..by.signs(entry) };
         self.append(entry).await
     }
@@ -102,10 +114,15 @@ impl ApiContext {
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {
         let control = Arc::clone(&self.control);
         // The disk is waited for.
-        match spawn_blocking(move || control.append(entry)).await {
+        let written = match spawn_blocking(move || control.append(entry)).await {
             Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
             Err(error) => Err(ApiError::audit_unavailable(&error)),
+        };
+        match &written {
+            Ok(_) => self.readiness.pass(CONTROL_LOG),
+            Err(_) => self.readiness.fail(CONTROL_LOG, "it cannot be written"),
         }
+        written
     }
 }
 

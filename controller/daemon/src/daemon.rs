@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
 use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
@@ -106,7 +107,7 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]; then nothing of it runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
-        let policy = settings.runs.as_ref().map(|runs| runs.policy.clone());
+        let policy = settings.runs.as_ref().and_then(|runs| runs.policy.clone());
         Self::start_with(settings, policy).await
     }
 
@@ -142,8 +143,9 @@ impl Daemon {
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
-            waits: StreamCount::new(limits.waits, limits.waits),
+            waits: StreamCount::new(limits.waits, limits.waits_per_token),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
+            changes: Mutex::new(RequestRate::new(f64::from(limits.changes) / 60.0, limits.changes)),
             stop: tasks.signal(),
             log: settings.log,
         });
@@ -151,7 +153,7 @@ impl Daemon {
         let configuration = json!({
             "behind_proxy": settings.behind_proxy,
             "listen": settings.listen,
-            "sandbox_enabled": settings.runs.is_some(),
+            "sandbox_enabled": context.policy.is_some(),
             "tls": settings.tls_cert.is_some(),
             "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
         });
@@ -212,16 +214,25 @@ impl RunningDaemon {
     }
 }
 
-/// Opens the host of runs, with the daemon's own handle to the database.
+/// Opens the host of runs, with the daemon's own handle to the database. Where no runs may be created, those of before are
+/// still looked after, if the host can be opened.
 async fn orchestrator(
     settings: &DaemonSettings,
     context: &Arc<ApiContext>,
 ) -> Result<Option<Orchestrator>, DaemonError> {
-    let (Some(runs), Some(policy)) = (&settings.runs, &context.policy) else { return Ok(None) };
-    let host = Arc::new(Host { store: context.store.clone(), ..Host::open(&runs.host).await? });
+    let Some(runs) = &settings.runs else { return Ok(None) };
+    let host = match Host::open(&runs.host).await {
+        Ok(host) => host,
+        Err(error) if context.policy.is_none() => {
+            (context.log)(&format!("runs of before are not looked after: {}", error_chain(&error)));
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let host = Arc::new(Host { store: context.store.clone(), ..host });
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
     let service = RunService { host, planner, output_max, stop_grace };
-    Ok(Some(Orchestrator::new(Arc::clone(context), Arc::clone(policy), service)))
+    Ok(Some(Orchestrator::new(Arc::clone(context), service)))
 }
 
 /// Returns what the control log has of a webhook.
@@ -318,9 +329,5 @@ async fn record_failed_logins(context: &ApiContext) -> Result<(), ApiError> {
         after: Some(json!({ "count": failures })),
         ..ControlEntry::default()
     };
-    let recorded = context.record_own(entry).await;
-    if recorded.is_err() {
-        context.readiness.fail("control log", "it cannot be written");
-    }
-    recorded.map(|_| ())
+    context.record_own(entry).await.map(|_| ())
 }

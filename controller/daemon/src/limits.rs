@@ -45,10 +45,14 @@ pub struct HttpLimits {
     pub stream_quiet: Duration,
     /// Longest time after which a stream or a wait of a revoked token ends.
     pub stream_check: Duration,
-    /// Requests that wait for the state of a run.
+    /// Requests of one token that wait for the state of a run.
+    pub waits_per_token: usize,
+    /// Requests of all tokens that wait for the state of a run.
     pub waits: usize,
     /// Runs that one owner may create in a minute.
     pub creations: u32,
+    /// Operations of one owner in a minute that the control log records.
+    pub changes: u32,
     /// Time in which a client must take some bytes of its answer.
     pub write_time: Duration,
     /// Time for a graceful stop.
@@ -77,8 +81,10 @@ impl Default for HttpLimits {
             streams: 500,
             stream_quiet: Duration::from_secs(15),
             stream_check: Duration::from_secs(5),
+            waits_per_token: 20,
             waits: 100,
             creations: 60,
+            changes: 300,
             write_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(10),
         }

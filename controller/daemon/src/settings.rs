@@ -27,7 +27,7 @@ pub struct DaemonSettings {
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
-    /// Runs; none if no sandboxes may be created.
+    /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
@@ -40,8 +40,8 @@ pub struct DaemonSettings {
 /// The settings of runs.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
-    /// What runs may be.
-    pub policy: RunPolicy,
+    /// What runs may be; none if no sandboxes may be created.
+    pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,
     /// Makes requests of what is stored.

@@ -24,7 +24,8 @@ use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 use crate::upkeep::UpkeepSettings;
 
-/// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
+/// A daemon with six tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
+/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` (acct-1).
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -104,11 +105,14 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
     for (name, role, accounts) in [
         ("admin", Role::Admin, &[][..]),
         ("alice", Role::Owner, &["acct-1"]),
+        ("alice2", Role::Owner, &["acct-3"]),
         ("bob", Role::Owner, &["acct-2"]),
+        ("eve", Role::Owner, &["acct-1"]),
         ("viewer", Role::Viewer, &["acct-1"]),
     ] {
+        let owner = name.trim_end_matches('2').to_owned();
         let accounts = accounts.iter().map(ToString::to_string).collect();
-        let new = NewToken { owner: name.to_owned(), role, accounts, label: None, life_us: None };
+        let new = NewToken { owner, role, accounts, label: None, life_us: None };
         let value = create_value().expect("the kernel has random bytes");
         let token = store.create_token(&value, new, now_us()).await.expect("there is room");
         tokens.insert(format!("slu_{name}"), (value, token));

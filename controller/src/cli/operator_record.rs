@@ -9,12 +9,16 @@ use sluice_state::operator;
 
 use super::error::CommandError;
 
-/// Records a change before it takes effect. Returns the number of its line.
-pub(super) fn record(state: &Path, entry: ControlEntry) -> Result<u64, CommandError> {
+/// Opens the control log of a state directory.
+pub(super) fn control_log(state: &Path) -> Result<ControlLog, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     let layout = Layout::open(state).map_err(|error| failed(&error))?;
     let keys = Keys::open(state).map_err(|error| failed(&error))?;
-    let log = ControlLog::open(&layout, &keys).map_err(|error| failed(&error))?;
+    ControlLog::open(&layout, &keys).map_err(|error| failed(&error))
+}
+
+/// Records a change before it takes effect. Returns the number of its line.
+pub(super) fn record(log: &ControlLog, entry: ControlEntry) -> Result<u64, CommandError> {
     let entry = ControlEntry {
         principal: format!("user:{}", operator::name()),
         role: "admin".to_owned(),
@@ -22,5 +26,5 @@ pub(super) fn record(state: &Path, entry: ControlEntry) -> Result<u64, CommandEr
         result: "accepted".to_owned(),
         ..entry
     };
-    log.append(entry).map_err(|error| failed(&error))
+    log.append(entry).map_err(|error| CommandError::failed(&error))
 }

@@ -98,7 +98,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
-        runs: if serve.sandbox_enabled && has_key { Some(runs(all)?) } else { None },
+        runs: Some(runs(all, serve.sandbox_enabled && has_key)?),
         limits: HttpLimits::default(),
         upkeep,
         log: say,
@@ -139,11 +139,11 @@ fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     }
 }
 
-fn runs(settings: Settings) -> Result<RunSettings, CommandError> {
+fn runs(settings: Settings, may_create: bool) -> Result<RunSettings, CommandError> {
     let seccomp = seccomp::profile(&settings).map_err(|error| CommandError::usage(&error))?;
     let sandbox_users = sandbox_user::DEFAULT_UIDS.parse().expect("a test reads it");
     Ok(RunSettings {
-        policy: policy(&settings),
+        policy: may_create.then(|| policy(&settings)),
         host: settings.host.clone(),
         output_max: settings.run.output_max as u64,
         stop_grace: settings.run.stop_grace,

@@ -10,14 +10,14 @@ use serde_json::json;
 use sluice_contract::text::sanitize;
 use sluice_contract::time::{duration_micros, from_unix_micros};
 use sluice_contract::{Account, exit, units};
-use sluice_state::control_log::ControlEntry;
+use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
 
 use super::database::{open, open_for_queries, open_or_create, wrong};
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::operator_record;
+use super::operator_record::{self, control_log};
 use super::output::{print, print_json, say};
 
 const EXAMPLES: &str = "\
@@ -121,7 +121,7 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
         TokenCommand::Revoke { id, json } => {
             let store = open(&state)?;
             let known = store.find_token_by_id(id).await?.ok_or_else(|| TokenError::NotFound(id.clone()))?;
-            record(&state, "token.revoke", Some(&known.id), &known.owner, None)?;
+            record(&control_log(&state)?, "token.revoke", Some(&known.id), &known.owner, None)?;
             let revoked = store.revoke_token(id, now_us()).await?;
             if *json {
                 print_json(&json!({ "tokens": [object(&revoked)] }));
@@ -141,10 +141,11 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     let value = create_value()?;
     let after = json!({ "accounts": new.accounts, "life_us": life_us, "role": new.role.as_str() });
     let owner = new.owner.clone();
-    let line = record(state, "token.create", None, &owner, Some(after))?;
+    let log = control_log(state)?;
+    let line = record(&log, "token.create", None, &owner, Some(after))?;
     let token = store.create_token(&value, new, now_us()).await?;
     // Its id is known only now.
-    record(state, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
+    record(&log, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
     if json {
         print_json(&json!({ "value": value.expose(), "tokens": [object(&token)] }));
     } else {
@@ -156,7 +157,7 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
 
 /// Records a change before it takes effect. Returns the number of its line.
 fn record(
-    state: &Path,
+    log: &ControlLog,
     operation: &str,
     object: Option<&str>,
     owner: &str,
@@ -169,7 +170,7 @@ fn record(
         after,
         ..ControlEntry::default()
     };
-    operator_record::record(state, entry)
+    operator_record::record(log, entry)
 }
 
 impl From<TokenError> for CommandError {

@@ -212,7 +212,7 @@ async fn retry(state: &std::path::Path, name: &str, choice: MessageChoice, json:
         after: Some(json!({ "id": choice.id, "messages": found.len() })),
         ..ControlEntry::default()
     };
-    operator_record::record(state, entry)?;
+    operator_record::record(&operator_record::control_log(state)?, entry)?;
     let count = store.retry_webhook_messages(choice, now_us()).await.map_err(|error| failed(&error))?;
     if json {
         print_json(&json!({ "retried": count }));

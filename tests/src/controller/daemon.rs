@@ -25,9 +25,18 @@ impl Sluice {
 
     /// The same with further flags.
     pub async fn serve_with<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
+        self.start_daemon(args, "true").await
+    }
+
+    /// Starts a daemon that creates no sandboxes.
+    pub async fn serve_switched_off(&self) -> Daemon<'_> {
+        self.start_daemon([""; 0], "false").await
+    }
+
+    async fn start_daemon<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>, enabled: &str) -> Daemon<'_> {
         let sockets = self.dir().join(unique_run_id("sockets"));
         let words = ["serve", "--listen", "127.0.0.1:0", "--run-dir", &sockets.display().to_string()];
-        let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", "true").spawn();
+        let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", enabled).spawn();
         process.says("listening on").await;
         Daemon { process, sockets }
     }

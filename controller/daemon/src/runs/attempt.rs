@@ -45,10 +45,19 @@ pub(super) struct Attempt {
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
 enum Refusal {
-    /// For the owner of the run.
+    /// For the owner of the run. No other attempt could begin either.
     Owner(String),
     /// For the operator.
     Host(String),
+}
+
+/// Another attempt after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retry {
+    /// As the word of the failure says.
+    ByCode,
+    /// None: it would fail for the same reason.
+    Never,
 }
 
 impl Refusal {
@@ -73,37 +82,37 @@ impl Observer for StartObserver {
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
-        let verdict = match self.prepare(generation).await {
+        let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut started)) => {
                 let cancelled = self.cancelled.clone();
-                self.drive(daemon_run::run(run, cancelled), &mut started).await
+                (self.drive(daemon_run::run(run, cancelled), &mut started).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.take_down().await;
                 match refusal {
                     Refusal::Owner(message) => {
                         let code = ErrorCode::CreationFailed.as_str().to_owned();
-                        SandboxVerdict::Failed { code, message: Some(message) }
+                        (SandboxVerdict::Failed { code, message: Some(message) }, Retry::Never)
                     }
-                    Refusal::Host(error) => self.failed(ErrorCode::CreationFailed, &error),
+                    Refusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
                 }
             }
         };
-        self.conclude(verdict).await;
+        self.conclude(verdict, retry).await;
     }
 
     /// Goes on with a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
     pub(super) async fn resume(self, open: Option<OpenRun>) {
         let Some(open) = open else {
             let verdict = self.recorded_verdict().await;
-            return self.conclude(verdict).await;
+            return self.conclude(verdict, Retry::ByCode).await;
         };
         let (observer, mut started) = start_observer();
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
                 self.take_down().await;
-                return self.conclude(self.failed(ErrorCode::Internal, &message)).await;
+                return self.conclude(self.failed(ErrorCode::Internal, &message), Retry::ByCode).await;
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
@@ -124,7 +133,7 @@ impl Attempt {
             }
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         };
-        self.conclude(verdict).await;
+        self.conclude(verdict, Retry::ByCode).await;
     }
 
     fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
@@ -247,7 +256,7 @@ impl Attempt {
     }
 
     /// Records the end of the attempt: another one follows, or the run is over. The verdict that was recorded first stays.
-    async fn conclude(&self, verdict: SandboxVerdict) {
+    async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
         let run_id = &self.run.key.run_id;
         let (store, reason) = (&self.context.store, verdict.failure().0.unwrap_or(verdict.outcome()).to_owned());
         let decide = |run: &Sandbox| {
@@ -256,7 +265,7 @@ impl Attempt {
         };
         let decided = take_step(store, run_id, &reason, decide).await;
         let ended = match decided {
-            Ok(run) if run.state == SandboxState::Completing => match self.next_attempt(&run) {
+            Ok(run) if run.state == SandboxState::Completing => match self.next_attempt(&run, retry) {
                 Some(next) => match store.retry_sandbox(run_id, run.generation, next, now_us()).await {
                     Ok(_) => return,
                     Err(
@@ -279,8 +288,9 @@ impl Attempt {
         self.report(ended);
     }
 
-    fn next_attempt(&self, run: &Sandbox) -> Option<NextAttempt> {
-        let (Some(SandboxVerdict::Failed { code, .. }), DesiredState::Running) = (&run.verdict, run.desired_state)
+    fn next_attempt(&self, run: &Sandbox, retry: Retry) -> Option<NextAttempt> {
+        let (Some(SandboxVerdict::Failed { code, .. }), DesiredState::Running, Retry::ByCode) =
+            (&run.verdict, run.desired_state, retry)
         else {
             return None;
         };

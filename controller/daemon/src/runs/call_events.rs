@@ -1,15 +1,18 @@
 //! The calls of a run as events, from its audit file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::reader::Cursor;
+use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey};
 use sluice_runs::audit_follow::AuditFollower;
 use sluice_runs::call_event::CallEvent;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
 use sluice_state::store::now_us;
+use tokio::time::sleep;
 
 use super::live_run::LiveRun;
 use crate::context::ApiContext;
@@ -21,21 +24,32 @@ pub(super) struct CallReporter {
     run: Sandbox,
     follower: AuditFollower,
     live: Arc<LiveRun>,
+    /// Events of lines that were read, until they are in the log.
+    unstored: Vec<NewLoggedEvent>,
 }
+
+/// Time between two tries to store events.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Tries at the end of a run: a full disk must not keep it for ever.
+const LAST_TRIES: usize = 30;
 
 impl CallReporter {
     /// Starts at the beginning of the file: an event that is in the log already is not added again.
     pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, live: Arc<LiveRun>) -> Self {
         let audit = context.layout.run(&run.key).audit;
-        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live }
+        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, unstored: Vec::new() }
     }
 
-    /// Reports calls until it is dropped. Cancel-safe: the events of lines that were read are submitted to the database before
-    /// the first wait.
+    /// Reports calls until it is dropped. Cancel-safe: events stay until they are stored, and one that is in the log already is
+    /// not added again.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
+            if !self.store().await {
+                sleep(RETRY_EVERY).await;
+                continue;
+            }
             match self.follower.next().await {
-                Ok(new) => self.report(new.events).await,
+                Ok(new) => self.take(&new.events),
                 Err(error) => {
                     (self.context.log)(&format!("run {}: no more events of calls: {error}", self.run.key));
                     return std::future::pending().await;
@@ -47,34 +61,66 @@ impl CallReporter {
     /// Reports what is left of a run that is over.
     pub(super) async fn finish(mut self) {
         while let Ok(Some(new)) = self.follower.read_new() {
-            self.report(new.events).await;
+            self.take(&new.events);
+        }
+        for _ in 0..LAST_TRIES {
+            if self.store().await {
+                return;
+            }
+            sleep(RETRY_EVERY).await;
         }
     }
 
-    async fn report(&self, calls: Vec<CallEvent>) {
-        if calls.is_empty() {
-            return;
-        }
-        for call in &calls {
+    /// Counts calls, and keeps their events for the log.
+    fn take(&mut self, calls: &[CallEvent]) {
+        for call in calls {
             match call {
                 CallEvent::Started(_) => self.live.begin_call(),
                 CallEvent::Ended(_) | CallEvent::Lost(_) => self.live.end_call(),
             }
         }
         let now = now_us();
-        let seen = SandboxActivity {
-            key: self.run.key.clone(),
-            work_us: Some(now),
-            observed_work_us: Some(now),
-            heartbeat: None,
-        };
-        let events = calls.iter().map(|call| event(&self.run, call, now)).collect();
-        let appended = self.context.store.append_events(events, EventQuota::default()).await;
-        if let Err(error) = appended.map(|_| ()).and(self.context.store.record_activity(vec![seen]).await.or(Ok(()))) {
-            // The audit file has them: the follower of a restarted daemon adds them.
-            (self.context.log)(&format!("run {}: events of calls are not in the log: {error}", self.run.key));
+        // The time of the call: a daemon that is back reads old lines, which are no new work.
+        let events = calls.iter().map(|call| event(&self.run, call, time_us(call).unwrap_or(now).min(now)));
+        self.unstored.extend(events);
+    }
+
+    /// Stores the events that are kept, and that the run works. Returns whether none is left.
+    async fn store(&mut self) -> bool {
+        let Some(last) = self.unstored.last() else { return true };
+        let worked = Some(last.created_us);
+        let seen =
+            SandboxActivity { key: self.run.key.clone(), work_us: worked, observed_work_us: worked, heartbeat: None };
+        let appended = self.context.store.append_events(self.unstored.clone(), EventQuota::default()).await;
+        match appended {
+            Ok(results) => {
+                for fault in results.into_iter().filter_map(Result::err) {
+                    self.log(&fault);
+                }
+                self.unstored.clear();
+                // The next call says it again.
+                let _ = self.context.store.record_activity(vec![seen]).await;
+                true
+            }
+            Err(error) => {
+                self.log(&error);
+                false
+            }
         }
     }
+
+    fn log(&self, error: &dyn std::error::Error) {
+        (self.context.log)(&format!("run {}: an event of a call is not in the log: {error}", self.run.key));
+    }
+}
+
+fn time_us(call: &CallEvent) -> Option<i64> {
+    let ts = match call {
+        CallEvent::Started(call) => &call.ts,
+        CallEvent::Ended(call) => &call.ts,
+        CallEvent::Lost(call) => &call.ts,
+    };
+    humantime::parse_rfc3339(ts).ok().and_then(unix_micros)
 }
 
 fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {

@@ -37,7 +37,8 @@ const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 #[derive(Debug)]
 pub struct Orchestrator {
     context: Arc<ApiContext>,
-    policy: Arc<RunPolicy>,
+    /// None if nothing is claimed: then only runs that have begun are looked after.
+    policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
     /// Each returns its attempt.
@@ -57,8 +58,8 @@ struct DrivenRun {
 impl Orchestrator {
     /// Makes an orchestrator without runs.
     #[must_use]
-    pub fn new(context: Arc<ApiContext>, policy: Arc<RunPolicy>, service: RunService) -> Self {
-        Self { context, policy, service, driven: HashMap::new(), tasks: JoinSet::new() }
+    pub fn new(context: Arc<ApiContext>, service: RunService) -> Self {
+        Self { policy: context.policy.clone(), context, service, driven: HashMap::new(), tasks: JoinSet::new() }
     }
 
     /// Returns the host of the runs.
@@ -117,7 +118,8 @@ impl Orchestrator {
 
     /// Claims as many runs as there is room for.
     async fn claim(&mut self) -> Result<(), SandboxError> {
-        let RunPolicy { running_max, owner_running_max, project_running_max, .. } = *self.policy;
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let RunPolicy { running_max, owner_running_max, project_running_max, .. } = **policy;
         let limits = ClaimLimits { host: running_max, project: project_running_max, owner: owner_running_max };
         loop {
             let claim = self.context.store.claim_next(&self.service.host.owner, limits, now_us()).await?;
@@ -135,6 +137,8 @@ impl Orchestrator {
         let (cancel, cancelled) = watch::channel(None);
         let live = Arc::new(LiveRun::default());
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
+        // What an earlier daemon has seen is no new work.
+        let output = output_size(self.context.layout.records().of(&key).directory());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
         let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live) });
         let ended = key.clone();
@@ -142,7 +146,7 @@ impl Orchestrator {
             task.await;
             ended
         });
-        self.driven.insert(id, DrivenRun { key, cancel, live, output: 0 });
+        self.driven.insert(id, DrivenRun { key, cancel, live, output });
     }
 
     /// Looks at all live runs: adopts those without a task, and ends those that are to end.

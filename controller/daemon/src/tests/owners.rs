@@ -1,6 +1,7 @@
 //! What belongs to another owner answers as what never existed, in each route.
 
 use serde_json::{Value, json};
+use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 
 use crate::test_daemon::{Answer, TestDaemon};
 
@@ -59,4 +60,33 @@ async fn a_foreign_object_is_one_that_never_existed() {
     // Nothing has happened to it.
     let mine = daemon.get("slu_alice", "/api/v1/sandboxes/mine").await.json();
     assert_eq!((&mine["state"], &mine["generation"]), (&json!("PENDING"), &json!(0)));
+}
+
+#[tokio::test]
+async fn owners_of_one_account_see_their_own_runs() {
+    let daemon = TestDaemon::with_runs().await;
+    let budget = json!({ "kind": "set", "usd": "5" });
+    assert_eq!(daemon.request("slu_admin", "PUT", "/api/v1/budgets/acct-1", Some(&budget)).await.status, 200);
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    for path in ["/api/v1/budgets", "/api/v1/usage", "/api/v1/receipts"] {
+        let own = daemon.get("slu_alice", path).await;
+        let other = daemon.get("slu_eve", path).await;
+        assert_eq!((own.status, other.status), (200, 200), "{path}");
+        assert_eq!(own.body.contains(&id), !path.ends_with("receipts"), "{}", own.body);
+        assert!(!other.body.contains(&id), "{}", other.body);
+    }
+    let shared = daemon.get("slu_eve", "/api/v1/budgets").await.json();
+    assert_eq!((&shared["budgets"][0]["held_usd"], &shared["budgets"][0]["holds"]), (&json!("1"), &json!([])));
+}
+
+#[tokio::test]
+async fn a_retry_spends_from_an_account_of_its_token() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let path = format!("/api/v1/sandboxes/{id}");
+    let failed = SandboxStep::Drop(SandboxVerdict::Failed { code: "internal".to_owned(), message: None });
+    daemon.step(&id, failed).await;
+    let answer = daemon.request("slu_alice2", "POST", &format!("{path}/retry"), None).await;
+    assert_eq!(answer.error(), (403, "account_not_allowed".to_owned()));
+    assert_eq!(daemon.request("slu_alice", "POST", &format!("{path}/retry"), None).await.status, 200);
 }

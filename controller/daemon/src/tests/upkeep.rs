@@ -123,6 +123,7 @@ async fn records_of_ended_runs_are_removed_in_time() {
         let (layout, day) = (&daemon.running.context.layout, Duration::from_secs(24 * 3600));
         sluice_state::records::remove_old_records(layout, daemon.store(), day).await.expect("it is readable").removed
     };
+    daemon.step(&id, SandboxStep::Start).await;
     assert_eq!(remove().await, [], "the run is live");
 
     daemon.step(&id, SandboxStep::Decide(SandboxVerdict::Success)).await;

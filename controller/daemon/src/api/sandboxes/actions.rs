@@ -21,7 +21,7 @@ use super::{lookup, record};
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::names::check_text;
 use crate::api::receipts::{PageQuery, Receipts, page};
-use crate::api::{Context, NoQuery};
+use crate::api::{Context, NoQuery, agent_accounts};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
@@ -78,6 +78,7 @@ async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -
     if !sandbox.state.is_ended() {
         return Err(illegal(&sandbox, SandboxStep::Reopen.name()));
     }
+    agent_accounts::check(principal, &sandbox.account)?;
     let request = context.store.sandbox_request(run_id).await?.ok_or_else(ApiError::not_found)?;
     let request: crate::stored_request::StoredRequest =
         serde_json::from_str(&request).map_err(|error| ApiError::internal(&error))?;

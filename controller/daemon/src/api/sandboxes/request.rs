@@ -21,6 +21,9 @@ use crate::run_policy::RunPolicy;
 use crate::stored_request::StoredRequest;
 use crate::variable_values::Variables;
 
+/// Bytes of all variables of a request: they wait in memory.
+const VARIABLES_MAX: usize = 64 << 10;
+
 /// A request for a run. One of `task`, `messages` and `argv` is needed.
 // No Debug: values of variables are secrets.
 #[derive(Deserialize, ToSchema)]
@@ -288,6 +291,9 @@ fn failure_codes(codes: Vec<String>) -> Result<Vec<String>, ApiError> {
 }
 
 fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
+    if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > VARIABLES_MAX {
+        return Err(ApiError::invalid("env", "env has at most 64 KiB; pass larger data as a message, or in the image"));
+    }
     for name in env.keys() {
         if let Some(reason) = reserved_variable(name) {
             return Err(ApiError::invalid("env", format!("a variable of env {reason}; leave it out")));
