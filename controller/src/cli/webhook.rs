@@ -105,8 +105,11 @@ pub(super) async fn run(args: &WebhookArgs) -> Result<ExitCode, CommandError> {
         WebhookCommand::Test { name, json } => test(Configured::read(&args.host)?.find(name)?, *json).await?,
         WebhookCommand::Dead { name, json } => dead(&args.host.state_dir()?, name.clone(), *json).await?,
         WebhookCommand::Retry { name, id, json } => {
+            let configured = Configured::read(&args.host)?;
+            // Nothing would send the messages of another one.
+            configured.find(name)?;
             let choice = MessageChoice { webhook: Some(name.clone()), id: id.clone() };
-            retry(&args.host.state_dir()?, name, choice, *json).await?;
+            retry(&configured.state, name, choice, *json).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -35,7 +35,7 @@ enum Names {
     /// The host is an IP address, or a unix socket.
     Literal,
     /// The name servers and the hosts file of the system.
-    System(TokioResolver),
+    System(Box<TokioResolver>),
     /// One answer for each look-up.
     #[cfg(test)]
     Scripted(std::sync::Mutex<std::collections::VecDeque<Vec<IpAddr>>>),
@@ -218,7 +218,7 @@ impl Names {
             return Ok(Self::Literal);
         }
         let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build);
-        resolver.map(Self::System).map_err(SetupError::Resolver)
+        resolver.map(|resolver| Self::System(Box::new(resolver))).map_err(SetupError::Resolver)
     }
 }
 
