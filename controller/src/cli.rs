@@ -24,6 +24,7 @@ mod inspect;
 mod ledger;
 mod logs;
 mod object;
+mod operator_record;
 mod output;
 mod parse;
 mod preflight;
@@ -43,6 +44,7 @@ mod sweep;
 mod table;
 mod token;
 mod usage;
+mod webhook;
 
 use error::{CommandError, WRONG_USAGE};
 use object::{CommandObject, NoData};
@@ -96,6 +98,7 @@ enum Command {
     Agents(agents::AgentsArgs),
     Serve(serve::ServeArgs),
     Token(token::TokenArgs),
+    Webhook(webhook::WebhookArgs),
     Config(config::ConfigArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
@@ -168,6 +171,7 @@ impl Command {
             Self::Agents(args) => agents::run(&args).await,
             Self::Serve(args) => serve::run(&args).await,
             Self::Token(args) => token::run(&args).await,
+            Self::Webhook(args) => webhook::run(&args).await,
             Self::Config(args) => config::run(&args),
             Self::Schema(args) => schema::run(&args),
             Self::Completions(args) => Ok(completions::completions(&args, command_line())),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
+use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
@@ -28,6 +29,7 @@ mod similar;
 mod table;
 mod values;
 mod variables;
+mod webhooks;
 
 pub use daemon_runs::{AgentRunDefaults, DaemonRunSettings};
 pub use daemon_values::{HighestLimits, RunningMax};
@@ -62,8 +64,8 @@ pub struct RecordSettings {
     pub output: usize,
 }
 
-/// The listeners of the daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The daemon: its listeners, and what it keeps.
+#[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "named like the items")]
 pub struct ServeSettings {
     pub listen: Vec<String>,
@@ -73,6 +75,11 @@ pub struct ServeSettings {
     pub behind_proxy: Option<String>,
     pub sandbox_enabled: bool,
     pub metrics_public: bool,
+    pub record_keep: Duration,
+    pub event_rate: u32,
+    pub event_keep: Duration,
+    pub events_per_run: u32,
+    pub webhooks: Vec<Webhook>,
 }
 
 /// Format of messages on stderr.

@@ -10,6 +10,7 @@ mod killed;
 mod monitored;
 mod policy;
 mod service_manager;
+mod webhooks;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {

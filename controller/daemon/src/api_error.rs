@@ -10,6 +10,9 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
+use sluice_state::ledger::LedgerError;
+use sluice_state::store::StoreError;
+use sluice_state::tokens::TokenError;
 use utoipa::ToSchema;
 
 /// A request that failed.
@@ -115,6 +118,17 @@ impl ApiError {
         }
     }
 
+    /// Returns the error of a database that cannot be used now: it is locked, or its disk is full.
+    #[must_use]
+    pub fn storage_unavailable(cause: &dyn std::error::Error) -> Self {
+        let message = "it cannot be stored now, so it is not done; send it again, and if that lasts, tell the operator";
+        Self {
+            cause: Some(error_chain(cause)),
+            retry_after: Some(5),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message)
+        }
+    }
+
     /// Returns the error of something that went wrong inside. The cause goes to the log alone.
     #[must_use]
     pub fn internal(cause: &dyn std::error::Error) -> Self {
@@ -151,14 +165,29 @@ impl IntoResponse for ApiError {
     }
 }
 
-macro_rules! internal {
-    ($($error:ty)*) => {
-        $(impl From<$error> for ApiError {
-            fn from(error: $error) -> Self {
-                Self::internal(&error)
-            }
-        })*
-    };
+impl From<std::io::Error> for ApiError {
+    fn from(error: std::io::Error) -> Self {
+        Self::internal(&error)
+    }
 }
 
-internal!(sluice_state::tokens::TokenError sluice_state::store::StoreError sluice_state::ledger::LedgerError std::io::Error);
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        if error.is_retryable() { Self::storage_unavailable(&error) } else { Self::internal(&error) }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        if error.is_retryable() { Self::storage_unavailable(&error) } else { Self::internal(&error) }
+    }
+}
+
+impl From<TokenError> for ApiError {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Store(error) => error.into(),
+            error => Self::internal(&error),
+        }
+    }
+}

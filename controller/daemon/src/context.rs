@@ -13,7 +13,10 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::api_error::ApiError;
+use crate::event_intake::EventIntake;
+use crate::heartbeats::Heartbeats;
 use crate::limits::HttpLimits;
+use crate::loops::Loops;
 use crate::monitor::Monitor;
 use crate::principal::{Principal, Role};
 use crate::readiness::Readiness;
@@ -41,6 +44,12 @@ pub struct ApiContext {
     pub limits: HttpLimits,
     /// State of the daemon.
     pub readiness: Readiness,
+    /// Its loops.
+    pub loops: Arc<Loops>,
+    /// Events that runs report.
+    pub events: EventIntake,
+    /// Heartbeats of agents.
+    pub heartbeats: Heartbeats,
     /// What runs may be; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
     /// Variables of runs that wait.

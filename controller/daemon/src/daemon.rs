@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
 use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
@@ -17,15 +17,18 @@ use sluice_state::store::{Store, StoreError};
 use sluice_state::tokens::TokenError;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::access::{Access, Entrance};
 use crate::api;
+use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
+use crate::event_intake::EventIntake;
 use crate::front::Front;
+use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
+use crate::loops::{LoopFault, LoopTimer, every};
 use crate::monitor::{Monitor, engine_probe, follower};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
@@ -41,12 +44,15 @@ use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
 use crate::tokens::Tokens;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+use crate::upkeep;
 use crate::variable_values::VariableValues;
+use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
 /// Period in which failed logins are counted for one line of the control log.
-const LOGIN_REPORT: Duration = Duration::from_secs(60);
+const LOGIN_REPORT: LoopTimer =
+    LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
 
 /// Reason that the daemon does not start, or ends.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +138,9 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
+            loops: Arc::default(),
+            events: EventIntake::new(&settings.upkeep.events),
+            heartbeats: Heartbeats::default(),
             policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
@@ -149,6 +158,7 @@ impl Daemon {
             "listen": settings.listen,
             "sandbox_enabled": context.policy.is_some(),
             "tls": settings.tls_cert.is_some(),
+            "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
         });
         let started = ControlEntry {
             operation: "daemon.start".to_owned(),
@@ -162,15 +172,16 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
-        let (store, monitor) = (context.store.clone(), Arc::clone(&context.monitor));
-        tasks.spawn("the count of events", |stop| follower::run(store, monitor, settings.log, stop));
+        let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
+        tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
         if let Some(orchestrator) = orchestrator(settings, &context).await? {
             let (context, host) = (Arc::clone(&context), Arc::clone(orchestrator.host()));
-            let (probed, monitor) = (Arc::clone(&host), Arc::clone(&context.monitor));
-            tasks.spawn("the probe of the engine", |stop| engine_probe::run(probed, monitor, stop));
+            let (probed, loops, log) = (Arc::clone(&host), Arc::clone(&context.loops), settings.log);
+            tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, loops, log, stop));
             tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
+        upkeep::start(&mut tasks, &context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
         if let Some(time) = systemd::watchdog() {
             tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
         }
@@ -229,6 +240,15 @@ async fn orchestrator(
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
     let service = RunService { host, planner, output_max, stop_grace };
     Ok(Some(Orchestrator::new(Arc::clone(context), service)))
+}
+
+/// Returns what the control log has of a webhook.
+fn recorded_webhook(webhook: &Webhook) -> Value {
+    json!({
+        "allow_private": webhook.allow_private,
+        "name": webhook.name,
+        "target": webhook.target.to_string(),
+    })
 }
 
 /// Takes the lock of the state directory.
@@ -295,28 +315,26 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     Ok(bound)
 }
 
-/// Writes the number of failed logins to the control log, at most once in a minute.
-async fn report_failed_logins(context: Arc<ApiContext>, mut stop: StopSignal) {
-    let mut ticks = interval_at(Instant::now() + LOGIN_REPORT, LOGIN_REPORT);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let is_last = tokio::select! {
-            () = stop.stopped() => true,
-            _ = ticks.tick() => false,
-        };
-        let failures = context.access.take_failures();
-        if failures > 0 {
-            let entry = ControlEntry {
-                operation: "login.failed".to_owned(),
-                after: Some(json!({ "count": failures })),
-                ..ControlEntry::default()
-            };
-            // The readiness of the daemon says when it fails.
-            let recorded = context.record_own(entry).await;
-            context.monitor.loops.record("failed logins", &recorded);
-        }
-        if is_last {
-            return;
-        }
+/// Writes the number of failed logins to the control log, at most once in a minute, and at the end.
+async fn report_failed_logins(context: Arc<ApiContext>, stop: StopSignal) {
+    let (loops, log) = (Arc::clone(&context.loops), context.log);
+    let turn = || {
+        let context = Arc::clone(&context);
+        async move { record_failed_logins(&context).await.map_err(|error| LoopFault::new(error.code())) }
+    };
+    every(LOGIN_REPORT, loops, log, stop, turn).await;
+    let _ = record_failed_logins(&context).await;
+}
+
+async fn record_failed_logins(context: &ApiContext) -> Result<(), ApiError> {
+    let failures = context.access.take_failures();
+    if failures == 0 {
+        return Ok(());
     }
+    let entry = ControlEntry {
+        operation: "login.failed".to_owned(),
+        after: Some(json!({ "count": failures })),
+        ..ControlEntry::default()
+    };
+    context.record_own(entry).await.map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! What the daemon measures of itself: counters since its start, and the last pass of each of its loops.
+//! What the daemon measures of itself: counters since its start.
 //!
 //! Counters of runs and calls come from the event log alone: `follower` reads what was committed, `measurement` says what
 //! an event counts, and `instruments` has the numbers. `scrape` adds what the database knows at that moment.
@@ -13,12 +13,10 @@ pub(crate) mod engine_probe;
 pub(crate) mod follower;
 mod instruments;
 mod label_values;
-mod loop_board;
 mod measurement;
 mod read_position;
 mod scrape;
 
-pub(crate) use loop_board::{LoopBoard, LoopRecord};
 pub(crate) use read_position::ReadPosition;
 pub(crate) use scrape::{METRICS_TYPE, Scrape, age};
 
@@ -39,8 +37,6 @@ pub enum MetricsReaders {
 pub struct Monitor {
     /// Clients that may read the metrics.
     pub(crate) readers: MetricsReaders,
-    /// The last pass of each loop.
-    pub(crate) loops: LoopBoard,
     /// Position up to which the event log is counted.
     pub(crate) read: ReadPosition,
     /// The last scrape.
@@ -57,7 +53,6 @@ impl Monitor {
     pub(crate) fn new(readers: MetricsReaders, read: i64) -> Self {
         Self {
             readers,
-            loops: LoopBoard::default(),
             read: ReadPosition::new(read),
             scrape: Scrape::default(),
             started: Instant::now(),

@@ -11,6 +11,7 @@ use crate::monitor::MetricsReaders;
 use crate::run_policy::RunPolicy;
 use crate::runs::service::Planner;
 use crate::tls::TlsFiles;
+use crate::upkeep::UpkeepSettings;
 
 /// The settings of the daemon.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct DaemonSettings {
     pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
+    /// Retention, limits of events, webhooks.
+    pub upkeep: UpkeepSettings,
     /// The operator's log.
     pub log: fn(&str),
 }

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::daemon::{Daemon, RunningDaemon};
+use crate::event_limits::EventLimits;
 use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
 use crate::monitor::MetricsReaders;
@@ -26,6 +27,7 @@ use crate::run_policy::{Graph, Project, RunPolicy};
 use crate::runs::watchdog::RunTimes;
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
+use crate::upkeep::UpkeepSettings;
 
 /// A daemon with seven tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
 /// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` (acct-1), `slu_metrics`.
@@ -55,6 +57,11 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         metrics: MetricsReaders::WithRole,
         runs: None,
         limits: HttpLimits::default(),
+        // The disk of a test may be nearly full.
+        upkeep: UpkeepSettings {
+            events: EventLimits { disk_free_min: 0, ..EventLimits::default() },
+            ..UpkeepSettings::default()
+        },
         log: |_| {},
     }
 }

@@ -12,3 +12,4 @@ mod process;
 mod sandboxes;
 mod streams;
 mod tls;
+mod upkeep;

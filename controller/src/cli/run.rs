@@ -43,7 +43,6 @@ mod watch;
 
 pub(super) use args::RunArgs;
 use no_run::NoRun;
-pub(super) use recording::remove_old;
 pub(super) use rerun::{RerunArgs, rerun};
 
 /// Maximum time that the process stays after its answer to remove workspaces; the rest is left to the next process.

@@ -27,10 +27,10 @@ macro_rules! schemas {
 
 /// Definitions that the schemas share.
 const COMMON: &str = include_str!("../../../docs/reference/json/common.json");
-const SCHEMAS: [(&str, &str); 25] = schemas![
+const SCHEMAS: [(&str, &str); 26] = schemas![
     "agents" "audit-hash" "audit-keys" "audit-show" "audit-verify" "backup" "budget" "budget-history" "cancel" "config-show"
     "inspect" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void" "preflight" "prune" "ps" "receipts" "reconcile"
-    "restore" "run" "sweep" "token" "usage"
+    "restore" "run" "sweep" "token" "usage" "webhook"
 ];
 
 pub(super) fn run(args: &SchemaArgs) -> Result<ExitCode, CommandError> {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use clap::Args;
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
+use sluice_daemon::event_limits::EventLimits;
 use sluice_daemon::monitor::MetricsReaders;
-use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
+use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings, UpkeepSettings};
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 use sluice_runs::upstream;
+use sluice_state::events::EventQuota;
 use sluice_upstream::Upstream;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -91,6 +93,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     let named = all.litellm.upstream.clone();
     let creates = serve.sandbox_enabled && has_key;
     let runs = Some(runs(args, &layers, all, &serve, creates).await?);
+    let upkeep = upkeep(&serve);
     let settings = DaemonSettings {
         state: layers.state_dir(),
         run_dir: serve.run_dir,
@@ -101,6 +104,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
         runs,
         limits: HttpLimits::default(),
+        upkeep,
         log: say,
     };
     let failed = |error: std::io::Error| CommandError::failed(&error);
@@ -123,6 +127,24 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     look.iter().for_each(tokio::task::JoinHandle::abort);
     stopped.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is kept, and the webhooks. One that may go to any address is reported at each start.
+fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
+    for webhook in serve.webhooks.iter().filter(|webhook| webhook.allow_private) {
+        say(&format!(
+            "webhook {} may connect to private and loopback addresses (allow_private): whoever answers for {} gets events",
+            webhook.name, webhook.target
+        ));
+    }
+    let limits = EventLimits::default().with_rate(serve.event_rate);
+    let quota = EventQuota { events: u64::from(serve.events_per_run), ..limits.quota };
+    UpkeepSettings {
+        record_keep: serve.record_keep,
+        event_keep: serve.event_keep,
+        events: EventLimits { quota, ..limits },
+        webhooks: serve.webhooks.clone(),
+    }
 }
 
 /// Returns the settings of runs. Where they may be created, a check that says that each of them would fail is an error.

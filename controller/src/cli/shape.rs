@@ -12,7 +12,7 @@ const UNUSED: [(&[&str], &[&str]); 2] = [
     (
         &[
             "receipts", "usage", "ledger", "budget", "audit", "backup", "restore", "prune", "ps", "inspect", "logs",
-            "token",
+            "token", "webhook",
         ],
         &["docker_host", "upstream", "ca", "key_file", "proxy"],
     ),

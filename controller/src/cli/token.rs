@@ -11,15 +11,13 @@ use sluice_contract::text::sanitize;
 use sluice_contract::time::{duration_micros, from_unix_micros};
 use sluice_contract::{Account, exit, units};
 use sluice_state::control_log::{ControlEntry, ControlLog};
-use sluice_state::keys::Keys;
-use sluice_state::layout::Layout;
-use sluice_state::operator;
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
 
 use super::database::{open, open_for_queries, open_or_create, wrong};
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::operator_record::{self, control_log};
 use super::output::{print, print_json, say};
 
 const EXAMPLES: &str = "\
@@ -157,13 +155,6 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     Ok(())
 }
 
-fn control_log(state: &Path) -> Result<ControlLog, CommandError> {
-    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let layout = Layout::open(state).map_err(|error| failed(&error))?;
-    let keys = Keys::open(state).map_err(|error| failed(&error))?;
-    ControlLog::open(&layout, &keys).map_err(|error| failed(&error))
-}
-
 /// Records a change before it takes effect. Returns the number of its line.
 fn record(
     log: &ControlLog,
@@ -173,17 +164,13 @@ fn record(
     after: Option<serde_json::Value>,
 ) -> Result<u64, CommandError> {
     let entry = ControlEntry {
-        principal: format!("user:{}", operator::name()),
-        role: "admin".to_owned(),
-        way: "command".to_owned(),
         operation: operation.to_owned(),
         object: object.map(str::to_owned),
         owner: Some(owner.to_owned()),
         after,
-        result: "accepted".to_owned(),
         ..ControlEntry::default()
     };
-    log.append(entry).map_err(|error| CommandError::failed(&error))
+    operator_record::record(log, entry)
 }
 
 impl From<TokenError> for CommandError {

@@ -11,6 +11,7 @@ use super::file;
 use super::profile::Profile;
 use super::table::{ITEMS, replaces, separator};
 use super::variables::CONFIG;
+use super::webhooks::WebhookEntry;
 use crate::agent_catalogue::{self, Agent};
 
 /// The configuration file that is read if none is named.
@@ -22,6 +23,7 @@ pub struct SettingLayers {
     values: BTreeMap<&'static str, (String, SettingSource)>,
     agents: Vec<Agent>,
     projects: Vec<Project>,
+    webhooks: Vec<WebhookEntry>,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -63,6 +65,7 @@ impl SettingLayers {
         let (content, text) = file::read(&path)?;
         self.agents = content.agents;
         self.projects = content.projects;
+        self.webhooks = content.webhooks;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
             self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
@@ -157,6 +160,11 @@ impl SettingLayers {
             _ => value.to_owned(),
         };
         Some((shown, source))
+    }
+
+    /// Returns the webhooks of the configuration file.
+    pub(super) fn webhook_entries(&self) -> &[WebhookEntry] {
+        &self.webhooks
     }
 
     /// Returns the agents of the catalogue and of the configuration file.

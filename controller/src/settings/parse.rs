@@ -41,7 +41,7 @@ impl SettingLayers {
         self.path("state_dir").expect("it has a default")
     }
 
-    /// Returns the settings of the daemon's listeners.
+    /// Returns the settings of the daemon itself.
     ///
     /// # Errors
     /// The first value that is not valid.
@@ -54,6 +54,11 @@ impl SettingLayers {
             behind_proxy: self.text("behind_proxy"),
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
             metrics_public: self.required("metrics_public", values::boolean)?,
+            record_keep: self.record_keep()?,
+            event_rate: self.required("event_rate", values::count)?,
+            event_keep: self.required("event_keep", values::event_keep)?,
+            events_per_run: self.required("events_per_run", values::count)?,
+            webhooks: self.webhooks()?,
         })
     }
 

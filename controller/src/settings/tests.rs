@@ -302,6 +302,8 @@ fn an_error_of_a_file_names_line_and_key() {
             "FILE:3:1: profiles: log_format is a setting of the host",
         ),
         ("[[profiles]]\naccount = 3\n", "FILE:2:11: profiles: account is the name of one account"),
+        ("webhooks = 'x'\n", "FILE:1:12: webhooks: write each webhook as a table, [[webhooks]]"),
+        ("[[webhooks]]\nname = 'a'\n", "FILE:1:1: webhooks: missing field `url`"),
     ] {
         let error = file_error(text);
         assert!(error.starts_with(expected), "{text:?}: {error}");
@@ -352,4 +354,50 @@ fn all_settings_that_are_missing_are_named() {
     for word in ["model is not set", "--upstream", "SLUICE_KEY_FILE"] {
         assert!(error.contains(word), "{error}");
     }
+}
+
+#[test]
+fn faults_of_webhooks_are_placed_and_keep_secrets() {
+    let good = "[[webhooks]]\nname = 'a'\nurl = 'https://h/x'\nsecret_files = ['/s']\n";
+    for (change, expected) in [
+        (("https://h/x", "http://h/canary"), "webhooks: url is https://"),
+        (("https://h/x", "https://u:canary@h/"), "webhooks: url has no user"),
+        (("['/s']", "[]"), "webhooks: secret_files has one file, or two"),
+        (("['/s']", "['/a', '/b', '/c']"), "webhooks: secret_files has one file, or two"),
+        (("['/s']", "['whsec_canary']"), "webhooks: secret_files has the paths of files"),
+        (("['/s']", "'whsec_canary'"), "webhooks: invalid type: string \"…\", expected a sequence"),
+        (("name = 'a'", "name = 'A b'"), "webhooks: a name has 1 to 63"),
+        (("name = 'a'", "name = 'a'\ntypes = ['agent*']"), "webhooks: types are event types"),
+        (("name = 'a'", "name = 'a'\nsecret = 'x'"), "webhooks: unknown field `secret`"),
+        (
+            ("[[webhooks]]", "[[webhooks]]\nname = 'a'\nurl = 'https://h'\nsecret_files = ['/s']\n[[webhooks]]"),
+            "webhooks: two have",
+        ),
+    ] {
+        let error = file_error(&good.replacen(change.0, change.1, 1));
+        assert!(error.contains(expected) && !error.contains("canary"), "{change:?}: {error}");
+    }
+}
+
+#[test]
+fn webhooks_are_read_with_their_secrets() {
+    let secret = ScratchFile::new("hook-secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").mode(0o600);
+    let text = format!(
+        "[[webhooks]]\nname = 'ops'\nurl = 'https://h:8443/x'\nsecret_files = ['{}']\ntypes = ['agent.*', 'llm.call']\n",
+        secret.0.display()
+    );
+    let file = ScratchFile::new("hooks", &text);
+    let read = || layers(&[], &[], Some(&file)).expect("it is right").webhooks();
+
+    let webhooks = read().expect("the secret is there");
+
+    let [webhook] = &webhooks[..] else { panic!("{webhooks:?}") };
+    assert_eq!((webhook.name.as_str(), webhook.target.to_string().as_str()), ("ops", "https://h:8443"));
+    assert_eq!(
+        (&webhook.types[..], webhook.allow_private),
+        (&["agent.*".to_owned(), "llm.call".to_owned()][..], false)
+    );
+    fs::set_permissions(&secret.0, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    let refused = read().expect_err("others can read it").to_string();
+    assert!(refused.starts_with("webhook ops: ") && refused.contains("chmod 600"), "{refused}");
 }

@@ -33,4 +33,5 @@ pub mod state_directory;
 pub mod store;
 pub mod tokens;
 pub mod virtual_keys;
+pub mod webhooks;
 pub mod witness;

@@ -15,6 +15,7 @@ use sluice_contract::RunKey;
 use crate::file;
 
 mod expiry;
+mod old_records;
 mod output_index;
 mod output_log;
 mod output_reader;
@@ -22,6 +23,7 @@ mod segments;
 mod stream_reader;
 
 pub use expiry::{RemovedRecords, is_due};
+pub use old_records::{KEEP_OF_DAEMON_RUNS_MIN, remove_old_records};
 pub use output_log::{LoggedBytes, OutputLog};
 pub use output_reader::{OutputContent, OutputPiece, OutputReader};
 pub use segments::{SegmentLimits, SegmentWriter};

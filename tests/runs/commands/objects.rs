@@ -93,6 +93,10 @@ fn cases_of_state(receipt: &str) -> Vec<Case> {
         case("token create --owner alice --role owner --json", "token", 2),
         case("token list --json", "token", 0),
         case("token revoke tok_nope --json", "token", 2),
+        case("webhook list --json", "webhook", 0),
+        case("webhook dead --json", "webhook", 0),
+        case("webhook test nope --json", "webhook", 2),
+        case("webhook retry nope --json", "webhook", 2),
         case("reconcile --json --no-wait", "reconcile", 125),
     ]
 }

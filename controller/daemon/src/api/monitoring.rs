@@ -19,7 +19,8 @@ use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::Query;
-use crate::monitor::{LoopRecord, age, engine_probe};
+use crate::loops::LoopStatus;
+use crate::monitor::{age, engine_probe};
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
@@ -59,7 +60,7 @@ struct MonitoringStatus {
     /// Disk of the state directory; null if the system does not say it.
     disk: Option<DiskStatus>,
     /// The loops of the daemon, by name.
-    loops: BTreeMap<&'static str, LoopStatus>,
+    loops: BTreeMap<String, LoopState>,
 }
 
 /// Runs that wait.
@@ -126,9 +127,9 @@ struct DiskStatus {
 
 /// A loop of the daemon.
 #[derive(Debug, Serialize, ToSchema)]
-struct LoopStatus {
-    /// End of its last pass.
-    last_run_at: String,
+struct LoopState {
+    /// End of its last pass; null before the first.
+    last_run_at: Option<String>,
     /// Whether that pass failed; the log of the daemon has the reason.
     is_failing: bool,
     /// Passes that have failed since the start.
@@ -155,8 +156,8 @@ async fn status(
     let (monitor, now) = (&context.monitor, now_us());
     let figures = context.store.figures(monitor.read.get(), now).await?;
     let not_ready: Vec<_> = context.readiness.reasons().into_keys().collect();
-    let records = monitor.loops.records();
-    let engine = records.get(engine_probe::NAME);
+    let loops = context.loops.statuses();
+    let engine = loops.iter().find(|status| status.name == engine_probe::NAME);
     Ok(Json(MonitoringStatus {
         status: if not_ready.is_empty() { "ready" } else { "not_ready" },
         not_ready,
@@ -175,10 +176,11 @@ async fn status(
         },
         receipts: ReceiptStatus { open: figures.open_receipts, oldest_s: age(figures.open_receipt_since_us, now) },
         sidecars: figures.sidecars,
-        engine: engine
-            .map(|record| EngineStatus { reachable: !record.is_failing, asked_at: timestamp(record.last_run_us) }),
+        engine: engine.and_then(|probe| {
+            Some(EngineStatus { reachable: !probe.is_failing, asked_at: timestamp(probe.last_end_us?) })
+        }),
         disk: disk(&context).await,
-        loops: records.iter().map(|(name, record)| (*name, shown(record))).collect(),
+        loops: loops.iter().map(|status| (status.name.clone(), shown(status))).collect(),
         runs: figures.runs.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
     }))
 }
@@ -200,11 +202,11 @@ async fn disk(context: &ApiContext) -> Option<DiskStatus> {
     Some(DiskStatus { free_bytes: bytes(status.blocks_available()), total_bytes: bytes(status.blocks()) })
 }
 
-fn shown(record: &LoopRecord) -> LoopStatus {
-    LoopStatus {
-        last_run_at: timestamp(record.last_run_us),
-        is_failing: record.is_failing,
-        faults: record.faults,
-        last_fault_at: timestamp_of(record.last_fault_us),
+fn shown(status: &LoopStatus) -> LoopState {
+    LoopState {
+        last_run_at: timestamp_of(status.last_end_us),
+        is_failing: status.is_failing,
+        faults: status.failures,
+        last_fault_at: timestamp_of(status.last_fault.as_ref().map(|fault| fault.at_us)),
     }
 }

@@ -4,28 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_runs::host::Host;
-use tokio::time::{MissedTickBehavior, interval};
 
-use super::Monitor;
+use crate::loops::{LoopTimer, Loops, every};
 use crate::stop_signal::StopSignal;
 
 /// Name of the loop.
 pub(crate) const NAME: &str = "engine";
-/// Time between two questions.
-const EVERY: Duration = Duration::from_secs(10);
+const TIMER: LoopTimer = LoopTimer { name: NAME, period: Duration::from_secs(10), first: Duration::ZERO };
 
-/// Asks until the signal. The result of the last question is on the board of loops.
-pub(crate) async fn run(host: Arc<Host>, monitor: Arc<Monitor>, mut stop: StopSignal) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.stopped() => return,
-            _ = ticks.tick() => {}
-        }
-        tokio::select! {
-            () = stop.stopped() => return,
-            answer = host.engine.ping() => monitor.loops.record(NAME, &answer),
-        }
-    }
+/// Asks until the signal. The state of the loop has the result of the last question.
+pub(crate) async fn run(host: Arc<Host>, loops: Arc<Loops>, log: fn(&str), stop: StopSignal) {
+    every(TIMER, loops, log, stop, || {
+        let host = Arc::clone(&host);
+        async move { Ok(host.engine.ping().await?) }
+    })
+    .await;
 }

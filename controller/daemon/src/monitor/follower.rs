@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::Monitor;
 use super::measurement::{COUNTED_TYPES, needs_run, of_event};
+use crate::loops::Loops;
 use crate::stop_signal::StopSignal;
 
 /// Name of the loop.
@@ -23,14 +24,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 const EVENTS: u32 = 200;
 
 /// Counts events until the signal.
-pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, log: fn(&str), mut stop: StopSignal) {
+pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, loops: Arc<Loops>, log: fn(&str), mut stop: StopSignal) {
     let mut committed = store.events_committed();
     loop {
         let counted = tokio::select! {
             () = stop.stopped() => return,
             counted = count_new(&store, &monitor) => counted,
         };
-        monitor.loops.record(NAME, &counted);
+        loops.record(NAME, LOOK_EVERY, &counted);
         if let Err(error) = &counted {
             log(&format!("metrics: the event log cannot be read: {}", error_chain(error)));
         }

@@ -17,9 +17,6 @@ use tokio::time::sleep;
 use super::live_run::LiveRun;
 use crate::context::ApiContext;
 
-/// Quota of an agent's own events. Those of calls are never evicted.
-pub(crate) const QUOTA: EventQuota = EventQuota { bytes: 64 << 20, events: 100_000 };
-
 /// Reports the calls of one attempt.
 #[derive(Debug)]
 pub(super) struct CallReporter {
@@ -96,7 +93,7 @@ impl CallReporter {
         let worked = Some(last.created_us);
         let seen =
             SandboxActivity { key: self.run.key.clone(), work_us: worked, observed_work_us: worked, heartbeat: None };
-        let appended = self.context.store.append_events(self.unstored.clone(), QUOTA).await;
+        let appended = self.context.store.append_events(self.unstored.clone(), EventQuota::default()).await;
         match appended {
             Ok(results) => {
                 for fault in results.into_iter().filter_map(Result::err) {

@@ -75,12 +75,12 @@ impl Orchestrator {
         loop {
             if Instant::now() >= look_at {
                 let looked = self.look().await;
-                self.context.monitor.loops.record("runs", &looked);
+                self.context.loops.record("runs", LOOK_EVERY, &looked);
                 self.note("the runs cannot be looked through", looked);
                 look_at = Instant::now() + LOOK_EVERY;
             }
             let claimed = self.claim().await;
-            self.context.monitor.loops.record("queue", &claimed);
+            self.context.loops.record("queue", LOOK_EVERY, &claimed);
             self.note("the queue cannot be read", claimed);
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {

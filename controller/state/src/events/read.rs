@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::select::{COLUMNS, Conditions, EventFilter, SEARCH_ROWS_MAX, event};
-use super::{EventDiff, LoggedEvent};
+use super::{EventDiff, LoggedEvent, StoredDiff};
 use crate::store::{Parameters, Store, StoreError, all_of};
 
 /// The next part of the log for one reader.
@@ -76,10 +76,14 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn event_diff(&self, seq: i64) -> Result<Option<EventDiff>, StoreError> {
+    pub async fn event_diff(&self, seq: i64) -> Result<Option<StoredDiff>, StoreError> {
         self.query(move |connection| {
-            let mut query = connection.prepare_cached("SELECT diff, truncated FROM event_diffs WHERE seq = ?1")?;
-            let diff = |row: &rusqlite::Row<'_>| Ok(EventDiff { text: row.get(0)?, truncated: row.get(1)? });
+            let mut query =
+                connection.prepare_cached("SELECT diff, truncated, removed FROM event_diffs WHERE seq = ?1")?;
+            let diff = |row: &rusqlite::Row<'_>| match row.get(2)? {
+                true => Ok(StoredDiff::Removed),
+                false => Ok(StoredDiff::Kept(EventDiff { text: row.get(0)?, truncated: row.get(1)? })),
+            };
             Ok(query.query_row([seq], diff).optional()?)
         })
         .await
