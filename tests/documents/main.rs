@@ -20,7 +20,7 @@ use special::{SPECIAL, Treatment};
 const PAGES: [&str; 14] = [
     "README.md", "docs/guide/first-run.md", "docs/guide/runs.md", "docs/guide/agents.md", "docs/guide/history.md",
     "docs/guide/budgets.md", "docs/guide/ledger.md", "docs/guide/reconciliation.md", "docs/guide/virtual-keys.md",
-    "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/daemon.md", "docs/guide/sidecar.md",
+    "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/serve.md", "docs/guide/sidecar.md",
     "deploy/README.md",
 ];
 
