@@ -1,11 +1,11 @@
 //! `sluice serve` on the state directory of a test, and requests to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::invocation::RunningCommand;
+use super::invocation::{Invocation, RunningCommand};
 use super::{Sluice, unique_run_id};
 use crate::client::{ClientAnswer, RawClient};
 use crate::wait::{PATIENCE, poll};
@@ -25,7 +25,12 @@ impl Sluice {
 
     /// The same with further flags.
     pub async fn serve_with<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
-        let sockets = self.dir().join(unique_run_id("sockets"));
+        self.serve_in(&self.dir().join(unique_run_id("sockets")), args).await
+    }
+
+    /// The same with sockets in this directory.
+    pub async fn serve_in<A: AsRef<str>>(&self, sockets: &Path, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
+        let sockets = sockets.to_owned();
         let words = ["serve", "--listen", "127.0.0.1:0", "--run-dir", &sockets.display().to_string()];
         let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", "true").spawn();
         process.says("listening on").await;
@@ -37,6 +42,16 @@ impl<'a> Daemon<'a> {
     /// Its process.
     pub fn process(&self) -> &RunningCommand<'a> {
         &self.process
+    }
+
+    /// The directory of its sockets.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
+    }
+
+    /// Describes a `sluice` command that finds this daemon, or the next one with the same sockets.
+    pub fn command<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'a> {
+        self.process.sluice().command(args).env("SLUICE_RUN_DIR", self.sockets.display().to_string())
     }
 
     /// Connects to `admin.sock`, as root.
