@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use sluice_contract::exit;
 
+mod agent;
 mod agents;
 mod audit;
 mod backup;
@@ -15,14 +16,18 @@ mod budget;
 mod cancel;
 mod completions;
 mod config;
+mod cp;
 mod database;
 mod error;
+mod events;
+mod exec;
 mod find_run;
 mod forbidden_places;
 mod host_args;
 mod inspect;
 mod ledger;
 mod logs;
+mod named_run;
 mod object;
 mod operator_record;
 mod output;
@@ -33,10 +38,14 @@ mod prune;
 mod ps;
 mod receipts;
 mod reconcile;
+mod retry;
 mod run;
+mod run_status;
+mod sandbox_object;
 mod schema;
 mod selection;
 mod serve;
+mod server_args;
 mod shape;
 mod stderr_log;
 mod style;
@@ -44,6 +53,7 @@ mod sweep;
 mod table;
 mod token;
 mod usage;
+mod wait;
 mod webhook;
 
 use error::{CommandError, WRONG_USAGE};
@@ -62,6 +72,7 @@ Examples:
   sluice reconcile                                    compare the ledger with LiteLLM's bill
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
   sluice serve                                        offer all this over HTTP
+  sluice run -d --name nightly -- make test           let the daemon drive a run; sluice wait nightly
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
@@ -84,7 +95,13 @@ enum Command {
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
+    Wait(wait::WaitArgs),
     Cancel(cancel::CancelArgs),
+    Retry(retry::RetryArgs),
+    Fail(retry::FailArgs),
+    Events(events::EventsArgs),
+    Exec(exec::ExecArgs),
+    Cp(cp::CpArgs),
     Sweep(sweep::SweepArgs),
     Receipts(Box<receipts::ReceiptsArgs>),
     Usage(usage::UsageArgs),
@@ -96,6 +113,7 @@ enum Command {
     Reconcile(Box<reconcile::ReconcileArgs>),
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
+    Agent(agent::AgentArgs),
     Serve(serve::ServeArgs),
     Token(token::TokenArgs),
     Webhook(webhook::WebhookArgs),
@@ -157,7 +175,13 @@ impl Command {
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,
+            Self::Wait(args) => wait::run(&args).await,
             Self::Cancel(args) => cancel::run(&args).await,
+            Self::Retry(args) => retry::retry(&args).await,
+            Self::Fail(args) => retry::fail(&args).await,
+            Self::Events(args) => events::run(&args).await,
+            Self::Exec(args) => exec::run(&args).await,
+            Self::Cp(args) => cp::run(&args).await,
             Self::Sweep(args) => sweep::run(&args).await,
             Self::Receipts(args) => receipts::run(&args).await,
             Self::Usage(args) => usage::run(&args).await,
@@ -169,6 +193,7 @@ impl Command {
             Self::Reconcile(args) => reconcile::run(&args).await,
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
+            Self::Agent(args) => agent::run(&args).await,
             Self::Serve(args) => serve::run(&args).await,
             Self::Token(args) => token::run(&args).await,
             Self::Webhook(args) => webhook::run(&args).await,
@@ -184,6 +209,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Rerun(_) => true,
             Self::Audit(args) => args.is_tail(),
+            Self::Events(args) => args.is_stream(),
             _ => false,
         }
     }

@@ -5,6 +5,7 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod commands;
 mod control;
 mod killed;
 mod monitored;

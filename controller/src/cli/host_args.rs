@@ -28,7 +28,7 @@ pub(super) struct HostArgs {
     /// The address that calls go to: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, global = true, value_name = "URL")]
     upstream: Option<String>,
-    /// A file with the certificates to trust for an https upstream, in place of the system's
+    /// A file with the certificates to trust for an https upstream, or for --server, in place of the system's
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<String>,
     /// A file with the upstream's key, readable by its owner alone
@@ -91,6 +91,17 @@ impl HostArgs {
     /// Returns the state directory, for commands that need no other setting: no key, and no valid limits of runs.
     pub(super) fn state_dir(&self) -> Result<PathBuf, CommandError> {
         Ok(self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?.state_dir())
+    }
+
+    /// Returns the file of `--ca`, if the flag is given: the setting is about the upstream.
+    pub(super) fn ca_flag(&self) -> Option<PathBuf> {
+        self.ca.as_ref().map(PathBuf::from)
+    }
+
+    /// Returns the directory of the daemon's sockets.
+    pub(super) fn run_dir(&self) -> Result<PathBuf, CommandError> {
+        let layers = self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
+        Ok(layers.get("run_dir").map(|(path, _)| PathBuf::from(path)).unwrap_or_default())
     }
 
     /// Returns the state directory and the time for which records are kept, for commands that show records.

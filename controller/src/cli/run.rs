@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_runs::engine::StdioConfig;
 use sluice_runs::forward::{self, ControlSequences};
@@ -28,6 +29,7 @@ use crate::settings::{SettingLayers, Settings};
 
 mod args;
 mod background;
+mod detached;
 mod environment;
 mod files;
 mod image;
@@ -51,7 +53,14 @@ const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
+    if args.detach {
+        return detached::run(&args).await;
+    }
     let as_json = args.json;
+    if args.server.is_given() {
+        let message = "--server and --token-file are for run -d; leave them out, or add -d".to_owned();
+        return report(as_json, Err(CommandError { code: exit::NOT_STARTED, message }.into()));
+    }
     report(as_json, run_once(args).await)
 }
 

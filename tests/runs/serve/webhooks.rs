@@ -27,7 +27,7 @@ fn configure(sluice: &Sluice, tls: &TlsTerminator) {
 /// Verifies a message with the function of the guide.
 fn verifies(request: &ReceivedRequest, secret: &str) -> bool {
     let guide =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/daemon.md")).expect("it is there");
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/serve.md")).expect("it is there");
     let (_, rest) = guide.split_once("```python\n").expect("it has the function");
     let (function, _) = rest.split_once("```").expect("the block ends");
     let headers: Value = ["webhook-id", "webhook-timestamp", "webhook-signature"]
