@@ -13,6 +13,9 @@ use crate::events::announce;
 use crate::process::Process;
 use crate::store::{Store, StoreError};
 
+/// Longest wait before a further attempt.
+pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
+
 /// Largest numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
@@ -141,7 +144,7 @@ fn next(transaction: &Transaction<'_>, limits: ClaimLimits, now_us: i64) -> Resu
     };
     let query = format!(
         "SELECT {COLUMNS} FROM sandboxes
-         WHERE state = 'PENDING' AND next_try_us <= ?1
+         WHERE state = 'PENDING' AND (next_try_us <= ?1 OR next_try_us > ?5)
            AND owner NOT IN (SELECT value FROM json_each(?2))
            AND (project IS NULL OR (?4 > 0 AND project NOT IN (SELECT value FROM json_each(?3))))
            AND NOT EXISTS (
@@ -150,9 +153,11 @@ fn next(transaction: &Transaction<'_>, limits: ClaimLimits, now_us: i64) -> Resu
                  AND (other.ended_us IS NULL OR other.outcome IS NOT 'success'))
          ORDER BY priority DESC, created_us, run_id LIMIT 1"
     );
+    // A later time was written before the clock jumped back.
+    let latest_us = now_us.saturating_add(RETRY_WAIT_MAX_US);
     let (owners, projects) = (full(&owners, limits.owner), full(&projects, limits.project));
     let mut query = transaction.prepare_cached(&query)?;
-    Ok(query.query_row(params![now_us, owners, projects, limits.project], sandbox).optional()?)
+    Ok(query.query_row(params![now_us, owners, projects, limits.project, latest_us], sandbox).optional()?)
 }
 
 /// Makes this daemon the driver of the attempt, and returns the generation of its row.
