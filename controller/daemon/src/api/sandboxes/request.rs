@@ -48,7 +48,7 @@ pub(super) struct SandboxRequest {
     models: Vec<String>,
     /// Image, one of those that the host allows.
     image: Option<String>,
-    /// Environment variables. Their values are kept in memory alone.
+    /// Environment variables, at most 64 KiB together. Their values are kept in memory alone.
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Limits.
@@ -119,6 +119,8 @@ const LABEL_LENGTH: usize = 63;
 const DEPENDENCIES_MAX: usize = 16;
 const MODELS_MAX: usize = 32;
 const ARGV_BYTES: usize = 64 << 10;
+/// Bytes of all variables of a run: their values are in memory as long as it lives.
+const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;
 const TEXT_MAX: usize = 255;
@@ -288,6 +290,9 @@ fn failure_codes(codes: Vec<String>) -> Result<Vec<String>, ApiError> {
 }
 
 fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
+    if env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>() > ENV_BYTES {
+        return Err(ApiError::invalid("env", "env has at most 64 KiB of names and values together"));
+    }
     for name in env.keys() {
         if let Some(reason) = reserved_variable(name) {
             return Err(ApiError::invalid("env", format!("a variable of env {reason}; leave it out")));
