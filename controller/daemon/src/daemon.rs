@@ -133,7 +133,7 @@ impl Daemon {
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
-            waits: StreamCount::new(limits.waits, limits.waits),
+            waits: StreamCount::new(limits.waits, limits.streams_per_token),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
             stop: tasks.signal(),
             log: settings.log,

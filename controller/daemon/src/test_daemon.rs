@@ -22,7 +22,8 @@ use crate::run_policy::{Graph, RunPolicy};
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 
-/// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
+/// A daemon with five tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` and `slu_chat`
+/// (acct-1).
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -99,6 +100,7 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
         ("alice", Role::Owner, &["acct-1"]),
         ("bob", Role::Owner, &["acct-2"]),
         ("viewer", Role::Viewer, &["acct-1"]),
+        ("chat", Role::Chat, &["acct-1"]),
     ] {
         let accounts = accounts.iter().map(ToString::to_string).collect();
         let new = NewToken { owner: name.to_owned(), role, accounts, label: None, life_us: None };
