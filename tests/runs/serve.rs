@@ -5,7 +5,12 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod canaries;
+mod full_disk;
+mod http;
 mod killed;
+mod schema;
+mod wakeups;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {
