@@ -5,12 +5,17 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod canaries;
 mod commands;
 mod control;
+mod full_disk;
+mod http;
 mod killed;
 mod monitored;
 mod policy;
+mod schema;
 mod service_manager;
+mod wakeups;
 mod webhooks;
 
 /// Types of events, in their order, without those of calls.

@@ -3,6 +3,8 @@
 //! An internal error is one word and an id; the log of the daemon has the id and the cause. No answer names a path of the
 //! host, an error of the database, or a chain of errors.
 
+use std::io;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -14,6 +16,9 @@ use sluice_state::ledger::LedgerError;
 use sluice_state::store::StoreError;
 use sluice_state::tokens::TokenError;
 use utoipa::ToSchema;
+
+/// Seconds after which a request that found the storage full or busy may be sent again.
+const STORAGE_RETRY_S: u64 = 5;
 
 /// A request that failed.
 #[derive(Debug)]
@@ -118,22 +123,27 @@ impl ApiError {
         }
     }
 
-    /// Returns the error of a database that cannot be used now: it is locked, or its disk is full.
-    #[must_use]
-    pub fn storage_unavailable(cause: &dyn std::error::Error) -> Self {
-        let message = "it cannot be stored now, so it is not done; send it again, and if that lasts, tell the operator";
-        Self {
-            cause: Some(error_chain(cause)),
-            retry_after: Some(5),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message)
-        }
-    }
-
     /// Returns the error of something that went wrong inside. The cause goes to the log alone.
     #[must_use]
     pub fn internal(cause: &dyn std::error::Error) -> Self {
         let message = "the daemon failed; its log has the cause under this id";
         Self { cause: Some(error_chain(cause)), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
+    }
+
+    /// Returns the error of state that cannot be written or read now: its disk is full, or it is in use.
+    #[must_use]
+    pub fn storage_unavailable(cause: &dyn std::error::Error) -> Self {
+        let message = "the daemon cannot use its storage now, and nothing was changed; send the request again later";
+        Self {
+            cause: Some(error_chain(cause)),
+            retry_after: Some(STORAGE_RETRY_S),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message)
+        }
+    }
+
+    /// Returns the error of state: one that passes by itself, or one that the operator has to see to.
+    pub(crate) fn of_state(cause: &dyn std::error::Error, is_retryable: bool) -> Self {
+        if is_retryable { Self::storage_unavailable(cause) } else { Self::internal(cause) }
     }
 
     /// Returns the stable word.
@@ -165,29 +175,27 @@ impl IntoResponse for ApiError {
     }
 }
 
-impl From<std::io::Error> for ApiError {
-    fn from(error: std::io::Error) -> Self {
-        Self::internal(&error)
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::of_state(&error, error.is_retryable())
     }
 }
 
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
-        if error.is_retryable() { Self::storage_unavailable(&error) } else { Self::internal(&error) }
-    }
-}
-
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        if error.is_retryable() { Self::storage_unavailable(&error) } else { Self::internal(&error) }
+        Self::of_state(&error, error.is_retryable())
     }
 }
 
 impl From<TokenError> for ApiError {
     fn from(error: TokenError) -> Self {
-        match error {
-            TokenError::Store(error) => error.into(),
-            error => Self::internal(&error),
-        }
+        let is_retryable = matches!(&error, TokenError::Store(error) if error.is_retryable());
+        Self::of_state(&error, is_retryable)
+    }
+}
+
+impl From<io::Error> for ApiError {
+    fn from(error: io::Error) -> Self {
+        Self::internal(&error)
     }
 }

@@ -135,7 +135,7 @@ async fn refuse(refused: Refused) -> ApiError {
             sleep(delay).await;
             ApiError::unauthorized()
         }
-        Refused::Unavailable(error) => ApiError::internal(&error),
+        Refused::Unavailable(error) => error.into(),
         Refused::TooMany(wait) => ApiError::too_many(
             "rate_limited",
             "this token sends more requests than the daemon takes; wait as Retry-After says",

@@ -37,7 +37,7 @@ pub struct HttpLimits {
     pub failed_logins: u32,
     /// That delay.
     pub failed_login_delay: Duration,
-    /// Streams of one token.
+    /// Streams of one token; as many of its requests may wait for the state of a run.
     pub streams_per_token: usize,
     /// Streams of all tokens.
     pub streams: usize,

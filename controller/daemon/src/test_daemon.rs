@@ -29,8 +29,8 @@ use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 use crate::upkeep::UpkeepSettings;
 
-/// A daemon with seven tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
-/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` (acct-1), `slu_metrics`.
+/// A daemon with eight tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
+/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` and `slu_chat` (acct-1), `slu_metrics`.
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -128,6 +128,7 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
         ("bob", Role::Owner, &["acct-2"]),
         ("eve", Role::Owner, &["acct-1"]),
         ("viewer", Role::Viewer, &["acct-1"]),
+        ("chat", Role::Chat, &["acct-1"]),
         ("metrics", Role::Metrics, &[]),
     ] {
         let owner = name.trim_end_matches('2').to_owned();

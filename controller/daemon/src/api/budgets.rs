@@ -252,8 +252,7 @@ impl From<BudgetError> for ApiError {
             BudgetError::TooMuch => {
                 Self::invalid("usd", "a budget of more than nine billion dollars cannot be counted")
             }
-            BudgetError::Ledger(_) | BudgetError::Log(_) if error.is_retryable() => Self::storage_unavailable(&error),
-            BudgetError::Ledger(_) | BudgetError::Log(_) => Self::internal(&error),
+            BudgetError::Ledger(_) | BudgetError::Log(_) => Self::of_state(&error, error.is_retryable()),
         }
     }
 }

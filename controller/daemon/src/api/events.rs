@@ -24,7 +24,7 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 
 #[derive(OpenApi)]
-#[openapi(paths(list, trajectory, file_diff))]
+#[openapi(paths(list, trajectory, file_diff), components(schemas(Direction)))]
 pub(super) struct Doc;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {

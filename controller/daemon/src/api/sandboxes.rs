@@ -36,10 +36,13 @@ mod wait;
 use view::{SandboxDetail, SandboxView};
 
 #[derive(OpenApi)]
-#[openapi(paths(
-    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts,
-    logs::logs
-))]
+#[openapi(
+    paths(
+        list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail,
+        actions::receipts, logs::logs
+    ),
+    components(schemas(logs::LogStream, wait::Until))
+)]
 pub(super) struct Doc;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::reader::Cursor;
+use sluice_contract::text::error_chain;
 use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey};
 use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
@@ -17,6 +18,9 @@ use tokio::time::sleep;
 use super::live_run::LiveRun;
 use crate::context::ApiContext;
 
+/// Time after which events that could not be written are written again.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
 /// Reports the calls of one attempt.
 #[derive(Debug)]
 pub(super) struct CallReporter {
@@ -24,30 +28,22 @@ pub(super) struct CallReporter {
     run: Sandbox,
     follower: AuditFollower,
     live: Arc<LiveRun>,
-    /// Events of lines that were read, until they are in the log.
-    unstored: Vec<NewLoggedEvent>,
+    /// Events that were read, and are not known to be in the log.
+    pending: Vec<NewLoggedEvent>,
 }
-
-/// Time between two tries to store events.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// Tries at the end of a run: a full disk must not keep it for ever.
-const LAST_TRIES: usize = 30;
 
 impl CallReporter {
     /// Starts at the beginning of the file: an event that is in the log already is not added again.
     pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, live: Arc<LiveRun>) -> Self {
         let audit = context.layout.run(&run.key).audit;
-        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, unstored: Vec::new() }
+        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, pending: Vec::new() }
     }
 
-    /// Reports calls until it is dropped. Cancel-safe: events stay until they are stored, and one that is in the log already is
-    /// not added again.
+    /// Reports calls until it is dropped. Cancel-safe: what was read stays until it is in the log, and an event that is in the
+    /// log already is not added again.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
-            if !self.store().await {
-                sleep(RETRY_EVERY).await;
-                continue;
-            }
+            self.write().await;
             match self.follower.next().await {
                 Ok(new) => self.take(&new),
                 Err(error) => {
@@ -61,14 +57,10 @@ impl CallReporter {
 
     /// Reports what is left of a run that is over.
     pub(super) async fn finish(mut self) {
+        self.write().await;
         while let Ok(Some(new)) = self.follower.read_new() {
             self.take(&new);
-        }
-        for _ in 0..LAST_TRIES {
-            if self.store().await {
-                return;
-            }
-            sleep(RETRY_EVERY).await;
+            self.write().await;
         }
     }
 
@@ -84,35 +76,44 @@ impl CallReporter {
         let now = now_us();
         // The time of the call: a daemon that is back reads old lines, which are no new work.
         let events = calls.iter().map(|call| event(&self.run, call, time_us(call).unwrap_or(now).min(now)));
-        self.unstored.extend(events);
+        self.pending.extend(events);
     }
 
-    /// Stores the events that are kept, and that the run works. Returns whether none is left.
-    async fn store(&mut self) -> bool {
-        let Some(last) = self.unstored.last() else { return true };
-        let worked = Some(last.created_us);
-        let seen =
-            SandboxActivity { key: self.run.key.clone(), work_us: worked, observed_work_us: worked, heartbeat: None };
-        let appended = self.context.store.append_events(self.unstored.clone(), EventQuota::default()).await;
-        match appended {
-            Ok(results) => {
-                for fault in results.into_iter().filter_map(Result::err) {
-                    self.log(&fault);
+    /// Writes the pending events. While the disk is full, it waits for room, and no further call is read.
+    async fn write(&mut self) {
+        let mut is_reported = false;
+        while let Some(worked) = self.pending.last().map(|event| event.created_us) {
+            let error = match self.context.store.append_events(self.pending.clone(), EventQuota::default()).await {
+                Ok(appended) => {
+                    let faults = appended.iter().filter_map(|event| event.as_ref().err());
+                    faults.for_each(|fault| self.log(&format!("an event of a call is refused: {fault}")));
+                    self.pending.clear();
+                    return self.record_work(worked).await;
                 }
-                self.unstored.clear();
-                // The next call says it again.
-                let _ = self.context.store.record_activity(vec![seen]).await;
-                true
+                Err(error) => error,
+            };
+            if !is_reported {
+                self.log(&format!("events of calls are not in the log: {}", error_chain(&error)));
+                is_reported = true;
             }
-            Err(error) => {
-                self.log(&error);
-                false
+            if !error.is_retryable() {
+                // The audit file has them: the follower of a restarted daemon adds them.
+                return self.pending.clear();
             }
+            sleep(WRITE_AGAIN).await;
         }
     }
 
-    fn log(&self, error: &dyn std::error::Error) {
-        (self.context.log)(&format!("run {}: an event of a call is not in the log: {error}", self.run.key));
+    async fn record_work(&self, at_us: i64) {
+        let key = self.run.key.clone();
+        let seen = SandboxActivity { key, work_us: Some(at_us), observed_work_us: Some(at_us), heartbeat: None };
+        if let Err(error) = self.context.store.record_activity(vec![seen]).await {
+            self.log(&format!("its work is not recorded: {}", error_chain(&error)));
+        }
+    }
+
+    fn log(&self, text: &str) {
+        (self.context.log)(&format!("run {}: {text}", self.run.key));
     }
 }
 

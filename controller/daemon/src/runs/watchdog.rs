@@ -238,6 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn a_run_lives_as_much_longer_as_its_clock_went_back() {
+        let hour = 60 * MINUTE;
+        // The times were written before the jump, so each limit is later by the jump, and none is gone.
+        for state in [SandboxState::Creating, SandboxState::Running, SandboxState::Completing] {
+            let live =
+                Sandbox { claimed_us: Some(hour), started_us: Some(hour), deadline_us: Some(3 * hour), ..run(state) };
+            assert_eq!((code(&live, 0, hour), code(&live, 0, 0)), (None, None), "{state}");
+            assert!(code(&live, 0, hour + 10 * MINUTE).is_some(), "{state}");
+            assert_eq!(code(&live, 1, 3 * hour), Some("timeout"), "{state}");
+        }
+    }
+
+    #[test]
     fn runs_that_wait_or_have_ended_or_are_paused_are_left_alone() {
         let late = 500 * MINUTE;
         for state in [SandboxState::Pending, SandboxState::Completed, SandboxState::Failed] {

@@ -6,6 +6,9 @@ use super::select::{COLUMNS, Conditions, EventFilter, SEARCH_ROWS_MAX, event};
 use super::{EventDiff, LoggedEvent, StoredDiff};
 use crate::store::{Parameters, Store, StoreError, all_of};
 
+/// Bytes of the data of one part, but for a part of one event: many readers hold a part at once.
+const PART_BYTES: usize = 128 << 10;
+
 /// The next part of the log for one reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventBatch {
@@ -98,9 +101,10 @@ fn batch(snapshot: &Connection, after: i64, filter: &EventFilter, limit: u32) ->
     let mut parameters = Parameters::default();
     let mut conditions = Conditions::of(filter, &mut parameters);
     conditions.search(format!("seq > {}", parameters.bind(after)));
-    let events = parameters.rows(snapshot, &conditions.selected_rows(COLUMNS, "ASC", limit), event)?;
+    let mut events = parameters.rows(snapshot, &conditions.selected_rows(COLUMNS, "ASC", limit), event)?;
+    let is_cut = cut(&mut events);
     let next = match events.last() {
-        Some(last) if events.len() >= limit as usize => last.seq,
+        Some(last) if is_cut || events.len() >= limit as usize => last.seq,
         _ => {
             let query = format!("SELECT max(seq), count(*) FROM ({})", conditions.searched_rows("seq", "ASC"));
             let (last, rows): (Option<i64>, u32) =
@@ -110,6 +114,20 @@ fn batch(snapshot: &Connection, after: i64, filter: &EventFilter, limit: u32) ->
     };
     let next = next.max(after);
     Ok(EventBatch { events, gap: gap(snapshot, filter, after, next)?, next, is_newest: next >= newest })
+}
+
+/// Drops the events that are over the size of a part, and returns true if there are any.
+fn cut(events: &mut Vec<LoggedEvent>) -> bool {
+    let mut bytes = 0;
+    let kept = events.iter().take_while(|event| {
+        let is_first = bytes == 0;
+        bytes += event.event_data.len();
+        is_first || bytes <= PART_BYTES
+    });
+    let kept = kept.count();
+    let is_cut = kept < events.len();
+    events.truncate(kept);
+    is_cut
 }
 
 /// Returns what was removed of a part. Removals of one run are kept as their first and last position, so it may have

@@ -13,6 +13,9 @@ use crate::events::announce;
 use crate::process::Process;
 use crate::store::Store;
 
+/// Longest wait before a further attempt.
+pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
+
 /// Largest numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
@@ -134,7 +137,7 @@ fn next(transaction: &Transaction<'_>, limits: ClaimLimits, now_us: i64) -> Resu
     };
     let query = format!(
         "SELECT {COLUMNS} FROM sandboxes
-         WHERE state = 'PENDING' AND next_try_us <= ?1
+         WHERE state = 'PENDING' AND (next_try_us <= ?1 OR next_try_us > ?6)
            AND owner NOT IN (SELECT value FROM json_each(?2))
            AND (project IS NULL OR (?4 > 0 AND project NOT IN (SELECT value FROM json_each(?3))))
            AND NOT EXISTS (
@@ -144,9 +147,11 @@ fn next(transaction: &Transaction<'_>, limits: ClaimLimits, now_us: i64) -> Resu
          ORDER BY coalesce((SELECT value FROM json_each(?5) WHERE key = owner), 0), priority DESC, created_us, run_id
          LIMIT 1"
     );
+    // A later time was written before the clock jumped back.
+    let latest_us = now_us.saturating_add(RETRY_WAIT_MAX_US);
     let (at_work, owners, projects) = (json!(owners), full(&owners, limits.owner), full(&projects, limits.project));
     let mut query = transaction.prepare_cached(&query)?;
-    let values = params![now_us, owners, projects, limits.project, at_work.to_string()];
+    let values = params![now_us, owners, projects, limits.project, at_work.to_string(), latest_us];
     Ok(query.query_row(values, sandbox).optional()?)
 }
 

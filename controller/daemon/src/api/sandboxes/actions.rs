@@ -145,6 +145,7 @@ pub(super) async fn connect(
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure {
     /// Reason, for people: 1 to 1,000 characters.
+    #[schema(min_length = 1, max_length = 1000)]
     reason: String,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct LogQuery {
 /// A stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum LogStream {
+pub(super) enum LogStream {
     Stdout,
     Stderr,
 }

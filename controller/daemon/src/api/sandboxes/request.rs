@@ -22,9 +22,6 @@ use crate::run_policy::{Graph, RunPolicy};
 use crate::stored_request::{RunLimits, StoredRequest};
 use crate::variable_values::Variables;
 
-/// Bytes of all variables of a request: they wait in memory.
-const VARIABLES_MAX: usize = 64 << 10;
-
 /// A request for a run. One of `task`, `messages` and `argv` is needed.
 // No Debug: values of variables are secrets.
 #[derive(Deserialize, ToSchema)]
@@ -54,7 +51,7 @@ pub(super) struct SandboxRequest {
     image: Option<String>,
     /// A project of the host that the owner may use.
     pub(super) project: Option<String>,
-    /// Environment variables. Their values are kept in memory alone.
+    /// Environment variables, at most 64 KiB together. Their values are kept in memory alone.
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Limits.
@@ -125,6 +122,8 @@ const LABEL_LENGTH: usize = 63;
 const DEPENDENCIES_MAX: usize = 16;
 const MODELS_MAX: usize = 32;
 const ARGV_BYTES: usize = 64 << 10;
+/// Bytes of all variables of a run: their values are in memory as long as it lives.
+const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;
 const TEXT_MAX: usize = 255;
@@ -306,8 +305,8 @@ fn failure_codes(codes: Vec<String>) -> Result<Vec<String>, ApiError> {
 }
 
 fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
-    if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > VARIABLES_MAX {
-        return Err(ApiError::invalid("env", "env has at most 64 KiB; pass larger data as a message, or in the image"));
+    if env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>() > ENV_BYTES {
+        return Err(ApiError::invalid("env", "env has at most 64 KiB of names and values together"));
     }
     for name in env.keys() {
         if let Some(reason) = reserved_variable(name) {

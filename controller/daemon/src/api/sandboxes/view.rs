@@ -95,11 +95,6 @@ struct LimitsView {
 }
 
 impl SandboxView {
-    /// Returns the id of the run.
-    pub(in crate::api) fn sandbox_id(&self) -> &str {
-        &self.sandbox_id
-    }
-
     /// Returns a run.
     pub(in crate::api) fn of(sandbox: Sandbox) -> Self {
         let (code, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
