@@ -109,7 +109,7 @@ def settings_table():
 
 
 def separators():
-    names = {" ": "a blank", ";": "a semicolon"}
+    names = {" ": "a blank", ";": "a semicolon", ":": "a colon"}
     rows = [[f"`{item['variables'][0]}`", names[item["separator"]]] for item in example("sluice-controller") if item["separator"]]
     return table(["variable with several values", "between two values"], rows)
 

@@ -81,34 +81,34 @@ async fn of_two_creations_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_created_releases_everything() {
+async fn a_run_that_cannot_be_created_frees_its_agent() {
     let daemon = TestDaemon::with_runs().await;
-    budget(&daemon, "1").await;
     agent(&daemon, "bot", json!({})).await;
-    let answer = create(&daemon, json!({ "task": "x", "agent_id": "bot", "max_cost_usd": "0.4" })).await;
-    let id = answer.json()["sandbox_id"].as_str().expect("an id").to_owned();
-    assert_eq!(left(&daemon, "bot").await, (json!("CONNECTED"), json!(1), 1, json!("0.4")));
+    let id = daemon.create("slu_alice", json!({ "task": "x", "agent_id": "bot" })).await;
+    assert_eq!(left(&daemon, "bot").await.0, "CONNECTED");
     daemon.claim().await;
     let failed = SandboxVerdict::Failed { code: "creation_failed".to_owned(), message: Some("no image".to_owned()) };
     daemon.step(&id, SandboxStep::Decide(failed)).await;
     daemon.step(&id, SandboxStep::Finish).await;
-    assert_eq!(left(&daemon, "bot").await, (json!("IDLE"), json!(1), 1, json!("0")));
+    assert_eq!(left(&daemon, "bot").await.0, "IDLE");
     let events = daemon.get("slu_alice", &format!("{RUNS}/{id}/events")).await.json();
     assert_eq!(events["events"][0]["event_type"], "sandbox.stopped", "{events}");
     // The agent is free for another run.
-    assert_eq!(create(&daemon, json!({ "task": "x", "agent_id": "bot", "max_cost_usd": "0.4" })).await.status, 201);
+    assert_eq!(create(&daemon, json!({ "task": "x", "agent_id": "bot" })).await.status, 201);
 }
 
 #[tokio::test]
 async fn a_stopped_run_frees_its_agent() {
     let daemon = TestDaemon::with_runs().await;
+    budget(&daemon, "1").await;
     agent(&daemon, "bot", json!({})).await;
-    let id = daemon.create("slu_alice", json!({ "task": "x", "agent_id": "bot" })).await;
-    assert_eq!(left(&daemon, "bot").await.0, "CONNECTED");
+    let body = json!({ "task": "x", "agent_id": "bot", "max_cost_usd": "0.4" });
+    let id = daemon.create("slu_alice", body).await;
+    assert_eq!(left(&daemon, "bot").await, (json!("CONNECTED"), json!(1), 1, json!("0.4")));
     let path = format!("{RUNS}/{id}");
     assert_eq!(daemon.request("slu_bob", "DELETE", &path, None).await.status, 404, "only by its owner");
     assert_eq!(daemon.request("slu_alice", "DELETE", &path, None).await.status, 202);
-    assert_eq!(left(&daemon, "bot").await.0, "IDLE");
+    assert_eq!(left(&daemon, "bot").await, (json!("IDLE"), json!(1), 1, json!("0")));
     let events = daemon.get("slu_alice", &format!("{path}/events?event_type=sandbox.stopped")).await.json();
     assert_eq!(events["total_count"], 1, "{events}");
 }

@@ -29,6 +29,7 @@ impl Granting {
         let mut policy = policy();
         policy.grants.roots = vec![root.clone()];
         policy.grants.forbidden.state = root.join("state");
+        policy.grants.forbidden.audit = root.join("state/audit");
         Self { daemon: TestDaemon::with_policy(Some(policy), |_| {}).await, scratch }
     }
 
