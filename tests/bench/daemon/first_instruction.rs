@@ -37,7 +37,7 @@ fn of_docker() -> Outcome<f64> {
 async fn of_daemon(site: &DaemonSite, round: usize) -> Outcome<f64> {
     let body = json!({ "argv": PROGRAM, "model": "bench-chat" });
     let begun = now()?;
-    let created = site.create(round, &body).await?;
+    let created = site.create_run(round, &body).await?;
     let id = created["sandbox_id"].as_str().ok_or("a run without an id")?;
     site.ended(id).await?;
     let path = format!("/api/v1/sandboxes/{id}/logs?stream=stdout");

@@ -44,7 +44,7 @@ pub(super) async fn measure(site: &DaemonSite, readers: usize, rounds: usize) ->
     let mut last_ms = Vec::new();
     for round in 0..rounds {
         let body = json!({ "argv": ["true"], "model": "bench-chat", "name": format!("mark-{round}-end") });
-        let created = site.create(round, &body).await?;
+        let created = site.create_run(round, &body).await?;
         let committed = Instant::now();
         let last = all(&mut hear, readers).await?;
         last_ms.push(last.saturating_duration_since(committed).as_secs_f64() * 1e3);

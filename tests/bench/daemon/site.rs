@@ -98,7 +98,7 @@ impl DaemonSite {
     }
 
     /// Creates a run as one of the owners.
-    pub(super) async fn create(&self, number: usize, body: &Value) -> Outcome<Value> {
+    pub(super) async fn create_run(&self, number: usize, body: &Value) -> Outcome<Value> {
         let token = &self.tokens[number % self.tokens.len()];
         let created = ask(&self.api(), ("POST", "/api/v1/sandboxes"), Some(token), Some(body)).await?;
         Ok(serde_json::from_str(&created)?)

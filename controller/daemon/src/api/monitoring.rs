@@ -198,7 +198,7 @@ fn limits(policy: &RunPolicy, figures: &DatabaseFigures) -> RunLimitStatus {
 async fn disk(context: &ApiContext) -> Option<DiskStatus> {
     let state = context.layout.state().to_owned();
     let status = spawn_blocking(move || statvfs(&state)).await.ok()?.ok()?;
-    let bytes = |blocks| u64::from(blocks) * u64::from(status.fragment_size());
+    let bytes = |blocks: u64| blocks * status.fragment_size();
     Some(DiskStatus { free_bytes: bytes(status.blocks_available()), total_bytes: bytes(status.blocks()) })
 }
 
