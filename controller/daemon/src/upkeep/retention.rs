@@ -46,17 +46,18 @@ pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFa
     let keys = store.remove_old_keys(now_us).await;
     let messages = store.remove_old_webhook_messages(keep.webhooks.clone(), before(now_us, DEAD_KEEP)).await;
     let records = remove_old_records(&context.layout, store, keep.records).await;
-    let removed = |count: u64, records: usize| json!({ "events": count, "records": records });
-    let count = (*events.as_ref().unwrap_or(&0), records.as_ref().map_or(0, |records| records.removed.len()));
-    if count != (0, 0) {
+    let removed = (*events.as_ref().unwrap_or(&0), records.as_ref().map_or(0, |records| records.removed.len()));
+    if removed != (0, 0) {
         let entry = ControlEntry {
             operation: "retention".to_owned(),
-            after: Some(removed(count.0, count.1)),
+            after: Some(json!({ "events": removed.0, "records": removed.1 })),
             ..ControlEntry::default()
         };
         context.record_own(entry).await.map_err(|error| LoopFault::new(error.code()))?;
     }
-    (events?, keys?, messages?);
+    events?;
+    keys?;
+    messages?;
     match records?.remaining.first() {
         Some((key, reason)) => Err(LoopFault::new(format!("the record of run {key} is not removed: {reason}"))),
         None => Ok(()),
