@@ -19,7 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   sluice events nightly                                 the newest 100 events of a run, oldest first
   sluice events nightly --trajectory --json | jq .events
-  sluice events -f --type run.state_changed             the state changes of all runs, as they happen
+  sluice events -f --type run.state_changed             state changes of all runs, from now on
   sluice events nightly -f --type 'llm.*' --json        one object in a line";
 
 /// Shows events of a daemon's runs: state changes, calls, and what agents report.

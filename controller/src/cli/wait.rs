@@ -28,11 +28,11 @@ Examples:
   sluice run -d --name nightly -- make test && sluice wait nightly
   sluice wait --timeout 10m first second --json | jq .runs";
 
+/// Exit codes of commands that end with a run.
 pub(super) const EXIT_CODES: &str = "\
-Exit codes: that of the run as of sluice run, here of the first RUN that did not succeed; 124 timeout,
-heartbeat_timeout, idle_timeout, stuck_running, ttl_expired; 125 creation_failed, internal, stale_start,
-node_lost, dependency_failed, disk_exceeded, or no daemon is reached; 130 interrupted; 143 cancelled over
-the API; 1 agent_failed, or a failure without a code of its own; 2 usage.";
+Exit codes: those of sluice run; 124 also heartbeat_timeout, idle_timeout, stuck_running and
+ttl_expired; 125 also stale_start, node_lost, dependency_failed, disk_exceeded, and no daemon is
+reached; 1 agent_failed; 130 interrupted; 143 cancelled over the API; 2 usage.";
 
 /// Waits until runs have ended, and exits as the first one of them did that has not succeeded.
 ///
