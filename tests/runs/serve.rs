@@ -166,7 +166,8 @@ async fn an_error_of_the_host_is_the_operators() {
     let daemon = sluice.serve().await;
     let id = daemon.create(shell("true")).await;
 
-    daemon.process().says(&format!("creation_failed: the upstream {} does not answer", nowhere.url())).await;
+    daemon.process().says("creation_failed: ").await;
+    daemon.process().says(&format!("the upstream {} does not answer", nowhere.url())).await;
     let path = format!("/api/v1/sandboxes/{id}");
     let waiting = daemon.reaches(&id, "PENDING").await;
     let seen = [daemon.get(&path).await.text(), daemon.get(&format!("{path}/events?limit=500")).await.text()].concat();

@@ -88,7 +88,7 @@ async fn a_grant_that_was_replaced_is_not_mounted() {
 }
 
 #[tokio::test]
-async fn a_run_has_a_user_that_no_other_one_has() {
+async fn a_run_has_a_user_of_its_own() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
@@ -155,7 +155,7 @@ async fn a_run_that_cannot_be_created_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_daemon_does_not_start_where_each_run_would_fail() {
+async fn serve_is_refused_where_each_run_would_fail() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let sockets = sluice.dir().join("sockets").display().to_string();
