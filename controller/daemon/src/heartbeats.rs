@@ -47,7 +47,9 @@ mod tests {
     fn the_newest_heartbeat_of_each_agent_is_kept() {
         let beat = |agent: &str, time_us| Heartbeat { owner: "o".to_owned(), agent_id: agent.to_owned(), time_us };
         let heartbeats = Heartbeats::default();
-        [beat("a", 2), beat("a", 5), beat("a", 3), beat("b", 1)].map(|one| heartbeats.add(one));
+        for one in [beat("a", 2), beat("a", 5), beat("a", 3), beat("b", 1)] {
+            heartbeats.add(one);
+        }
         assert_eq!((heartbeats.newest("o", "a"), heartbeats.newest("p", "a")), (Some(5), None));
         let mut taken = heartbeats.take();
         taken.sort_by_key(|one| one.time_us);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
@@ -13,6 +14,7 @@ use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
 use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
+use super::webhooks::WebhookEntry;
 use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, values};
 
 impl SettingLayers {
@@ -60,6 +62,14 @@ impl SettingLayers {
             events_per_run: self.required("events_per_run", values::count)?,
             webhooks: self.webhooks()?,
         })
+    }
+
+    /// Returns the webhooks of the daemon, with their secrets. No other setting needs to be valid.
+    ///
+    /// # Errors
+    /// The first one whose secret cannot be read.
+    pub fn webhooks(&self) -> Result<Vec<Webhook>, SettingError> {
+        self.webhook_entries().iter().map(WebhookEntry::load).collect()
     }
 
     /// Returns the time for which records are kept. No other setting needs to be valid.

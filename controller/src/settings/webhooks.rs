@@ -9,7 +9,6 @@ use sluice_daemon::webhooks::{DEFAULT_TYPES, WEBHOOKS_MAX, Webhook, WebhookSecre
 use sluice_state::events::check_event_type;
 
 use super::error::{InvalidValue, SettingError};
-use super::layers::SettingLayers;
 use super::secret_file::check_private;
 
 /// An entry of the configuration file. Its address may have a credential in its path.
@@ -83,8 +82,15 @@ impl WebhookEntry {
         }
     }
 
-    /// Reads its secrets.
-    fn load(&self) -> Result<Webhook, InvalidValue> {
+    /// Returns the webhook with its secrets.
+    ///
+    /// # Errors
+    /// A secret cannot be read.
+    pub(super) fn load(&self) -> Result<Webhook, SettingError> {
+        self.read_secrets().map_err(|reason| SettingError::Webhook { name: self.name.clone(), reason })
+    }
+
+    fn read_secrets(&self) -> Result<Webhook, InvalidValue> {
         let secrets = self.secret_files.iter().map(|path| secret(path)).collect::<Result<_, _>>()?;
         let types = match self.types.is_empty() {
             true => DEFAULT_TYPES.map(str::to_owned).to_vec(),
@@ -99,19 +105,6 @@ impl WebhookEntry {
             ca: self.ca.clone(),
             allow_private: self.allow_private,
         })
-    }
-}
-
-impl SettingLayers {
-    /// Returns the webhooks of the daemon, with their secrets. No other setting needs to be valid.
-    ///
-    /// # Errors
-    /// The first one whose secret cannot be read.
-    pub fn webhooks(&self) -> Result<Vec<Webhook>, SettingError> {
-        let load = |entry: &WebhookEntry| {
-            entry.load().map_err(|reason| SettingError::Webhook { name: entry.name.clone(), reason })
-        };
-        self.webhook_entries().iter().map(load).collect()
     }
 }
 

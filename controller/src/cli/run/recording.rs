@@ -13,7 +13,7 @@ use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder};
 use super::args::RunArgs;
 use super::mounts::is_copied;
 use crate::agent_catalogue;
-use crate::settings::{ITEMS, RecordSettings, SettingLayers, Settings};
+use crate::settings::{ITEMS, SettingLayers, Settings};
 
 /// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
 const NOT_RECORDED: [&str; 36] = [
