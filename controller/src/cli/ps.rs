@@ -86,13 +86,15 @@ async fn sandboxes(store: &Store, runs: &[KnownRun], all: bool) -> Result<BTreeM
     }
     let failed = |error: sluice_state::sandboxes::SandboxError| CommandError::failed(&error);
     let mut found = store.live_sandboxes().await.map_err(failed)?;
-    let mut after = None;
-    while all {
-        let page = store.list_sandboxes(SandboxFilter::default(), after, PAGE).await.map_err(failed)?;
-        found.extend(page.sandboxes);
-        after = page.next;
-        if after.is_none() {
-            break;
+    if all {
+        let mut after = None;
+        loop {
+            let page = store.list_sandboxes(SandboxFilter::default(), after, PAGE).await.map_err(failed)?;
+            found.extend(page.sandboxes);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
     }
     Ok(found.into_iter().map(|sandbox| (sandbox.key.run_id.clone(), sandbox)).collect())

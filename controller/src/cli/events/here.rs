@@ -29,7 +29,7 @@ pub(super) async fn list(args: &EventsArgs) -> Result<FoundEvents, CommandError>
     let filter = EventFilter { sandbox_id: Some(sandbox_id), types: args.types.clone(), ..EventFilter::default() };
     let direction = if args.after.is_some() { Direction::Newer } else { Direction::Older };
     let query = EventQuery { filter, text: None, cursor: args.after, direction, limit: args.limit };
-    let mut events = store.list_events(query).await.map_err(failed)?.events;
+    let mut events = store.list_events(query).await.map_err(|error| failed(&error))?.events;
     events.sort_by_key(|event| event.seq);
     Ok(FoundEvents { events: events.into_iter().map(event_of).collect(), heartbeats: None })
 }
@@ -38,7 +38,7 @@ async fn trajectory(store: &Store, args: &EventsArgs, sandbox_id: String) -> Res
     let mut found = FoundEvents { events: Vec::new(), heartbeats: None };
     let mut query = TrajectoryQuery { sandbox_id, types: args.types.clone(), cursor: None, limit: PAGE };
     loop {
-        let part = store.trajectory(query.clone()).await.map_err(failed)?;
+        let part = store.trajectory(query.clone()).await.map_err(|error| failed(&error))?;
         found.events.extend(part.events.into_iter().map(event_of));
         found.heartbeats = Some(HeartbeatSummary {
             count: part.heartbeats.count,
@@ -64,7 +64,7 @@ pub(super) async fn follow(args: &EventsArgs) -> Result<(), CommandError> {
     let mut after = match (args.after, &run_id) {
         (Some(after), _) => after,
         (None, Some(_)) => 0,
-        (None, None) => store.newest_event().await.map_err(failed)?,
+        (None, None) => store.newest_event().await.map_err(|error| failed(&error))?,
     };
     let mut look = tokio::time::interval(EVERY);
     loop {
@@ -79,7 +79,7 @@ pub(super) async fn follow(args: &EventsArgs) -> Result<(), CommandError> {
             None => false,
         };
         loop {
-            let batch = store.events_after(after, filter.clone(), PAGE).await.map_err(failed)?;
+            let batch = store.events_after(after, filter.clone(), PAGE).await.map_err(|error| failed(&error))?;
             if let Some(gap) = batch.gap.filter(|_| args.after.is_some()) {
                 say_gap(gap.from, gap.to);
             }
@@ -110,6 +110,6 @@ async fn run_id(store: &Store, name: &str) -> Result<sluice_contract::RunId, Com
     Err(CommandError { code: exit::FAILED, message })
 }
 
-fn failed(error: StoreError) -> CommandError {
-    CommandError::failed(&error)
+fn failed(error: &StoreError) -> CommandError {
+    CommandError::failed(error)
 }
