@@ -5,6 +5,8 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod content;
+mod exec;
 mod killed;
 
 /// Types of events, in their order, without those of calls.

@@ -22,6 +22,7 @@ use crate::access::{Access, Entrance};
 use crate::api;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
+use crate::execs::Execs;
 use crate::front::Front;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
@@ -30,7 +31,7 @@ use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::runs::orchestrator::Orchestrator;
 use crate::runs::service::RunService;
-use crate::runs::sweeper;
+use crate::runs::{leftover_execs, sweeper};
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::StreamCount;
@@ -117,6 +118,7 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
+        let host = host(settings, &store).await?;
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
         // Those of requests that a daemon was serving when it was killed.
@@ -134,6 +136,8 @@ impl Daemon {
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
             waits: StreamCount::new(limits.waits, limits.waits),
+            file_work: StreamCount::new(limits.file_work, limits.file_work_per_token),
+            execs: Execs::new(host.clone()),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
             stop: tasks.signal(),
             log: settings.log,
@@ -157,9 +161,11 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
-        if let Some(orchestrator) = orchestrator(settings, &context).await? {
-            let (context, host) = (Arc::clone(&context), Arc::clone(orchestrator.host()));
-            tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
+        if let Some((orchestrator, host)) = orchestrator(settings, &context, host) {
+            let of_sweep = (Arc::clone(&context), Arc::clone(&host));
+            tasks.spawn("the sweep", |stop| sweeper::run(of_sweep.0, of_sweep.1, stop));
+            let context = Arc::clone(&context);
+            tasks.spawn("the programs in sandboxes", |stop| leftover_execs::run(context, host, stop));
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
         if let Some(time) = systemd::watchdog() {
@@ -202,15 +208,21 @@ impl RunningDaemon {
 }
 
 /// Opens the host of runs, with the daemon's own handle to the database.
-async fn orchestrator(
+async fn host(settings: &DaemonSettings, store: &Store) -> Result<Option<Arc<Host>>, DaemonError> {
+    let Some(runs) = &settings.runs else { return Ok(None) };
+    Ok(Some(Arc::new(Host { store: store.clone(), ..Host::open(&runs.host).await? })))
+}
+
+/// Returns the orchestrator of runs, and their host.
+fn orchestrator(
     settings: &DaemonSettings,
     context: &Arc<ApiContext>,
-) -> Result<Option<Orchestrator>, DaemonError> {
-    let (Some(runs), Some(policy)) = (&settings.runs, &context.policy) else { return Ok(None) };
-    let host = Arc::new(Host { store: context.store.clone(), ..Host::open(&runs.host).await? });
+    host: Option<Arc<Host>>,
+) -> Option<(Orchestrator, Arc<Host>)> {
+    let (runs, policy, host) = (settings.runs.as_ref()?, context.policy.as_ref()?, host?);
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
-    let service = RunService { host, planner, output_max, stop_grace };
-    Ok(Some(Orchestrator::new(Arc::clone(context), Arc::clone(policy), service)))
+    let service = RunService { host: Arc::clone(&host), planner, output_max, stop_grace };
+    Some((Orchestrator::new(Arc::clone(context), Arc::clone(policy), service), host))
 }
 
 /// Takes the lock of the state directory.

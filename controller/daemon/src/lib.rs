@@ -13,6 +13,7 @@ pub mod context;
 mod credential;
 pub mod daemon;
 mod event_frames;
+mod execs;
 pub mod extract;
 mod front;
 mod json_bounds;

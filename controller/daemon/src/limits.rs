@@ -47,6 +47,12 @@ pub struct HttpLimits {
     pub stream_check: Duration,
     /// Requests that wait for the state of a run.
     pub waits: usize,
+    /// Requests of one token that list or write files of sandboxes.
+    pub file_work_per_token: usize,
+    /// Those of all tokens.
+    pub file_work: usize,
+    /// Longest time for a file that is written, and for each piece of it.
+    pub upload_time: (Duration, Duration),
     /// Runs that one owner may create in a minute.
     pub creations: u32,
     /// Time in which a client must take some bytes of its answer.
@@ -78,6 +84,9 @@ impl Default for HttpLimits {
             stream_quiet: Duration::from_secs(15),
             stream_check: Duration::from_secs(5),
             waits: 100,
+            file_work_per_token: 4,
+            file_work: 32,
+            upload_time: (Duration::from_secs(600), Duration::from_secs(30)),
             creations: 60,
             write_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(10),

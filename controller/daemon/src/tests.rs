@@ -3,6 +3,9 @@
 mod access;
 mod agents;
 mod api;
+mod artifacts;
+mod exec;
+mod files;
 mod limits;
 mod owners;
 mod process;

@@ -22,9 +22,11 @@ use crate::host::Host;
 use crate::plan::ContainerState;
 use crate::rundir;
 
+mod leftovers;
 mod process_tree;
 mod request;
 
+pub use leftovers::end_leftovers;
 use process_tree::ProcessTree;
 use request::MARKER;
 pub use request::{ExecRefused, ExecRequest};
@@ -117,12 +119,19 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
     env.push(marker.clone());
     let spec = ExecSpec { argv, env, cwd, uid, tty };
     let id = host.engine.create_exec(&container.id, &spec).await?;
-    let streams = host.engine.start_exec(&id, tty).await?;
+    let tree = ProcessTree { init: container.init, marker: marker.into_bytes() };
+    let streams = match host.engine.start_exec(&id, tty).await {
+        Ok(streams) => streams,
+        Err(error) => {
+            // Without an answer it may have started.
+            tree.kill(None).await;
+            return Err(error.into());
+        }
+    };
     let (input, chunks) = mpsc::channel(INPUT_CHUNKS);
     let writer = tokio::spawn(write(streams.input, chunks));
     let (sender, output) = mpsc::unbounded_channel();
     let (cancel, cancelled) = watch::channel(false);
-    let tree = ProcessTree { init: container.init, marker: marker.into_bytes() };
     let driver = ExecDriver { host: Arc::clone(host), id: id.clone(), tree, timeout };
     let end = tokio::spawn(async move {
         let end = driver.drive(streams.output, sender, cancelled).await;
@@ -133,16 +142,20 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
 }
 
 impl ExecControl {
-    /// Passes bytes to the program's stdin. Returns false if the program has not read the earlier ones: try again later.
-    #[must_use]
-    pub fn write(&self, bytes: Bytes) -> bool {
-        self.input.try_send(ExecInput::Bytes(bytes)).is_ok()
+    /// Passes bytes to the program's stdin, and waits while it has not read the earlier ones. Returns false if its stdin was
+    /// closed, or it has ended. Cancel-safe: what was not passed is not passed later.
+    pub async fn write(&self, bytes: Bytes) -> bool {
+        self.input.send(ExecInput::Bytes(bytes)).await.is_ok()
     }
 
     /// Closes the program's stdin after what was passed. Returns false as [`ExecControl::write`] does.
-    #[must_use]
-    pub fn close_input(&self) -> bool {
-        self.input.try_send(ExecInput::Close).is_ok()
+    pub async fn close_input(&self) -> bool {
+        self.input.send(ExecInput::Close).await.is_ok()
+    }
+
+    /// Waits until the program's stdin is closed, or it has ended.
+    pub async fn input_closed(&self) {
+        self.input.closed().await;
     }
 
     /// Sets the size of the program's terminal.

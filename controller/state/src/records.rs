@@ -14,6 +14,7 @@ use sluice_contract::RunKey;
 
 use crate::file;
 
+mod artifacts;
 mod expiry;
 mod output_index;
 mod output_log;
@@ -21,6 +22,7 @@ mod output_reader;
 mod segments;
 mod stream_reader;
 
+pub use artifacts::{ARTIFACTS, Artifact, ArtifactList, LeftOutFile};
 pub use expiry::{RemovedRecords, is_due};
 pub use output_log::{LoggedBytes, OutputLog};
 pub use output_reader::{OutputContent, OutputPiece, OutputReader};

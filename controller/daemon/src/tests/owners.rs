@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::test_daemon::{Answer, TestDaemon};
+use crate::test_daemon::{Answer, TestDaemon, policy};
 
 fn head(answer: &Answer) -> Vec<&str> {
     answer.head.lines().filter(|line| !line.starts_with("date:")).collect()
@@ -13,13 +13,15 @@ fn body(path: &str) -> Option<Value> {
     match path.rsplit('/').next() {
         Some("fail") => Some(json!({ "reason": "x" })),
         Some("transition") => Some(json!({ "target_state": "IDLE" })),
+        Some("exec") => Some(json!({ "argv": ["true"] })),
+        Some("resize") => Some(json!({ "rows": 24, "columns": 80 })),
         _ => None,
     }
 }
 
 #[tokio::test]
 async fn a_foreign_object_is_one_that_never_existed() {
-    let daemon = TestDaemon::with_runs().await;
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.request_burst = 10_000).await;
     let agent = json!({ "agent_id": "bot" });
     assert_eq!(daemon.request("slu_alice", "POST", "/api/v1/agents", Some(&agent)).await.status, 201);
     let id = daemon.create("slu_alice", json!({ "task": "x", "name": "mine" })).await;
@@ -34,7 +36,10 @@ async fn a_foreign_object_is_one_that_never_existed() {
         for method in methods.as_object().expect("methods").keys().filter(|key| *key != "parameters") {
             for name in &names {
                 let method = method.to_uppercase();
-                let at = |name: &str| path.replace("{id}", name).replace("{event_id}", "evt_1");
+                let parts = [("{event_id}", "evt_1"), ("{exec_id}", "x_1"), ("{path}", "workspace/a"), ("{name}", "a")];
+                let at = |name: &str| {
+                    parts.iter().fold(path.replace("{id}", name), |path, (part, value)| path.replace(part, value))
+                };
                 let foreign = daemon.request("slu_bob", &method, &at(name), body(path).as_ref()).await;
                 let missing = daemon.request("slu_bob", &method, &at("never"), body(path).as_ref()).await;
                 assert_eq!(foreign.error(), (404, "not_found".to_owned()), "{method} {path} {name}");

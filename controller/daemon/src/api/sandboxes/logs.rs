@@ -106,7 +106,7 @@ pub(super) async fn logs(
 }
 
 /// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
-fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
+pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
     let RunKey { run_id, attempt } = &run.key;
     let of = |attempt| RunKey { run_id: run_id.clone(), attempt };
     let has_record = |key: &RunKey| context.layout.records().of(key).exists();
@@ -118,10 +118,15 @@ fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<Ru
     };
     let has_begun = key.attempt < *attempt || !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
     if has_begun && !has_record(&key) {
-        let message = "the record of this run has been removed, since its time was over";
-        return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
+        return Err(record_removed());
     }
     Ok(key)
+}
+
+/// Returns the error of a run whose record is not there any more.
+pub(super) fn record_removed() -> ApiError {
+    let message = "the record of this run has been removed, since its time was over";
+    ApiError::new(StatusCode::GONE, "record_removed", message)
 }
 
 /// A reader of a run's output.
