@@ -33,6 +33,10 @@ pub use request::{ExecRefused, ExecRequest};
 
 /// Maximum number of bytes of output.
 pub const OUTPUT_MAX: u64 = 8 << 20;
+/// Beginning of what the engine writes in place of the output of a program that it cannot start. It may name the container.
+const ENGINE_ERROR: &[u8] = b"OCI runtime exec failed";
+/// Maximum length of that.
+const ENGINE_ERROR_MAX: usize = 4 << 10;
 /// Number of chunks of input that may wait for the program.
 const INPUT_CHUNKS: usize = 16;
 /// Time within which the engine reports the end of a program whose output has ended.
@@ -88,6 +92,8 @@ pub enum ExecStop {
     Cancelled,
     /// Its time is over.
     TimedOut,
+    /// The engine could not start it: there is no such program, or no such directory.
+    NotStarted,
 }
 
 /// The end of a program.
@@ -189,7 +195,7 @@ impl ExecDriver {
         mut cancelled: watch::Receiver<bool>,
     ) -> ExecEnd {
         let mut counter = OutputCounter::default();
-        let stopped = tokio::select! {
+        let mut stopped = tokio::select! {
             () = counter.forward(&mut output, &sender) => None,
             () = tokio::time::sleep(self.timeout) => Some(ExecStop::TimedOut),
             // Without a sender nobody can cancel.
@@ -201,6 +207,12 @@ impl ExecDriver {
             let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
         }
         let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
+        let held = std::mem::take(&mut counter.held);
+        if !held.is_empty() && matches!(exit_code, Some(126..=128)) {
+            stopped = stopped.or(Some(ExecStop::NotStarted));
+        } else {
+            counter.send(held, &sender);
+        }
         ExecEnd { exit_code, stopped, bytes: counter.bytes, truncated: counter.forwarded < counter.bytes.iter().sum() }
     }
 
@@ -223,6 +235,8 @@ impl ExecDriver {
 struct OutputCounter {
     bytes: [u64; 2],
     forwarded: u64,
+    /// First output that may be the engine's and not the program's.
+    held: Vec<OutputChunk>,
 }
 
 impl OutputCounter {
@@ -233,11 +247,27 @@ impl OutputCounter {
         sender: &mpsc::UnboundedSender<OutputChunk>,
     ) {
         while let Some(chunk) = output.next().await {
-            if let Some(chunk) = self.take(&chunk) {
-                // A caller that is gone does not end the program.
-                let _ = sender.send(chunk);
-            }
+            let chunks = self.pass(chunk);
+            self.send(chunks, sender);
         }
+    }
+
+    fn send(&mut self, chunks: Vec<OutputChunk>, sender: &mpsc::UnboundedSender<OutputChunk>) {
+        for chunk in chunks.iter().filter_map(|chunk| self.take(chunk)) {
+            // A caller that is gone does not end the program.
+            let _ = sender.send(chunk);
+        }
+    }
+
+    /// Returns the output that is the program's. What may be the engine's is held back until the exit code tells.
+    fn pass(&mut self, chunk: OutputChunk) -> Vec<OutputChunk> {
+        let is_engines = !self.held.is_empty() || bytes_of(&chunk).starts_with(ENGINE_ERROR);
+        if self.bytes != [0, 0] || !is_engines {
+            return vec![chunk];
+        }
+        self.held.push(chunk);
+        let len: usize = self.held.iter().map(|chunk| bytes_of(chunk).len()).sum();
+        if len > ENGINE_ERROR_MAX { std::mem::take(&mut self.held) } else { Vec::new() }
     }
 
     fn take(&mut self, chunk: &OutputChunk) -> Option<OutputChunk> {
@@ -251,6 +281,12 @@ impl OutputCounter {
         self.forwarded += room as u64;
         let chunk = if stream == 0 { OutputChunk::Stdout(bytes) } else { OutputChunk::Stderr(bytes) };
         (room > 0).then_some(chunk)
+    }
+}
+
+fn bytes_of(chunk: &OutputChunk) -> &Bytes {
+    match chunk {
+        OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes,
     }
 }
 
@@ -272,10 +308,19 @@ mod tests {
         let mut counter = OutputCounter::default();
         let chunk = Bytes::from(vec![b'x'; 3 << 20]);
         let taken: Vec<_> = (0..4).filter_map(|_| counter.take(&OutputChunk::Stderr(chunk.clone()))).collect();
-        let len = |chunk: &OutputChunk| match chunk {
-            OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes.len() as u64,
-        };
+        let len = |chunk: &OutputChunk| bytes_of(chunk).len() as u64;
         assert_eq!(taken.iter().map(len).sum::<u64>(), OUTPUT_MAX);
         assert_eq!((counter.bytes, counter.forwarded), ([0, 12 << 20], OUTPUT_MAX));
+    }
+
+    #[test]
+    fn words_of_the_engine_are_held_back() {
+        let chunk = |text: &str| OutputChunk::Stdout(Bytes::copy_from_slice(text.as_bytes()));
+        let mut counter = OutputCounter::default();
+        assert!(counter.pass(chunk("OCI runtime exec failed: exec")).is_empty());
+        assert!(counter.pass(chunk(" failed: no such file")).is_empty());
+        assert_eq!(counter.pass(chunk(&"x".repeat(ENGINE_ERROR_MAX))).len(), 3, "so long are they never");
+        let mut later = OutputCounter { bytes: [1, 0], ..OutputCounter::default() };
+        assert_eq!(later.pass(chunk("OCI runtime exec failed")).len(), 1);
     }
 }

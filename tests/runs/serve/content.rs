@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use sluice_testkit::{PATIENCE, poll};
+
 use super::*;
 
 const PATH: &str = "/api/v1/sandboxes";
@@ -13,10 +15,12 @@ async fn files_go_in_and_out_of_a_live_run() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = "printf 'a\\nb' > report; mkdir d; ln -s /etc/passwd d/link; while [ ! -e d/go ]; do sleep 0.05; done; \
-                  id -u; stat -c %u:%a d/go; cat d/go";
+                  id -u; stat -c %u:%a d/go; head -c 3 d/go";
     let id = daemon.create(shell(script)).await;
     daemon.reaches(&id, "RUNNING").await;
     let files = format!("{PATH}/{id}/files");
+    let is_made = poll(PATIENCE, async || daemon.get(&format!("{files}?path=/workspace/d")).await.status == 200);
+    assert!(is_made.await, "the program makes it");
 
     let uid = fs::metadata(sluice.state().join("runs").join(format!("{id}.0/work"))).expect("it is there").uid();
     let mut client = daemon.connect().await;
@@ -25,8 +29,9 @@ async fn files_go_in_and_out_of_a_live_run() {
     daemon.reaches(&id, "COMPLETED").await;
 
     assert_eq!(written.json()["size"], content.len());
-    let output = daemon.get(&format!("{PATH}/{id}/logs?stream=stdout")).await.expect(200).text();
-    assert!(output.contains(&format!("{uid}\\n{uid}:644\\nyyy")), "{}", &output[..200.min(output.len())]);
+    let output = lines(&daemon.get(&format!("{PATH}/{id}/logs?stream=stdout")).await.expect(200));
+    let output: String = output.iter().filter_map(|line| line["text"].as_str()).collect();
+    assert_eq!(output, format!("{uid}\n{uid}:644\nyyy"));
     let late = daemon.get(&format!("{files}/workspace/report")).await;
     assert_eq!((late.status, &late.error()["code"]), (410, &json!("workspace_removed")));
 }

@@ -238,5 +238,6 @@ pub(super) fn stop_word(stop: ExecStop) -> &'static str {
     match stop {
         ExecStop::Cancelled => "cancelled",
         ExecStop::TimedOut => "timed_out",
+        ExecStop::NotStarted => "not_started",
     }
 }
