@@ -140,7 +140,7 @@ async fn a_program_reads_its_input_and_has_a_terminal() {
 }
 
 #[tokio::test]
-async fn a_program_ends_with_its_time_its_client_or_on_request() {
+async fn a_program_ends_before_its_end_in_four_ways() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let (daemon, id) = working(&sluice).await;

@@ -206,7 +206,7 @@ async fn a_file_is_written_as_a_whole_and_recorded() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_or_short_leaves_nothing() {
+async fn a_body_of_a_wrong_length_leaves_nothing() {
     let files = Files::new().await;
     let long = format!("Content-Length: {}", (64 << 20) + 1);
     let refused = files.put_raw("/workspace/a", &long, b"").await;

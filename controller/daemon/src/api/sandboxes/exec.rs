@@ -12,7 +12,7 @@ use serde_json::json;
 use sluice_contract::{Hash, units};
 use sluice_runs::blueprint::WORKSPACE;
 use sluice_runs::engine::EngineError;
-use sluice_runs::exec::{self, ExecEnd, ExecError, ExecRefused, ExecRequest, ExecStop, RunningExec};
+use sluice_runs::exec::{self, ExecEnd, ExecError, ExecRefused, ExecRequest, RunningExec};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::Sandbox;
 use tokio::sync::oneshot;
@@ -21,6 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use utoipa::ToSchema;
 
 use super::create::sandbox_disabled;
+use super::exec_frames::stop_word;
 use super::exec_stream::ExecStream;
 use super::{check_live, lookup, note_work, record};
 use crate::api::admission::admit_stream;
@@ -232,12 +233,3 @@ impl WatchedExec {
 
 /// The end of a program that this daemon has lost.
 const UNKNOWN_END: ExecEnd = ExecEnd { exit_code: None, stopped: None, bytes: [0, 0], truncated: true };
-
-/// Returns the word for the reason why a program was ended.
-pub(super) fn stop_word(stop: ExecStop) -> &'static str {
-    match stop {
-        ExecStop::Cancelled => "cancelled",
-        ExecStop::TimedOut => "timed_out",
-        ExecStop::NotStarted => "not_started",
-    }
-}

@@ -6,12 +6,19 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sluice_runs::exec::ExecEnd;
+use sluice_runs::exec::{ExecEnd, ExecStop};
 use sluice_runs::forward::OutputChunk;
 
-use super::exec::stop_word;
-
 const NAMES: [&str; 2] = ["stdout", "stderr"];
+
+/// Returns the word for the reason why a program was ended.
+pub(super) fn stop_word(stop: ExecStop) -> &'static str {
+    match stop {
+        ExecStop::Cancelled => "cancelled",
+        ExecStop::TimedOut => "timed_out",
+        ExecStop::NotStarted => "not_started",
+    }
+}
 
 /// Makes lines of output. A character that comes in two chunks is kept together.
 #[derive(Debug, Default)]
@@ -92,8 +99,6 @@ fn line(frame: &Value) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use sluice_runs::exec::ExecStop;
-
     use super::*;
 
     fn parse(lines: &[Bytes]) -> Vec<Value> {
