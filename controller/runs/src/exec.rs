@@ -253,9 +253,11 @@ impl OutputCounter {
     }
 
     fn send(&mut self, chunks: Vec<OutputChunk>, sender: &mpsc::UnboundedSender<OutputChunk>) {
-        for chunk in chunks.iter().filter_map(|chunk| self.take(chunk)) {
-            // A caller that is gone does not end the program.
-            let _ = sender.send(chunk);
+        for chunk in chunks {
+            if let Some(chunk) = self.take(&chunk) {
+                // A caller that is gone does not end the program.
+                let _ = sender.send(chunk);
+            }
         }
     }
 
@@ -319,7 +321,7 @@ mod tests {
         let mut counter = OutputCounter::default();
         assert!(counter.pass(chunk("OCI runtime exec failed: exec")).is_empty());
         assert!(counter.pass(chunk(" failed: no such file")).is_empty());
-        assert_eq!(counter.pass(chunk(&"x".repeat(ENGINE_ERROR_MAX))).len(), 3, "so long are they never");
+        assert_eq!(counter.pass(chunk(&"x".repeat(ENGINE_ERROR_MAX))).len(), 3, "they are never so long");
         let mut later = OutputCounter { bytes: [1, 0], ..OutputCounter::default() };
         assert_eq!(later.pass(chunk("OCI runtime exec failed")).len(), 1);
     }

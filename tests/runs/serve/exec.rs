@@ -72,7 +72,7 @@ async fn until_none(arguments: &[&str]) {
     assert!(poll(PATIENCE, async || processes(arguments) == 0).await, "{arguments:?} still run");
 }
 
-async fn working<'a>(sluice: &'a Sluice) -> (Daemon<'a>, String) {
+async fn working(sluice: &Sluice) -> (Daemon<'_>, String) {
     let daemon = sluice.serve().await;
     let id = daemon.create(shell("exec sleep 600")).await;
     daemon.reaches(&id, "RUNNING").await;
