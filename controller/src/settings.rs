@@ -105,6 +105,8 @@ pub struct RunDefaults {
     pub limits: SandboxLimits,
     /// Bytes of output that are kept.
     pub output_max: usize,
+    /// Bytes of the files in `/workspace/out` that a daemon's run keeps.
+    pub artifacts_max: u64,
     /// Cap of the run in nano-USD.
     pub max_cost: Option<i64>,
     /// Nano-USD that a run without a cap reserves from its account's budget.

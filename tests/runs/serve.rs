@@ -7,7 +7,9 @@ use sluice_testkit::{Sluice, Upstream};
 
 mod canaries;
 mod commands;
+mod content;
 mod control;
+mod exec;
 mod full_disk;
 mod http;
 mod killed;

@@ -19,13 +19,18 @@ use crate::extract::Query;
 use crate::principal::Principal;
 
 mod accounts;
+mod admission;
 mod agent_accounts;
 mod agents;
+mod attachment;
 mod budgets;
+mod byte_range;
 mod common_answers;
+mod download;
 mod event_stream;
 mod event_view;
 mod events;
+mod file_name;
 mod idempotent;
 pub(crate) mod metrics;
 mod monitoring;
@@ -38,6 +43,7 @@ mod sandboxes;
 mod state_errors;
 pub(crate) mod status;
 mod streams;
+mod tail_path;
 mod timestamp;
 mod usage;
 

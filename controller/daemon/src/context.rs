@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use crate::access::Access;
 use crate::api_error::ApiError;
 use crate::event_intake::EventIntake;
+use crate::execs::Execs;
 use crate::heartbeats::Heartbeats;
 use crate::limits::HttpLimits;
 use crate::loops::Loops;
@@ -60,6 +61,10 @@ pub struct ApiContext {
     pub(crate) streams: Arc<StreamCount>,
     /// Requests that wait for the state of a run.
     pub(crate) waits: Arc<StreamCount>,
+    /// Requests that list or write files of sandboxes.
+    pub(crate) file_work: Arc<StreamCount>,
+    /// Programs that clients have started in sandboxes.
+    pub(crate) execs: Arc<Execs>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
     /// Operations of each owner that were recorded lately.
@@ -104,6 +109,14 @@ impl ApiContext {
             ..ControlEntry::default()
         };
         self.append(by.signs(entry)).await.err().unwrap_or(error)
+    }
+
+    /// Records what came of an operation that takes its time: `result` is a stable word.
+    ///
+    /// # Errors
+    /// 503 `audit_unavailable`
+    pub async fn record_end(&self, by: &Principal, entry: ControlEntry, result: &str) -> Result<u64, ApiError> {
+        self.append(ControlEntry { result: result.to_owned(), ..by.signs(entry) }).await
     }
 
     /// Records what the daemon does by itself.

@@ -24,6 +24,7 @@ use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
 use crate::event_intake::EventIntake;
+use crate::execs::Execs;
 use crate::front::Front;
 use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
@@ -35,7 +36,7 @@ use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::runs::orchestrator::Orchestrator;
 use crate::runs::service::RunService;
-use crate::runs::sweeper;
+use crate::runs::{leftover_execs, sweeper};
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::StreamCount;
@@ -125,6 +126,7 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
+        let host = host(settings, &store, policy.is_some()).await?;
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
         let monitor = Arc::new(Monitor::new(settings.metrics, store.newest_event().await?));
@@ -146,6 +148,8 @@ impl Daemon {
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
             waits: StreamCount::new(limits.waits, limits.waits_per_token),
+            file_work: StreamCount::new(limits.file_work, limits.file_work_per_token),
+            execs: Execs::new(host.clone()),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
             changes: Mutex::new(RequestRate::new(f64::from(limits.changes) / 60.0, limits.changes)),
             monitor,
@@ -174,11 +178,8 @@ impl Daemon {
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
         let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
         tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
-        if let Some(orchestrator) = orchestrator(settings, &context).await? {
-            let (context, host) = (Arc::clone(&context), Arc::clone(orchestrator.host()));
-            let (probed, loops, log) = (Arc::clone(&host), Arc::clone(&context.loops), settings.log);
-            tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, loops, log, stop));
-            tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
+        if let Some(orchestrator) = orchestrator(settings, &context, host) {
+            spawn_host_tasks(&mut tasks, &context, orchestrator.host());
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
         upkeep::start(&mut tasks, &context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
@@ -221,34 +222,35 @@ impl RunningDaemon {
     }
 }
 
-/// Opens the host of runs, with the daemon's own handle to the database. Where no runs may be created, those of before are
-/// still looked after, if the host can be opened.
-async fn orchestrator(
-    settings: &DaemonSettings,
-    context: &Arc<ApiContext>,
-) -> Result<Option<Orchestrator>, DaemonError> {
-    let Some(runs) = &settings.runs else { return Ok(None) };
-    let host = match Host::open(&runs.host).await {
-        Ok(host) => host,
-        Err(error) if context.policy.is_none() => {
-            (context.log)(&format!("runs of before are not looked after: {}", error_chain(&error)));
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let host = Arc::new(Host { store: context.store.clone(), ..host });
-    let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
-    let service = RunService { host, planner, output_max, stop_grace };
-    Ok(Some(Orchestrator::new(Arc::clone(context), service)))
+/// Starts what looks after the host of runs.
+fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
+    let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
+    tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, loops, log, stop));
+    let of_sweep = (Arc::clone(context), Arc::clone(host));
+    tasks.spawn("the sweep", |stop| sweeper::run(of_sweep.0, of_sweep.1, stop));
+    let of_programs = (Arc::clone(context), Arc::clone(host));
+    tasks.spawn("the programs in sandboxes", |stop| leftover_execs::run(of_programs.0, of_programs.1, stop));
 }
 
-/// Returns what the control log has of a webhook.
-fn recorded_webhook(webhook: &Webhook) -> Value {
-    json!({
-        "allow_private": webhook.allow_private,
-        "name": webhook.name,
-        "target": webhook.target.to_string(),
-    })
+/// Opens the host of runs, with the daemon's own handle to the database. Where no runs may be created, those of before are
+/// still looked after, if the host can be opened.
+async fn host(settings: &DaemonSettings, store: &Store, may_create: bool) -> Result<Option<Arc<Host>>, DaemonError> {
+    let Some(runs) = &settings.runs else { return Ok(None) };
+    match Host::open(&runs.host).await {
+        Ok(host) => Ok(Some(Arc::new(Host { store: store.clone(), ..host }))),
+        Err(error) if !may_create => {
+            (settings.log)(&format!("runs of before are not looked after: {}", error_chain(&error)));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the orchestrator of runs.
+fn orchestrator(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>) -> Option<Orchestrator> {
+    let (runs, host) = (settings.runs.as_ref()?, host?);
+    let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
+    Some(Orchestrator::new(Arc::clone(context), RunService { host, planner, output_max, stop_grace }))
 }
 
 /// Takes the lock of the state directory.

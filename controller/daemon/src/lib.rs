@@ -15,6 +15,7 @@ pub mod daemon;
 mod event_frames;
 pub mod event_intake;
 pub mod event_limits;
+mod execs;
 pub mod extract;
 mod front;
 pub mod grants;

@@ -49,6 +49,12 @@ pub struct HttpLimits {
     pub waits_per_token: usize,
     /// Requests of all tokens that wait for the state of a run.
     pub waits: usize,
+    /// Requests of one token that list or write files of sandboxes.
+    pub file_work_per_token: usize,
+    /// Those of all tokens.
+    pub file_work: usize,
+    /// Longest time for a file that is written, and for each piece of it.
+    pub upload_time: (Duration, Duration),
     /// Runs that one owner may create in a minute.
     pub creations: u32,
     /// Operations of one owner in a minute that the control log records.
@@ -83,6 +89,9 @@ impl Default for HttpLimits {
             stream_check: Duration::from_secs(5),
             waits_per_token: 20,
             waits: 100,
+            file_work_per_token: 4,
+            file_work: 32,
+            upload_time: (Duration::from_secs(600), Duration::from_secs(30)),
             creations: 60,
             changes: 300,
             write_time: Duration::from_secs(30),

@@ -7,6 +7,7 @@
 mod attempt;
 mod call_events;
 pub mod failure_text;
+pub(crate) mod leftover_execs;
 mod live_run;
 pub mod orchestrator;
 pub mod retries;

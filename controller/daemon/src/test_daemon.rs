@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_runs::forbidden_mounts::ForbiddenPlaces;
-use sluice_runs::sandbox_user::DEFAULT_UIDS;
-use sluice_state::layout::Layout;
+use sluice_state::control_log::{self, ControlLine};
+use sluice_state::keys::Keys;
+use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
-use sluice_state::sandboxes::{ClaimLimits, SandboxStep};
+use sluice_state::sandboxes::{ClaimLimits, SandboxStep, SandboxVerdict};
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenValue, create_value};
 use tempfile::TempDir;
@@ -188,6 +188,32 @@ impl TestDaemon {
         let limits = ClaimLimits { host: 10, project: 10, owner: 10 };
         let claim = self.store().claim_next(&Process::current().expect("it is there"), limits, now_us()).await;
         claim.expect("it is writable").claimed.expect("one waits");
+    }
+
+    /// Creates a run that works, with a workspace and a record, and returns its id and its paths.
+    pub(crate) async fn working_run(&self) -> (String, RunPaths) {
+        let id = self.create("slu_alice", serde_json::json!({ "task": "x" })).await;
+        self.claim().await;
+        self.step(&id, SandboxStep::Start).await;
+        let key = format!("{id}.0").parse().expect("a key");
+        let paths = self.running.context.layout.run(&key);
+        std::fs::create_dir_all(&paths.work).expect("there is room");
+        self.running.context.layout.records().create(&key).expect("there is room");
+        (id, paths)
+    }
+
+    /// Lets a run end in success.
+    pub(crate) async fn end(&self, id: &str) {
+        self.step(id, SandboxStep::Decide(SandboxVerdict::Success)).await;
+        self.step(id, SandboxStep::Finish).await;
+    }
+
+    /// Returns the control log.
+    pub(crate) fn control_log(&self) -> Vec<ControlLine> {
+        let keys = Keys::at(&self.settings.state).public().expect("they were made");
+        let (path, mut lines) = (Layout::at(&self.settings.state).control_log(), Vec::new());
+        control_log::verify(&path, &keys, |line| lines.push(line.clone())).expect("it is whole");
+        lines
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

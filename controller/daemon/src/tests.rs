@@ -3,8 +3,11 @@
 mod access;
 mod agents;
 mod api;
+mod artifacts;
 mod creation;
 mod document;
+mod exec;
+mod files;
 mod grants;
 mod limits;
 mod monitoring;

@@ -15,6 +15,7 @@ use sluice_state::layout::RunPaths;
 use crate::{rundir, workspace};
 
 mod apply;
+pub(crate) mod artifacts;
 mod baseline;
 mod changes;
 mod copy;
@@ -37,6 +38,7 @@ mod tree;
 pub use error::ExchangeError;
 pub use host_directory::{HostDirectory, OutputFile, output_directory};
 pub(crate) use interrupt::Interrupt;
+pub use kept::kept as kept_workspace;
 pub(crate) use kept::rescue;
 pub use report::{ExchangeReport, LeftOut, OutReport, PatchReport, RepositoryReport};
 

@@ -22,15 +22,21 @@ use crate::host::Host;
 use crate::plan::ContainerState;
 use crate::rundir;
 
+mod leftovers;
 mod process_tree;
 mod request;
 
+pub use leftovers::end_leftovers;
 use process_tree::ProcessTree;
 use request::MARKER;
 pub use request::{ExecRefused, ExecRequest};
 
 /// Maximum number of bytes of output.
 pub const OUTPUT_MAX: u64 = 8 << 20;
+/// Beginning of what the engine writes in place of the output of a program that it cannot start. It may name the container.
+const ENGINE_ERROR: &[u8] = b"OCI runtime exec failed";
+/// Maximum length of that.
+const ENGINE_ERROR_MAX: usize = 4 << 10;
 /// Number of chunks of input that may wait for the program.
 const INPUT_CHUNKS: usize = 16;
 /// Time within which the engine reports the end of a program whose output has ended.
@@ -86,6 +92,8 @@ pub enum ExecStop {
     Cancelled,
     /// Its time is over.
     TimedOut,
+    /// The engine could not start it: there is no such program, or no such directory.
+    NotStarted,
 }
 
 /// The end of a program.
@@ -117,12 +125,19 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
     env.push(marker.clone());
     let spec = ExecSpec { argv, env, cwd, uid, tty };
     let id = host.engine.create_exec(&container.id, &spec).await?;
-    let streams = host.engine.start_exec(&id, tty).await?;
+    let tree = ProcessTree { init: container.init, marker: marker.into_bytes() };
+    let streams = match host.engine.start_exec(&id, tty).await {
+        Ok(streams) => streams,
+        Err(error) => {
+            // Without an answer it may have started.
+            tree.kill(None).await;
+            return Err(error.into());
+        }
+    };
     let (input, chunks) = mpsc::channel(INPUT_CHUNKS);
     let writer = tokio::spawn(write(streams.input, chunks));
     let (sender, output) = mpsc::unbounded_channel();
     let (cancel, cancelled) = watch::channel(false);
-    let tree = ProcessTree { init: container.init, marker: marker.into_bytes() };
     let driver = ExecDriver { host: Arc::clone(host), id: id.clone(), tree, timeout };
     let end = tokio::spawn(async move {
         let end = driver.drive(streams.output, sender, cancelled).await;
@@ -133,16 +148,20 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
 }
 
 impl ExecControl {
-    /// Passes bytes to the program's stdin. Returns false if the program has not read the earlier ones: try again later.
-    #[must_use]
-    pub fn write(&self, bytes: Bytes) -> bool {
-        self.input.try_send(ExecInput::Bytes(bytes)).is_ok()
+    /// Passes bytes to the program's stdin, and waits while it has not read the earlier ones. Returns false if its stdin was
+    /// closed, or it has ended. Cancel-safe: what was not passed is not passed later.
+    pub async fn write(&self, bytes: Bytes) -> bool {
+        self.input.send(ExecInput::Bytes(bytes)).await.is_ok()
     }
 
     /// Closes the program's stdin after what was passed. Returns false as [`ExecControl::write`] does.
-    #[must_use]
-    pub fn close_input(&self) -> bool {
-        self.input.try_send(ExecInput::Close).is_ok()
+    pub async fn close_input(&self) -> bool {
+        self.input.send(ExecInput::Close).await.is_ok()
+    }
+
+    /// Waits until the program's stdin is closed, or it has ended.
+    pub async fn input_closed(&self) {
+        self.input.closed().await;
     }
 
     /// Sets the size of the program's terminal.
@@ -176,7 +195,7 @@ impl ExecDriver {
         mut cancelled: watch::Receiver<bool>,
     ) -> ExecEnd {
         let mut counter = OutputCounter::default();
-        let stopped = tokio::select! {
+        let mut stopped = tokio::select! {
             () = counter.forward(&mut output, &sender) => None,
             () = tokio::time::sleep(self.timeout) => Some(ExecStop::TimedOut),
             // Without a sender nobody can cancel.
@@ -188,6 +207,12 @@ impl ExecDriver {
             let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
         }
         let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
+        let held = std::mem::take(&mut counter.held);
+        if !held.is_empty() && matches!(exit_code, Some(126..=128)) {
+            stopped = stopped.or(Some(ExecStop::NotStarted));
+        } else {
+            counter.send(held, &sender);
+        }
         ExecEnd { exit_code, stopped, bytes: counter.bytes, truncated: counter.forwarded < counter.bytes.iter().sum() }
     }
 
@@ -210,6 +235,8 @@ impl ExecDriver {
 struct OutputCounter {
     bytes: [u64; 2],
     forwarded: u64,
+    /// First output that may be the engine's and not the program's.
+    held: Vec<OutputChunk>,
 }
 
 impl OutputCounter {
@@ -220,11 +247,29 @@ impl OutputCounter {
         sender: &mpsc::UnboundedSender<OutputChunk>,
     ) {
         while let Some(chunk) = output.next().await {
+            let chunks = self.pass(chunk);
+            self.send(chunks, sender);
+        }
+    }
+
+    fn send(&mut self, chunks: Vec<OutputChunk>, sender: &mpsc::UnboundedSender<OutputChunk>) {
+        for chunk in chunks {
             if let Some(chunk) = self.take(&chunk) {
                 // A caller that is gone does not end the program.
                 let _ = sender.send(chunk);
             }
         }
+    }
+
+    /// Returns the output that is the program's. What may be the engine's is held back until the exit code tells.
+    fn pass(&mut self, chunk: OutputChunk) -> Vec<OutputChunk> {
+        let is_engines = !self.held.is_empty() || bytes_of(&chunk).starts_with(ENGINE_ERROR);
+        if self.bytes != [0, 0] || !is_engines {
+            return vec![chunk];
+        }
+        self.held.push(chunk);
+        let len: usize = self.held.iter().map(|chunk| bytes_of(chunk).len()).sum();
+        if len > ENGINE_ERROR_MAX { std::mem::take(&mut self.held) } else { Vec::new() }
     }
 
     fn take(&mut self, chunk: &OutputChunk) -> Option<OutputChunk> {
@@ -238,6 +283,12 @@ impl OutputCounter {
         self.forwarded += room as u64;
         let chunk = if stream == 0 { OutputChunk::Stdout(bytes) } else { OutputChunk::Stderr(bytes) };
         (room > 0).then_some(chunk)
+    }
+}
+
+fn bytes_of(chunk: &OutputChunk) -> &Bytes {
+    match chunk {
+        OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes,
     }
 }
 
@@ -259,10 +310,19 @@ mod tests {
         let mut counter = OutputCounter::default();
         let chunk = Bytes::from(vec![b'x'; 3 << 20]);
         let taken: Vec<_> = (0..4).filter_map(|_| counter.take(&OutputChunk::Stderr(chunk.clone()))).collect();
-        let len = |chunk: &OutputChunk| match chunk {
-            OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes.len() as u64,
-        };
+        let len = |chunk: &OutputChunk| bytes_of(chunk).len() as u64;
         assert_eq!(taken.iter().map(len).sum::<u64>(), OUTPUT_MAX);
         assert_eq!((counter.bytes, counter.forwarded), ([0, 12 << 20], OUTPUT_MAX));
+    }
+
+    #[test]
+    fn words_of_the_engine_are_held_back() {
+        let chunk = |text: &str| OutputChunk::Stdout(Bytes::copy_from_slice(text.as_bytes()));
+        let mut counter = OutputCounter::default();
+        assert!(counter.pass(chunk("OCI runtime exec failed: exec")).is_empty());
+        assert!(counter.pass(chunk(" failed: no such file")).is_empty());
+        assert_eq!(counter.pass(chunk(&"x".repeat(ENGINE_ERROR_MAX))).len(), 3, "they are never so long");
+        let mut later = OutputCounter { bytes: [1, 0], ..OutputCounter::default() };
+        assert_eq!(later.pass(chunk("OCI runtime exec failed")).len(), 1);
     }
 }

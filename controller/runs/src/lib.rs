@@ -20,6 +20,7 @@ pub mod event_log;
 pub mod exchange;
 pub mod exec;
 mod execution;
+pub mod file_roots;
 pub mod forbidden_mounts;
 pub mod forward;
 pub mod grant;

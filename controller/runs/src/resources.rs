@@ -51,6 +51,8 @@ pub struct RunResources {
     files: RunFiles,
     /// Results, once they are brought out.
     collected: Option<Collected>,
+    /// Remark about artifacts that are not kept.
+    artifacts_note: Option<String>,
     /// Interrupts work on files.
     cancelled: watch::Receiver<Option<Cancel>>,
 }
@@ -159,6 +161,7 @@ impl RunResources {
             ownership: PathOwnership::Unknown,
             files: RunFiles::default(),
             collected: None,
+            artifacts_note: None,
             cancelled: watch::channel(None).1,
         }
     }
@@ -289,6 +292,8 @@ impl RunResources {
             if let Some(spec) = started {
                 self.collected = Some(self.bring_out(spec).await);
             }
+            let record = self.host.layout.records().of(&self.key);
+            self.artifacts_note = files::keep_artifacts(&self.paths, record).await;
             if let Some(workspace) = files::rescue(&self.paths)? {
                 self.collected.get_or_insert_default().report.workspace = Some(workspace);
             }
@@ -331,6 +336,7 @@ impl RunResources {
     pub fn finish(mut self) -> RunEnd {
         let mut notes = self.sidecar.take_notes();
         self.sandbox.detach();
+        notes.extend(self.artifacts_note);
         notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();

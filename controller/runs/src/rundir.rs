@@ -58,7 +58,15 @@ pub fn create(
 /// # Errors
 /// Errors of the kernel, such as `NotFound`.
 pub fn sandbox_uid(paths: &RunPaths) -> io::Result<u32> {
-    Ok(fs::symlink_metadata(&paths.work)?.uid())
+    workspace_uid(&paths.work)
+}
+
+/// Returns the user of the agent of a workspace, also of a kept one.
+///
+/// # Errors
+/// Errors of the kernel, such as `NotFound`.
+pub fn workspace_uid(workspace: &Path) -> io::Result<u32> {
+    Ok(fs::symlink_metadata(workspace)?.uid())
 }
 
 /// Returns the user that a run's sidecar becomes: the owner of its socket's directory. `None` means that it keeps ours, as in

@@ -67,6 +67,8 @@ pub struct DaemonOptions {
     pub sandbox_users: SandboxUsers,
     /// Number of bytes of output that the engine's log holds in any case.
     pub output_max: u64,
+    /// Number of bytes of the files in `/workspace/out` that the record keeps at the end; 0 keeps none.
+    pub artifacts_max: u64,
 }
 
 impl RunSpec {

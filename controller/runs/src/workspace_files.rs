@@ -6,23 +6,27 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use sluice_state::layout::RunPaths;
 
-use crate::blueprint::WORKSPACE;
 use crate::rundir;
+
+mod new_file;
+
+pub use new_file::{NewFile, WrittenContent};
 
 /// Maximum number of names of one page.
 pub const PAGE_MAX: usize = 1000;
+/// Maximum number of names of a directory that is listed.
+pub const NAMES_MAX: usize = 1_000_000;
 /// Maximum length of a path.
 const PATH_MAX: usize = 4096;
 
@@ -97,6 +101,9 @@ pub enum FileError {
     /// The path is no path of a file.
     #[error("the path is empty, too long, or has a NUL")]
     BadPath,
+    /// The directory has more names than are listed.
+    #[error("the directory has more than {NAMES_MAX} names")]
+    TooManyNames,
     /// The content is longer than allowed.
     #[error("the content is longer than {0} bytes")]
     TooLarge(u64),
@@ -125,17 +132,6 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// Returns the path below the workspace of an absolute path in the sandbox; `None` for a path elsewhere.
-#[must_use]
-pub fn below_workspace(path: &[u8]) -> Option<&[u8]> {
-    let rest = path.strip_prefix(WORKSPACE.as_bytes())?;
-    match rest.split_first() {
-        None => Some(b"."),
-        Some((b'/', rest)) => Some(if rest.is_empty() { b"." } else { rest }),
-        Some(_) => None,
-    }
-}
-
 impl WorkspaceFiles {
     /// Opens the workspace of a run.
     ///
@@ -160,19 +156,14 @@ impl WorkspaceFiles {
     /// [`FileError`].
     pub fn read(&self, path: &[u8]) -> Result<OpenFile, FileError> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
-        let file = beneath(&self.root, &name_of(path)?, flags, Mode::empty())?;
-        let stat = fstat(&file)?;
-        if kind_of(&stat) != FileKind::File {
-            return Err(FileError::NotAFile);
-        }
-        Ok(OpenFile { file: file.into(), size: size_of(&stat), modified: stat.st_mtime })
+        OpenFile::of(beneath(&self.root, &name_of(path)?, flags, Mode::empty())?.into())
     }
 
-    /// Replaces a file, or creates it: other programs see the old content or all of the new. Returns its length.
+    /// Begins a file that replaces the one at this path, or is new there.
     ///
     /// # Errors
-    /// [`FileError`]; the old content stays.
-    pub fn write(&self, path: &[u8], content: impl Read, max: u64) -> Result<u64, FileError> {
+    /// [`FileError`].
+    pub fn create(&self, path: &[u8], max: u64) -> Result<NewFile, FileError> {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -181,22 +172,7 @@ impl WorkspaceFiles {
         if matches!(name, b"" | b"." | b"..") {
             return Err(FileError::BadPath);
         }
-        let name = name_of(name)?;
-        let directory = self.directory(directory)?;
-        let temporary = CString::new(format!(".sluice-{}.new", uuid::Uuid::new_v4().simple())).expect("it has no NUL");
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-        let file = File::from(beneath(&directory, &temporary, flags, Mode::from_bits_truncate(0o600))?);
-        let written = fill(&file, content, max, self.uid).and_then(|written| {
-            renameat(&directory, temporary.as_c_str(), &directory, name.as_c_str())?;
-            Ok(written)
-        });
-        if written.is_err() {
-            // The sandbox may have removed it.
-            let _ = unlinkat(&directory, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
-        }
-        let written = written?;
-        File::from(directory).sync_all()?;
-        Ok(written)
+        NewFile::create(self.directory(directory)?, name_of(name)?, self.uid, max)
     }
 
     /// Lists the names of a directory after this name, at most [`PAGE_MAX`].
@@ -207,7 +183,10 @@ impl WorkspaceFiles {
         let directory = self.directory(path)?;
         // The first names alone: a sandbox can make more of them than we have memory for.
         let mut names = BTreeMap::new();
-        for entry in Dir::from_fd(directory.try_clone()?)?.iter() {
+        for (seen, entry) in Dir::from_fd(directory.try_clone()?)?.iter().enumerate() {
+            if seen == NAMES_MAX {
+                return Err(FileError::TooManyNames);
+            }
             let name = entry?.file_name().to_owned();
             let bytes = name.to_bytes();
             if bytes == b"." || bytes == b".." || bytes <= after {
@@ -243,6 +222,18 @@ impl WorkspaceFiles {
 }
 
 impl OpenFile {
+    /// Takes a file that was opened elsewhere.
+    ///
+    /// # Errors
+    /// [`FileError::NotAFile`].
+    pub fn of(file: File) -> Result<Self, FileError> {
+        let stat = fstat(&file)?;
+        if kind_of(&stat) != FileKind::File {
+            return Err(FileError::NotAFile);
+        }
+        Ok(Self { file, size: size_of(&stat), modified: stat.st_mtime })
+    }
+
     /// Reads bytes at an offset into the buffer, and returns their number: less than its length at the end of the file.
     ///
     /// # Errors
@@ -259,19 +250,6 @@ impl OpenFile {
         }
         Ok(len)
     }
-}
-
-/// Writes the content of a new file, then gives it to the agent.
-fn fill(mut file: &File, content: impl Read, max: u64, uid: u32) -> Result<u64, FileError> {
-    let written = io::copy(&mut content.take(max.saturating_add(1)), &mut file)?;
-    if written > max {
-        return Err(FileError::TooLarge(max));
-    }
-    fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?;
-    fchmod(file, Mode::from_bits_truncate(0o644))?;
-    file.flush()?;
-    file.sync_all()?;
-    Ok(written)
 }
 
 fn name_of(path: &[u8]) -> Result<CString, FileError> {

@@ -132,6 +132,7 @@ impl SettingLayers {
                 pids: self.required("pids", values::pids)?,
             },
             output_max: self.required("output_max", values::output_max)?,
+            artifacts_max: self.required("artifacts_max", values::artifacts_max)?,
             max_cost: self.parse("max_cost_usd", values::nano_usd)?,
             hold: self.required("hold_usd", values::nano_usd)?,
             prices: self.absolute("prices"),

@@ -71,6 +71,7 @@ pub const ITEMS: &[SettingItem] = items![
     "output_max" "SLUICE_OUTPUT_MAX" = Some("2m"), "how much of stdout and stderr is kept for --json and for agents: head and tail, half of it each";
     "record_keep" "SLUICE_RECORD_KEEP" = Some("14d"), "how long the record of a run is kept: request, result, output, logs; 0 keeps none";
     "record_output" "SLUICE_RECORD_OUTPUT" = Some("256k"), "how much of stdout, and of stderr, a record has: the beginning and the end";
+    "artifacts_max" "SLUICE_ARTIFACTS_MAX" = Some("256m"), "how much of the files in /workspace/out a run of the daemon keeps in its record; 0 keeps none";
     "log_format" "SLUICE_LOG_FORMAT" = Some("text"), "format of messages on stderr: text, or json for one object per line";
     "max_calls" "SLUICE_MAX_CALLS" = None, "maximum number of calls of a run";
     "max_tokens" "SLUICE_MAX_TOKENS" = None, "maximum number of tokens of a run, input and output";

@@ -74,6 +74,10 @@ pub(super) fn record_output(value: &str) -> Parsed<usize> {
     output_max(value)
 }
 
+pub(super) fn artifacts_max(value: &str) -> Parsed<u64> {
+    size(value)
+}
+
 pub(super) fn log_format(value: &str) -> Parsed<LogFormat> {
     match value {
         "text" => Ok(LogFormat::Text),

@@ -14,6 +14,7 @@ use sluice_contract::RunKey;
 
 use crate::file;
 
+mod artifacts;
 mod expiry;
 mod old_records;
 mod output_index;
@@ -22,6 +23,7 @@ mod output_reader;
 mod segments;
 mod stream_reader;
 
+pub use artifacts::{ARTIFACTS, Artifact, ArtifactList, LeftOutFile};
 pub use expiry::{RemovedRecords, is_due};
 pub use old_records::{KEEP_OF_DAEMON_RUNS_MIN, remove_old_records};
 pub use output_log::{LoggedBytes, OutputLog};

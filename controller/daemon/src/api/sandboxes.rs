@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
-    DesiredState, Sandbox, SandboxCursor, SandboxError, SandboxFilter, SandboxState, SandboxStep, SandboxVerdict,
+    DesiredState, IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
+    SandboxStep, SandboxVerdict,
 };
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
@@ -25,11 +27,22 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 
 mod actions;
+mod artifacts;
+mod audit;
+mod audit_record;
 mod create;
+mod exec;
+mod exec_control;
+mod exec_frames;
+mod exec_stream;
+mod file_errors;
+mod files;
 mod logs;
 pub(super) mod lookup;
 mod request;
 mod requested_limits;
+mod task;
+mod upload;
 pub(super) mod view;
 mod wait;
 
@@ -39,7 +52,8 @@ use view::{SandboxDetail, SandboxView};
 #[openapi(
     paths(
         list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail,
-        actions::receipts, logs::logs
+        actions::receipts, logs::logs, exec::start, exec_control::write, exec_control::resize, exec_control::cancel,
+        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit, task::task
     ),
     components(schemas(logs::LogStream, wait::Until))
 )]
@@ -55,6 +69,16 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/fail", post(actions::fail))
         .route("/api/v1/sandboxes/{id}/logs", get(logs::logs))
         .route("/api/v1/sandboxes/{id}/receipts", get(actions::receipts))
+        .route("/api/v1/sandboxes/{id}/exec", post(exec::start))
+        .route("/api/v1/sandboxes/{id}/exec/{exec_id}", delete(exec_control::cancel))
+        .route("/api/v1/sandboxes/{id}/exec/{exec_id}/stdin", post(exec_control::write))
+        .route("/api/v1/sandboxes/{id}/exec/{exec_id}/resize", post(exec_control::resize))
+        .route("/api/v1/sandboxes/{id}/files", get(files::list))
+        .route("/api/v1/sandboxes/{id}/files/{*path}", get(files::read).put(upload::write))
+        .route("/api/v1/sandboxes/{id}/artifacts", get(artifacts::list))
+        .route("/api/v1/sandboxes/{id}/artifacts/{*name}", get(artifacts::read))
+        .route("/api/v1/sandboxes/{id}/audit", get(audit::audit))
+        .route("/api/v1/sandboxes/{id}/task", get(task::task))
 }
 
 /// Characters of a search.
@@ -240,4 +264,27 @@ async fn record(
         ..entry
     };
     context.record(principal, entry).await
+}
+
+/// Checks that a run works: its container and its workspace are there.
+///
+/// # Errors
+/// 409
+fn check_live(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
+    let works = matches!(run.state, SandboxState::Running | SandboxState::Completing) && run.verdict.is_none();
+    if works { Ok(()) } else { Err(not_live(run, operation)) }
+}
+
+/// Returns the error of an operation on a run that does not work.
+fn not_live(run: &Sandbox, operation: &'static str) -> ApiError {
+    SandboxError::from(IllegalStep { state: run.state, step: operation }).into()
+}
+
+/// Records that something works in a run now: it is not idle.
+async fn note_work(context: &ApiContext, key: &RunKey) {
+    let now = now_us();
+    let seen = SandboxActivity { key: key.clone(), work_us: Some(now), observed_work_us: Some(now), heartbeat: None };
+    if context.store.record_activity(vec![seen]).await.is_err() {
+        (context.log)(&format!("run {key}: its work is not recorded, so that it may end as idle"));
+    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunId, RunKey};
-use sluice_runs::host::Host;
 use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
     ClaimLimits, DesiredState, Sandbox, SandboxActivity, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
@@ -60,12 +59,6 @@ impl Orchestrator {
     #[must_use]
     pub fn new(context: Arc<ApiContext>, service: RunService) -> Self {
         Self { policy: context.policy.clone(), context, service, driven: HashMap::new(), tasks: JoinSet::new() }
-    }
-
-    /// Returns the host of the runs.
-    #[must_use]
-    pub fn host(&self) -> &Arc<Host> {
-        &self.service.host
     }
 
     /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.

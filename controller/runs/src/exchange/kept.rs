@@ -34,7 +34,9 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     Ok(Some(to))
 }
 
-pub(super) fn kept(paths: &RunPaths) -> PathBuf {
+/// Returns the place of a kept workspace, which may not exist.
+#[must_use]
+pub fn kept(paths: &RunPaths) -> PathBuf {
     let runs = paths.root.parent().unwrap_or(Path::new("/"));
     runs.with_file_name("kept").join(paths.root.file_name().unwrap_or_default())
 }

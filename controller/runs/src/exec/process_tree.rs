@@ -1,8 +1,9 @@
 //! The processes of a program that was started in a container.
 //!
-//! API 1.41 has no call that ends an exec, so its processes are found on the host: in the container's namespace, those that
-//! descend from the program, are in its session, or have its marker in their environment. A process that left all three
-//! behind (a new session, an orphan, a new environment) is not found; it ends with the run, whose limits it never leaves.
+//! API 1.41 has no call that ends an exec, so its processes are found on the host: in the container's namespace, the
+//! program, those that have its marker in their environment, and those that descend from such a process or are in its
+//! session. A process that left all three behind (a new session, an orphan, a new environment) is not found; it ends with
+//! the run, whose limits it never leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -24,7 +25,7 @@ const PASS_AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct ProcessTree {
     /// First process of the container.
     pub(super) init: Option<i32>,
-    /// Variable with its value.
+    /// Variable with its value, or the beginning of that.
     pub(super) marker: Vec<u8>,
 }
 
@@ -69,15 +70,13 @@ impl ProcessTree {
             .map(|(id, _)| *id)
             .collect();
         loop {
-            let children: Vec<i32> = inside
-                .iter()
-                .filter(|(id, links)| !found.contains(id) && found.contains(&links.parent))
-                .map(|(id, _)| *id)
-                .collect();
-            if children.is_empty() {
+            let belongs = |links: &ProcessLinks| found.contains(&links.parent) || found.contains(&links.session);
+            let others: Vec<i32> =
+                inside.iter().filter(|(id, links)| !found.contains(id) && belongs(links)).map(|(id, _)| *id).collect();
+            if others.is_empty() {
                 break;
             }
-            found.extend(children);
+            found.extend(others);
         }
         found.into_iter().filter_map(|id| Process::of(id).ok()).filter(Process::is_alive).collect()
     }
@@ -86,7 +85,7 @@ impl ProcessTree {
         let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else { return false };
         let mut environment = Vec::new();
         let _ = file.take(MARKER_ENV_MAX).read_to_end(&mut environment);
-        environment.split(|byte| *byte == 0).any(|variable| variable == self.marker)
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&self.marker))
     }
 }
 

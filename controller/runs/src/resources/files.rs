@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
+use sluice_state::records::RunRecord;
 use sluice_state::run::Cancel;
 use tokio::sync::watch;
 
@@ -88,6 +89,19 @@ pub(super) async fn bring_out(
     collected.unwrap_or_else(|error| Collected { errors: vec![error.to_string()], ..Collected::default() })
 }
 
+/// Keeps the artifacts of a run in its record, on another thread. Returns a remark if some are not kept.
+pub(super) async fn keep_artifacts(paths: &RunPaths, record: RunRecord) -> Option<String> {
+    let (at, interrupt) = (paths.clone(), Interrupt::default());
+    let stop = interrupt.clone();
+    let work = tokio::task::spawn_blocking(move || exchange::artifacts::keep(&at, &record, &stop));
+    // A run that was cancelled has results, too.
+    match interruptible(work, &interrupt, Duration::ZERO, std::future::pending()).await {
+        Ok(Ok(remark)) => remark,
+        Ok(Err(error)) => Some(format!("the artifacts are not kept: {error}")),
+        Err(error) => Some(format!("the artifacts are not kept: {error}")),
+    }
+}
+
 /// Keeps the workspace of a run whose results are not out, and returns its new path.
 pub(super) fn rescue(paths: &RunPaths) -> Result<Option<String>, StepError> {
     let kept = exchange::rescue(paths).map_err(|source| StepError::Workspace { path: paths.work.clone(), source })?;
@@ -102,6 +116,9 @@ pub(super) fn set_aside(paths: &RunPaths) -> Result<(), StepError> {
 fn write(paths: &RunPaths, spec: &RunSpec) -> io::Result<()> {
     if let Some(messages) = &spec.messages {
         workspace::write(&paths.work, ".sluice", "messages.json", messages)?;
+    }
+    if let Some(daemon) = spec.daemon.as_ref().filter(|daemon| daemon.artifacts_max > 0) {
+        exchange::artifacts::expect(paths, daemon.artifacts_max)?;
     }
     for volume in &spec.volumes {
         // The engine would create them with root as owner.

@@ -73,13 +73,13 @@ async fn check_execs(host: &Arc<Host>, key: &RunKey) {
     assert_eq!((end.exit_code, end.stopped, end.truncated), (Some(3), None, false));
 
     let cat = start(host, key, request(&["cat"])).await;
-    assert!(cat.control.write(Bytes::from_static(b"some \0 input")) && cat.control.close_input());
+    assert!(cat.control.write(Bytes::from_static(b"some \0 input")).await && cat.control.close_input().await);
     assert_eq!(finish(cat).await.1[0], b"some \0 input");
 
     let terminal = ExecRequest { tty: true, ..request(&["sh", "-c", "read line; stty size; printf '\\001\\002'"]) };
     let terminal = start(host, key, terminal).await;
     terminal.control.resize(33, 99).await.expect("it has a terminal");
-    assert!(terminal.control.write(Bytes::from_static(b"\n")));
+    assert!(terminal.control.write(Bytes::from_static(b"\n")).await);
     let (end, [out, _]) = finish(terminal).await;
     assert!(out.ends_with(b"33 99\r\n\x01\x02") && end.exit_code == Some(0), "{out:?} {end:?}");
 

@@ -120,6 +120,7 @@ fn spec(program: &str, upstream: &str) -> RunSpec {
         daemon: Some(DaemonOptions {
             sandbox_users: sandbox_user::DEFAULT_UIDS.parse().expect("a range"),
             output_max: OUTPUT_MAX,
+            artifacts_max: 1 << 20,
         }),
         sidecar_flags: vec![],
     }

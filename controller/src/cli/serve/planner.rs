@@ -76,6 +76,7 @@ impl Planner for SettingsPlanner {
                 daemon: Some(DaemonOptions {
                     sandbox_users: self.sandbox_users.clone(),
                     output_max: defaults.output_max as u64,
+                    artifacts_max: defaults.artifacts_max,
                 }),
                 sidecar_flags: self.sidecar_flags(stored),
             },

@@ -9,8 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use sluice_contract::RunKey;
 
+use super::artifacts::is_artifact;
 use super::segments::offset_of;
-use super::{CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG};
+use super::{
+    ARTIFACTS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG,
+};
 
 /// End of the name of a file that is not complete.
 pub(super) const UNFINISHED: &str = ".new";
@@ -107,7 +110,8 @@ impl RunRecord {
 fn is_part(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     let streams = [RecordedStream::Stdout, RecordedStream::Stderr];
-    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX].contains(&name)
+    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS].contains(&name)
+        || is_artifact(name)
         || streams.iter().any(|stream| offset_of(stream.as_str(), name).is_some())
 }
 
@@ -133,7 +137,7 @@ mod tests {
             let record = records.create(&key(name)).expect("there is room");
             for file in [
                 REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
-                "result.json.new",
+                "result.json.new", ARTIFACTS, "artifact.12",
             ] {
                 record.write(file, b"{}").expect("there is room");
             }

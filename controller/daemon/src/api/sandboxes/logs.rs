@@ -108,7 +108,7 @@ pub(super) async fn logs(
 }
 
 /// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
-fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
+pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
     let RunKey { run_id, attempt } = &run.key;
     let of = |attempt| RunKey { run_id: run_id.clone(), attempt };
     let has_record = |key: &RunKey| context.layout.records().of(key).exists();
@@ -121,10 +121,15 @@ fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<Ru
     // The program of the present attempt may never have begun.
     let had_output = key.attempt < *attempt || run.started_us.is_some();
     if had_output && !has_record(&key) {
-        let message = "there is no record of this attempt: its time is over, or it never began";
-        return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
+        return Err(record_removed());
     }
     Ok(key)
+}
+
+/// Returns the error of a run whose record is not there any more.
+pub(super) fn record_removed() -> ApiError {
+    let message = "there is no record of this attempt: its time is over, or it never began";
+    ApiError::new(StatusCode::GONE, "record_removed", message)
 }
 
 /// Reason that output ends before its end. The client sees a broken answer, and not one that looks whole.

@@ -1,0 +1,27 @@
+//! The number of requests that one token, and all together, may have under way.
+
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::principal::Principal;
+use crate::stream_count::CountedStream;
+
+/// Counts an answer that lasts as long as its client takes it.
+///
+/// # Errors
+/// 429
+pub(super) fn admit_stream(context: &ApiContext, principal: &Principal) -> Result<CountedStream, ApiError> {
+    context.streams.admit(&principal.id).ok_or_else(|| {
+        ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
+    })
+}
+
+/// Counts work on files of a sandbox, which can take long when the sandbox wants it to.
+///
+/// # Errors
+/// 429
+pub(super) fn admit_file_work(context: &ApiContext, principal: &Principal) -> Result<CountedStream, ApiError> {
+    context.file_work.admit(&principal.id).ok_or_else(|| {
+        let message = "this token, or the daemon, lists or writes too many files at once; wait for some to end";
+        ApiError::too_many("too_many_files", message, 1)
+    })
+}

@@ -1,0 +1,58 @@
+//! What a run was asked to do.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::logs::record_removed;
+use super::lookup;
+use crate::api::{Context, NoQuery};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::extract::{PathNames, Query};
+use crate::permission::Operation;
+use crate::principal::Principal;
+use crate::stored_request::StoredRequest;
+
+/// What a run was asked to do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Task {
+    sandbox_id: String,
+    /// The text, if it was one message of the user.
+    task: Option<String>,
+    /// OpenAI messages, as the agent got them; empty for a program without messages.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Value>,
+}
+
+/// Returns the messages with which a run began.
+#[utoipa::path(
+    get, path = "/api/v1/sandboxes/{id}/task",
+    params(("id" = String, Path, description = "Id, or a name of the own owner")),
+    responses(
+        (status = 200, body = Task), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = 422, body = ErrorBody)
+    )
+)]
+pub(super) async fn task(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<Task>, ApiError> {
+    let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
+    let is_removed =
+        run.state.is_ended() && run.started_us.is_some() && !context.layout.records().of(&run.key).exists();
+    if is_removed {
+        return Err(record_removed());
+    }
+    let request = context.store.sandbox_request(&run.key.run_id).await?.ok_or_else(record_removed)?;
+    let request: StoredRequest = serde_json::from_str(&request).map_err(|error| ApiError::internal(&error))?;
+    let messages = request.messages.unwrap_or_default();
+    let task = match &messages[..] {
+        [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
+        _ => None,
+    };
+    Ok(Json(Task { sandbox_id: run.key.run_id.to_string(), task, messages }))
+}

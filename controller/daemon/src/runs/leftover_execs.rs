@@ -1,0 +1,40 @@
+//! Ends the programs that an earlier daemon has started for clients, lets this daemon start its own, and ends those at its
+//! end: no program outlives the request that it was started for by more than a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::text::error_chain;
+use sluice_runs::exec::end_leftovers;
+use sluice_runs::host::Host;
+use tokio::time::sleep;
+
+use crate::context::ApiContext;
+use crate::stop_signal::StopSignal;
+
+/// Time between two tries to look at all containers.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Works until the signal.
+pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: StopSignal) {
+    let begin = async {
+        while let Err(error) = end_all(&context, &host).await {
+            (context.log)(&format!("programs of an earlier daemon may still run in sandboxes: {error}"));
+            sleep(AGAIN).await;
+        }
+        context.execs.open();
+    };
+    tokio::select! {
+        () = begin => stop.stopped().await,
+        () = stop.stopped() => {}
+    }
+    context.execs.close().await;
+}
+
+async fn end_all(context: &ApiContext, host: &Host) -> Result<(), String> {
+    let open = context.store.open_runs().await.map_err(|error| error_chain(&error))?;
+    for run in open {
+        end_leftovers(host, &run.entry.key).await.map_err(|error| error_chain(&error))?;
+    }
+    Ok(())
+}
