@@ -222,6 +222,15 @@ impl RunningDaemon {
     }
 }
 
+/// Returns what the control log has of a webhook.
+fn recorded_webhook(webhook: &Webhook) -> Value {
+    json!({
+        "allow_private": webhook.allow_private,
+        "name": webhook.name,
+        "target": webhook.target.to_string(),
+    })
+}
+
 /// Starts what looks after the host of runs.
 fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
     let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
@@ -250,7 +259,10 @@ async fn host(settings: &DaemonSettings, store: &Store, may_create: bool) -> Res
 fn orchestrator(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>) -> Option<Orchestrator> {
     let (runs, host) = (settings.runs.as_ref()?, host?);
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
-    Some(Orchestrator::new(Arc::clone(context), RunService { host, planner, output_max, stop_grace }))
+    Some(Orchestrator::new(
+        Arc::clone(context),
+        RunService { host, planner, output_max, stop_grace, times: runs.times },
+    ))
 }
 
 /// Takes the lock of the state directory.

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::grants::GrantPolicy;
-use crate::runs::watchdog::RunTimes;
 use crate::stored_request::RunLimits;
 
 /// A program that a request names by its graph.
@@ -59,8 +58,6 @@ pub struct RunPolicy {
     pub limits: RunLimits,
     /// Highest limits.
     pub limits_max: RunLimits,
-    /// Times after which a run ends.
-    pub times: RunTimes,
     /// Longest time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
     /// Cap of a run without a program of the host that names none, in nano-USD.

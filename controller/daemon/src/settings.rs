@@ -10,6 +10,7 @@ use crate::limits::HttpLimits;
 use crate::monitor::MetricsReaders;
 use crate::run_policy::RunPolicy;
 use crate::runs::service::Planner;
+use crate::runs::watchdog::RunTimes;
 use crate::tls::TlsFiles;
 use crate::upkeep::UpkeepSettings;
 
@@ -53,6 +54,8 @@ pub struct RunSettings {
     pub output_max: u64,
     /// Time that a program has after SIGTERM.
     pub stop_grace: Duration,
+    /// Times after which runs end.
+    pub times: RunTimes,
 }
 
 impl DaemonSettings {

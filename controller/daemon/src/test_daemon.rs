@@ -24,7 +24,6 @@ use crate::limits::HttpLimits;
 use crate::monitor::MetricsReaders;
 use crate::principal::Role;
 use crate::run_policy::{Graph, Project, RunPolicy};
-use crate::runs::watchdog::RunTimes;
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 use crate::upkeep::UpkeepSettings;
@@ -104,7 +103,6 @@ pub(crate) fn policy() -> RunPolicy {
         account: "acct-host".to_owned(),
         limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
-        times: RunTimes::default(),
         run_time: Duration::from_secs(7200),
         max_cost: None,
         max_cost_max: None,

@@ -10,6 +10,7 @@ use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_daemon::event_limits::EventLimits;
 use sluice_daemon::monitor::MetricsReaders;
+use sluice_daemon::runs::watchdog::RunTimes;
 use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings, UpkeepSettings};
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 use sluice_runs::upstream;
@@ -180,6 +181,7 @@ async fn runs(
         host: settings.host.clone(),
         output_max: settings.run.output_max as u64,
         stop_grace: settings.run.stop_grace,
+        times: RunTimes { stale_start: daemon.stale_start, idle: daemon.idle, stuck: daemon.stuck },
         planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users: daemon.users, agent_flags }),
     })
 }

@@ -61,6 +61,12 @@ impl Orchestrator {
         Self { policy: context.policy.clone(), context, service, driven: HashMap::new(), tasks: JoinSet::new() }
     }
 
+    /// Returns the host of the runs.
+    #[must_use]
+    pub fn host(&self) -> &Arc<Host> {
+        &self.service.host
+    }
+
     /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.
     pub async fn run(mut self, mut stop: StopSignal) {
         let mut committed = self.context.store.events_committed();
@@ -185,7 +191,7 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
-        if let Some(due) = overdue(run, driven.live.facts(), &self.policy.times, now_us()) {
+        if let Some(due) = overdue(run, driven.live.facts(), &self.service.times, now_us()) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
             let decide = |run: &Sandbox| {
                 (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))

@@ -11,6 +11,7 @@ use sluice_runs::record::RequestRecord;
 use sluice_runs::verdict::Contract;
 use sluice_state::sandboxes::Sandbox;
 
+use super::watchdog::RunTimes;
 use crate::stored_request::StoredRequest;
 use crate::variable_values::Variables;
 
@@ -51,6 +52,8 @@ pub struct RunService {
     pub output_max: u64,
     /// Time that a program has after SIGTERM.
     pub stop_grace: Duration,
+    /// Times after which runs end.
+    pub times: RunTimes,
 }
 
 /// Returns the name of a run's directory in messages.

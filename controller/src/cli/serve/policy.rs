@@ -5,7 +5,6 @@
 
 use sluice_daemon::grants::GrantPolicy;
 use sluice_daemon::run_policy::{Graph, RunPolicy};
-use sluice_daemon::runs::watchdog::RunTimes;
 use sluice_daemon::stored_request::RunLimits;
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 
@@ -40,7 +39,6 @@ pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
         account: host.account.to_string(),
         limits: limits(defaults),
         limits_max,
-        times: RunTimes { stale_start: daemon.stale_start, idle: daemon.idle, stuck: daemon.stuck },
         run_time: daemon.run_deadline,
         max_cost: defaults.max_cost,
         max_cost_max: largest(daemon.limits_max.max_cost, all(defaults, agents, |it| it.max_cost)),
