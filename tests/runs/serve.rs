@@ -6,6 +6,7 @@ use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod commands;
+mod exec_commands;
 mod killed;
 
 /// Types of events, in their order, without those of calls.
