@@ -10,6 +10,7 @@ mod commands;
 mod content;
 mod control;
 mod exec;
+mod exec_commands;
 mod full_disk;
 mod http;
 mod killed;

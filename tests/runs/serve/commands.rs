@@ -8,7 +8,7 @@ use sluice_testkit::schemas;
 
 use super::*;
 
-const GO: &str = "while [ ! -e go ]; do sleep 0.05; done";
+pub(super) const GO: &str = "while [ ! -e go ]; do sleep 0.05; done";
 
 /// Lets a run go on that waits for a file.
 fn go(sluice: &Sluice, id: &str) {
@@ -17,18 +17,18 @@ fn go(sluice: &Sluice, id: &str) {
 }
 
 /// Runs a command that finds the daemon, and expects an exit code.
-async fn ran(daemon: &Daemon<'_>, words: &[&str], code: i32) -> FinishedCommand {
+pub(super) async fn ran(daemon: &Daemon<'_>, words: &[&str], code: i32) -> FinishedCommand {
     daemon.command(words).finish().await.expect(code)
 }
 
 /// Creates a run with `run -d`, and returns its id.
-async fn detached(daemon: &Daemon<'_>, words: &[&str]) -> String {
+pub(super) async fn detached(daemon: &Daemon<'_>, words: &[&str]) -> String {
     let words = [&["run", "-d", "--model", "m"], words].concat();
     ran(daemon, &words, 0).await.stdout.trim().to_owned()
 }
 
 /// Returns the faults of objects against their schemas, without the schemas that are not among them.
-async fn faults(objects: &[(&str, Value)]) -> Vec<String> {
+pub(super) async fn faults(objects: &[(&str, Value)]) -> Vec<String> {
     let cases: Vec<_> =
         objects.iter().map(|(schema, object)| json!({ "schema": schema, "case": schema, "object": object })).collect();
     let faults = schemas::faults(&cases).await;
