@@ -1,5 +1,5 @@
 # The tasks of the project; CI runs the same. Each target sets up what it needs, and a second run is quick.
-#   make demo          everything from nothing to an agent's answer      make demo-clean   undoes it
+#   make demo          everything from nothing to an agent's answer, and to a daemon     make demo-clean   undoes it
 #   make check         format, lints, licences, reference pages, links
 #   make test          every test: real LiteLLM, real Docker
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them

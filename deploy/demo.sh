@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # From a checkout to an agent's answer: deploy/demo.sh [up|clean]
 #
-#   up      installs what is missing, builds, starts a LiteLLM whose model needs no account, and runs an agent
-#   clean   undoes it: the LiteLLM, the image, the engine if deploy/docker.sh started it, the files
+#   up      installs what is missing, builds, starts a LiteLLM whose model needs no account, runs an agent, starts the
+#           daemon, and runs the agent once more over its API
+#   clean   undoes it: daemon and LiteLLM, the image, the engine if deploy/docker.sh started it, the files
 #
 # Each step first checks whether its work is done: a second run takes seconds, and an interrupted one continues.
 set -euo pipefail
@@ -35,6 +36,8 @@ sluice=dist/sluice
 key_file=$cache/key
 litellm=$cache/litellm.state # "pid start-time boot-id digest" of the one that we started
 litellm_log=$cache/litellm.log
+daemon=$cache/serve.state # of the same form
+daemon_log=$cache/serve.log
 python=.cache/venv/bin/python
 image="sluice-runtime:latest"
 registry_base="node:24-bookworm-slim"
@@ -122,7 +125,7 @@ take_lock() {
     flock -w 1800 8 || fail "$lock is held for 30 minutes now" "find out by whom: fuser -v $lock"
 }
 
-# -- LiteLLM ----------------------------------------------------------------------------------------------------------
+# -- Services: processes that go on after this script ------------------------------------------------------------------
 
 # A pid alone may have been given to another process since; with its start time and the boot it is one process.
 identity() { # PID -> "pid start-time boot-id"; fails if there is no such process, or only its zombie
@@ -134,15 +137,66 @@ identity() { # PID -> "pid start-time boot-id"; fails if there is no such proces
     [[ $2 != Z ]] && echo "$1 ${21} $(cat /proc/sys/kernel/random/boot_id)"
 }
 
-litellm_pid() { # of the one that we started, if it lives
+service_pid() { # STATE: of the one that we started, if it lives
     local id start boot
-    read -r id start boot _ 2>/dev/null <"$litellm" || return 1
+    read -r id start boot _ 2>/dev/null <"$1" || return 1
     [[ $id =~ ^[0-9]+$ && $(identity "$id") == "$id $start $boot" ]] && echo "$id"
 }
 
+service_is_current() { # STATE DIGEST: another configuration or another program needs a new start
+    service_pid "$1" >/dev/null && [[ $(cut -d' ' -f4 "$1") == "$2" ]]
+}
+
+# It notes its own identity before it becomes the program, so that no interruption can lose it; until then it holds the
+# lock. Its own session, so that neither Ctrl-C nor a closing terminal reaches it.
+start_service() { # STATE DIGEST LOG COMMAND…
+    local state=$1 digest=$2 log=$3 deadline=$((SECONDS + 10))
+    shift 3
+    : >"$log"
+    # shellcheck disable=SC2016 # its own variables, not ours
+    setsid --fork bash -c '
+        stat=$(</proc/$$/stat)
+        fields=(${stat##*) })
+        echo "$$ ${fields[19]} $(</proc/sys/kernel/random/boot_id) $2" >"$1.new"
+        mv -f "$1.new" "$1"
+        exec 8>&-
+        exec "${@:3}"
+    ' service "$state" "$digest" "$@" </dev/null >>"$log" 2>&1
+    until service_pid "$state" >/dev/null || ((SECONDS >= deadline)); do sleep 0.05; done
+}
+
+await_service() { # STATE LOG NAME SECONDS ANSWERS
+    local deadline=$((SECONDS + $4))
+    until "$5"; do
+        service_pid "$1" >/dev/null || service_failed "$2" "$3 ended before it answered"
+        ((SECONDS < deadline)) || service_failed "$2" "$3 did not answer within $4 s"
+        sleep 0.1
+    done
+}
+
+service_failed() { # LOG WHAT
+    tail -n 20 "$1"
+    echo "$2; above is the end of $1"
+    exit 1
+}
+
+stop_service() { # STATE
+    local id deadline signal=TERM
+    while id=$(service_pid "$1"); do
+        kill "-$signal" -- "-$id" 2>/dev/null || true
+        deadline=$((SECONDS + 12))
+        while service_pid "$1" >/dev/null && ((SECONDS < deadline)); do sleep 0.1; done
+        signal=KILL
+    done
+    rm -f "$1"
+}
+
+is_taken() { (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; } # PORT
+
+# -- LiteLLM ----------------------------------------------------------------------------------------------------------
+
 litellm_port() { grep -om1 'Uvicorn running on http://127.0.0.1:[0-9]*' "$litellm_log" 2>/dev/null | grep -o '[0-9]*$'; }
 
-# Digest of its configuration: another configuration or another LiteLLM needs a new start.
 litellm_digest() { cat deploy/litellm.yaml .cache/venv/.stamp "$key_file" | sha256sum | cut -d' ' -f1; }
 
 litellm_answers() { # to our key, with our model
@@ -152,60 +206,89 @@ litellm_answers() { # to our key, with our model
             <<<"Authorization: Bearer $(<"$key_file")" | grep -q '"demo"'
 }
 
-litellm_failed() {
-    tail -n 20 "$litellm_log"
-    echo "$1; above is the end of $litellm_log"
-    exit 1
-}
-
-stop_litellm() {
-    local id deadline signal=TERM
-    while id=$(litellm_pid); do
-        kill "-$signal" -- "-$id" 2>/dev/null || true
-        deadline=$((SECONDS + 10))
-        while litellm_pid >/dev/null && ((SECONDS < deadline)); do sleep 0.1; done
-        signal=KILL
-    done
-    rm -f "$litellm"
-}
-
-litellm_is_current() { litellm_pid >/dev/null && [[ $(cut -d' ' -f4 "$litellm") == "$(litellm_digest)" ]]; }
-
 start_litellm() {
     if [[ ! -s $key_file ]]; then
         (umask 077 && printf 'sk-demo-%s\n' "$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >"$key_file.new")
         mv "$key_file.new" "$key_file"
     fi
-    if litellm_is_current && litellm_answers; then return; fi
-    stop_litellm
+    if service_is_current "$litellm" "$(litellm_digest)" && litellm_answers; then return; fi
+    stop_service "$litellm"
 
-    local port=4000 deadline=$((SECONDS + 120))
-    # Taken: any other will do.
-    if (: <>/dev/tcp/127.0.0.1/4000) 2>/dev/null; then port=0; fi
-    # It notes its own identity before it becomes LiteLLM, so that no interruption can lose it; until then it holds the
-    # lock. Its own session, so that neither Ctrl-C nor a closing terminal reaches it. The key comes from its file: an
-    # argument could be read by every user.
-    : >"$litellm_log"
+    local port=4000
+    # Any other will do.
+    if is_taken "$port"; then port=0; fi
+    # The key comes from its file: an argument could be read by every user.
     # shellcheck disable=SC2016 # its own variables, not ours
-    setsid --fork env -i PATH="$PATH" HOME="$root/$cache/home" LITELLM_LOCAL_MODEL_COST_MAP=True DO_NOT_TRACK=1 \
-        DISABLE_ADMIN_UI=True bash -c '
-            stat=$(</proc/$$/stat)
-            fields=(${stat##*) })
-            echo "$$ ${fields[19]} $(</proc/sys/kernel/random/boot_id) $3" >"$1.new"
-            mv -f "$1.new" "$1"
-            exec 8>&-
-            export LITELLM_MASTER_KEY=$(<"$2")
-            exec "${@:4}"
-        ' litellm "$litellm" "$key_file" "$(litellm_digest)" \
+    start_service "$litellm" "$(litellm_digest)" "$litellm_log" \
+        env -i PATH="$PATH" HOME="$root/$cache/home" LITELLM_LOCAL_MODEL_COST_MAP=True DO_NOT_TRACK=1 DISABLE_ADMIN_UI=True \
+        bash -c 'export LITELLM_MASTER_KEY=$(<"$1"); exec "${@:2}"' litellm "$key_file" \
         "$python" -c 'import sys; from litellm import run_server; sys.exit(run_server())' \
-        --config deploy/litellm.yaml --host 127.0.0.1 --port "$port" --telemetry False \
-        </dev/null >>"$litellm_log" 2>&1
-    until litellm_pid >/dev/null || ((SECONDS >= deadline)); do sleep 0.05; done
-    until litellm_answers; do
-        litellm_pid >/dev/null || litellm_failed "LiteLLM ended before it answered"
-        ((SECONDS < deadline)) || litellm_failed "LiteLLM did not answer within 120 s"
-        sleep 0.2
-    done
+        --config deploy/litellm.yaml --host 127.0.0.1 --port "$port" --telemetry False
+    await_service "$litellm" "$litellm_log" LiteLLM 120 litellm_answers
+}
+
+# -- The daemon -------------------------------------------------------------------------------------------------------
+
+admin_socket() { echo "$(run_dir)/admin.sock"; }
+
+# As root, over the socket that takes no token.
+api() { # PATH CURL-OPTIONS…
+    curl --silent --show-error --fail-with-body --noproxy '*' --unix-socket "$(admin_socket)" "${@:2}" "http://localhost/api/v1$1"
+}
+
+daemon_answers() { api /sandboxes --max-time 5 --output /dev/null 2>/dev/null; }
+
+daemon_digest() { cat "$sluice" "$config" | sha256sum | cut -d' ' -f1; }
+
+start_daemon() {
+    if service_is_current "$daemon" "$(daemon_digest)" && daemon_answers; then return; fi
+    stop_service "$daemon"
+    start_service "$daemon" "$(daemon_digest)" "$daemon_log" "$root/$sluice" serve --config "$root/$config" --listen "$(listen_address)"
+    await_service "$daemon" "$daemon_log" "sluice serve" 20 daemon_answers
+}
+
+listen_address() {
+    if is_taken 8787; then echo 127.0.0.1:0; else echo 127.0.0.1:8787; fi
+}
+
+daemon_url() { grep -om1 'http://127.0.0.1:[0-9]*' "$daemon_log"; }
+
+# One line of each event, until the run ends.
+show_stream() { # RUN
+    api "/sandboxes/$1/stream?after=0" --no-buffer --max-time 120 | "$python" -c '
+import json, sys
+
+def dollars(cost):
+    return "$" + cost["known"]["usd"] if "known" in cost else "cost unknown"
+
+def tokens(usage):
+    return "{input} tokens in, {output} out".format(**usage) if usage else "tokens unknown"
+
+def story(kind, event):
+    data = event.get("event_data", event)
+    match kind:
+        case "snapshot":
+            return data["sandbox"]["state"]
+        case "run.state_changed":
+            return "{from} -> {to}".format(**data)
+        case "llm.call_started":
+            return "{method} {path}, model {model}".format(**data)
+        case "llm.call":
+            return "{}, {}, {}".format(data["result"], tokens(data["usage"]), dollars(data["cost"]))
+        case "end":
+            return "{state}, exit code {exit_code}".format(**data)
+        case _:
+            return ""
+
+for line in sys.stdin:
+    name, _, value = line.rstrip("\n").partition(": ")
+    if name == "data":
+        event = json.loads(value)
+        kind = event.get("event_type", frame)
+        print(f"  {kind:<18}  {story(kind, event)}", flush=True)
+    elif name == "event":
+        frame = value
+'
 }
 
 # -- up ---------------------------------------------------------------------------------------------------------------
@@ -227,6 +310,9 @@ state_dir() {
     echo "$state"
 }
 
+# Short, for the same reason; gone with the host's next start.
+run_dir() { echo "/run/sluice-demo-$(cksum <<<"$root" | cut -d' ' -f1)"; }
+
 quoted() { # as TOML has it
     local text=${1//\\/\\\\}
     echo "\"${text//\"/\\\"}\""
@@ -239,6 +325,10 @@ upstream = "http://127.0.0.1:$(litellm_port)"
 key_file = $(quoted "$root/$key_file")
 state_dir = $(quoted "$(state_dir)")
 docker_host = $(quoted "$DOCKER_HOST")
+
+# For the daemon alone.
+sandbox_enabled = true
+run_dir = $(quoted "$(run_dir)")
 END
     mv "$config.new" "$config"
 }
@@ -337,6 +427,21 @@ show_left() {
     echo "  record        kept for two weeks: $sluice inspect ${found%.*} --config $config"
 }
 
+show_api() {
+    local body='{"task": "Say hello.", "model": "demo"}' created run
+    echo
+    echo "\$ curl --unix-socket $(admin_socket) --json '$body' http://localhost/api/v1/sandboxes"
+    created=$(api /sandboxes --json "$body") || fail "the daemon did not take the run: $created" "the end of $daemon_log says more"
+    echo "$created"
+    run=$("$python" -c 'import json, sys; print(json.load(sys.stdin)["sandbox_id"])' <<<"$created")
+    echo
+    echo "\$ curl --unix-socket $(admin_socket) --no-buffer 'http://localhost/api/v1/sandboxes/$run/stream?after=0'     # in short"
+    show_stream "$run" || fail "the stream of $run ended early" "the end of $daemon_log says more"
+    echo
+    echo "\$ curl --unix-socket $(admin_socket) 'http://localhost/api/v1/sandboxes/$run/logs?stream=stdout'"
+    api "/sandboxes/$run/logs?stream=stdout"
+}
+
 up() {
     [[ $(id -u) == 0 ]] || fail "it installs packages, starts an engine and makes sandboxes, which takes root" \
         "sudo env PATH=\"\$PATH\" HOME=\"\$HOME\" make demo"
@@ -379,7 +484,12 @@ up() {
     echo "What is left of the run, beside that file:"
     show_left
     echo
-    echo "$(seconds "$since") in all. To try next, from $root:"
+    echo "The same over HTTP: a daemon that queues runs, and reports what happens in them."
+    step daemon "sluice serve, answering" "deploy/demo.sh clean starts all over" start_daemon
+    show_api
+    echo
+    echo "$(seconds "$since") in all. The daemon goes on: $(daemon_url) (with a token), $(admin_socket) (as root)."
+    echo "To try next, from $root:"
     cat <<END
 
   # an agent of your own, streaming
@@ -413,6 +523,7 @@ sweep() {
     [[ -e $(state_dir)/instance ]] || return 0
     if [[ -x $sluice && -e $config ]]; then
         "$sluice" sweep --config "$config"
+        "$sluice" sweep --config "$config" --daemon-runs
         [[ -z $(containers) ]] || { echo "a run is going on: container $(containers | xargs)"; return 1; }
     else
         # Built, and removed since: the engine has to do.
@@ -442,13 +553,14 @@ remove_files() {
     state=$(state_dir)
     [[ $state == "$root"/* ]] || rm -rf --one-file-system "$state"
     flock .cache/runtime-image.lock rm -rf --one-file-system .cache/runtime-image
-    rm -rf --one-file-system "$cache"
+    rm -rf --one-file-system "$cache" "$(run_dir)"
 }
 
 clean() {
     [[ $(id -u) == 0 ]] || fail "what root made only root can remove" "sudo make demo-clean"
     take_lock
     mkdir -p "$cache"
+    step clean-daemon "stopping the daemon" "look at $daemon" stop_service "$daemon"
     step clean-engine "Docker Engine" "the lines above say what to do" unlocked revive_engine
     if engine_answers; then
         step clean-runs "removing what runs left" "let the run end, or end it with Ctrl-C" unlocked sweep
@@ -456,7 +568,7 @@ clean() {
     else
         say "no Docker Engine answers at $DOCKER_HOST: if there are images in it, they stay"
     fi
-    step clean-litellm "stopping LiteLLM" "look at $litellm" stop_litellm
+    step clean-litellm "stopping LiteLLM" "look at $litellm" stop_service "$litellm"
     step clean-stop "stopping the engine, if deploy/docker.sh started it" "the lines above say what to do" unlocked stop_engine
     remove_files
     echo "Kept: packages that were installed, .cache/venv, dist and target; make distclean removes the last three."

@@ -58,6 +58,7 @@ shared() { # DIRECTORY OF MANUAL PAGES, OF COMPLETIONS, OF DOCUMENTS, OF FILES
     cp LICENSE README.md CHANGELOG.md SECURITY.md "$documents/"
     cp -r docs "$documents/docs"
     cp deploy/{litellm.yaml,docker-compose.yaml,compose.sidecar.yaml} "$files/"
+    cp -r deploy/prometheus "$files/prometheus"
     cp -r runtime-image "$files/runtime-image"
 }
 
@@ -76,7 +77,7 @@ archive() {
     install -m 0755 dist/sluice dist/sluice-proxy "$root/bin/"
     shared "$root/man/man1" "$root/completions" "$root" "$root/deploy"
     mv "$root/deploy/runtime-image" "$root/runtime-image"
-    cp deploy/{README.md,sluice.toml,sluice-sweep.service,sluice-sweep.timer,seccomp.json,docker.sh} "$root/deploy/"
+    cp deploy/{README.md,sluice.toml,sluice-serve.service,sluice-sweep.service,sluice-sweep.timer,seccomp.json,docker.sh} "$root/deploy/"
     settle "$root"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory "$work" "$name" |
         gzip --best --no-name >"$made/$name.tar.gz"

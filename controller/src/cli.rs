@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use sluice_contract::exit;
 
+mod agent;
 mod agents;
 mod audit;
 mod backup;
@@ -15,14 +16,20 @@ mod budget;
 mod cancel;
 mod completions;
 mod config;
+mod cp;
 mod database;
 mod error;
+mod events;
+mod exec;
 mod find_run;
+mod forbidden_places;
 mod host_args;
 mod inspect;
 mod ledger;
 mod logs;
+mod named_run;
 mod object;
+mod operator_record;
 mod output;
 mod parse;
 mod preflight;
@@ -31,10 +38,14 @@ mod prune;
 mod ps;
 mod receipts;
 mod reconcile;
+mod retry;
 mod run;
+mod run_status;
+mod sandbox_object;
 mod schema;
 mod selection;
 mod serve;
+mod server_args;
 mod shape;
 mod stderr_log;
 mod style;
@@ -42,6 +53,8 @@ mod sweep;
 mod table;
 mod token;
 mod usage;
+mod wait;
+mod webhook;
 
 use error::{CommandError, WRONG_USAGE};
 use object::{CommandObject, NoData};
@@ -59,6 +72,7 @@ Examples:
   sluice reconcile                                    compare the ledger with LiteLLM's bill
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
   sluice serve                                        offer all this over HTTP
+  sluice run -d --name nightly -- make test           let the daemon drive a run; sluice wait nightly
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
@@ -81,7 +95,13 @@ enum Command {
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
+    Wait(wait::WaitArgs),
     Cancel(cancel::CancelArgs),
+    Retry(retry::RetryArgs),
+    Fail(retry::FailArgs),
+    Events(events::EventsArgs),
+    Exec(exec::ExecArgs),
+    Cp(cp::CpArgs),
     Sweep(sweep::SweepArgs),
     Receipts(Box<receipts::ReceiptsArgs>),
     Usage(usage::UsageArgs),
@@ -93,8 +113,10 @@ enum Command {
     Reconcile(Box<reconcile::ReconcileArgs>),
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
+    Agent(agent::AgentArgs),
     Serve(serve::ServeArgs),
     Token(token::TokenArgs),
+    Webhook(webhook::WebhookArgs),
     Config(config::ConfigArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
@@ -121,7 +143,7 @@ fn run_command() -> ExitCode {
         Err(error) => return refuse(&shape::without_tip(error), format),
     };
     let prints_own_errors = cli.command.prints_own_errors();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(&cli.command) {
         Ok(runtime) => runtime,
         Err(error) => return fail(&CommandError::failed(&error)),
     };
@@ -136,6 +158,14 @@ fn run_command() -> ExitCode {
     })
 }
 
+/// Returns the runtime of a command. The daemon has two threads, so that one slow read of a file stops nothing else.
+fn runtime(command: &Command) -> io::Result<tokio::runtime::Runtime> {
+    match command {
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    }
+}
+
 impl Command {
     async fn run(self) -> Result<ExitCode, CommandError> {
         match self {
@@ -145,7 +175,13 @@ impl Command {
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,
+            Self::Wait(args) => wait::run(&args).await,
             Self::Cancel(args) => cancel::run(&args).await,
+            Self::Retry(args) => retry::retry(&args).await,
+            Self::Fail(args) => retry::fail(&args).await,
+            Self::Events(args) => events::run(&args).await,
+            Self::Exec(args) => exec::run(&args).await,
+            Self::Cp(args) => cp::run(&args).await,
             Self::Sweep(args) => sweep::run(&args).await,
             Self::Receipts(args) => receipts::run(&args).await,
             Self::Usage(args) => usage::run(&args).await,
@@ -157,8 +193,10 @@ impl Command {
             Self::Reconcile(args) => reconcile::run(&args).await,
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
+            Self::Agent(args) => agent::run(&args).await,
             Self::Serve(args) => serve::run(&args).await,
             Self::Token(args) => token::run(&args).await,
+            Self::Webhook(args) => webhook::run(&args).await,
             Self::Config(args) => config::run(&args),
             Self::Schema(args) => schema::run(&args),
             Self::Completions(args) => Ok(completions::completions(&args, command_line())),
@@ -171,6 +209,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Rerun(_) => true,
             Self::Audit(args) => args.is_tail(),
+            Self::Events(args) => args.is_stream(),
             _ => false,
         }
     }

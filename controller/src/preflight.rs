@@ -5,6 +5,8 @@ use serde::Serialize;
 mod budget_rows;
 mod budgets;
 mod checks;
+mod daemon;
+mod host_checks;
 mod image;
 mod key_answer;
 mod litellm;
@@ -12,6 +14,7 @@ mod probe;
 mod scratch_state;
 
 pub use checks::preflight;
+pub use daemon::daemon_preflight;
 
 /// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
+use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
@@ -13,19 +14,25 @@ use sluice_upstream::Upstream;
 
 use crate::agent_catalogue::Agent;
 
+mod daemon_runs;
+mod daemon_values;
 mod error;
 mod file;
 mod file_value;
 mod layers;
 mod parse;
 mod profile;
+mod project;
 mod secret_file;
 mod sidecar_flags;
 mod similar;
 mod table;
 mod values;
 mod variables;
+mod webhooks;
 
+pub use daemon_runs::{AgentRunDefaults, DaemonRunSettings};
+pub use daemon_values::{HighestLimits, RunningMax};
 pub use error::{InvalidValue, SettingError, SettingSource, all_missing, missing};
 pub use layers::{DEFAULT_FILE, SettingLayers};
 pub use table::{ITEMS, SettingItem, separator};
@@ -57,8 +64,8 @@ pub struct RecordSettings {
     pub output: usize,
 }
 
-/// The listeners of the daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The daemon: its listeners, and what it keeps.
+#[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "named like the items")]
 pub struct ServeSettings {
     pub listen: Vec<String>,
@@ -67,6 +74,12 @@ pub struct ServeSettings {
     pub tls_key: Option<PathBuf>,
     pub behind_proxy: Option<String>,
     pub sandbox_enabled: bool,
+    pub metrics_public: bool,
+    pub record_keep: Duration,
+    pub event_rate: u32,
+    pub event_keep: Duration,
+    pub events_per_run: u32,
+    pub webhooks: Vec<Webhook>,
 }
 
 /// Format of messages on stderr.

@@ -11,6 +11,7 @@ getcontext().prec = 200
 LINE_MAX = 2**20  # bytes of a line with its newline: a longer one is not a record
 USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
 TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
+CHANGED = "{0}.deadline_s:i? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? {0}.stopped:b? "
 COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
 KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
@@ -29,6 +30,7 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "refused": "account:s? method:s model:s? param:s? path:s reason:s status:i tool:s?",
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
+    "control": "by:s? from:o reason:s? to:o what:s " + CHANGED.format("from") + CHANGED.format("to"),
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
     "head:h key_id:s? reason:s refused:i signature:s? unknown:i usage:o " + TOKENS,
 }

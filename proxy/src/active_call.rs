@@ -262,7 +262,7 @@ impl Drop for ActiveCall {
         } else if inner.draining || run.abort == AbortMode::Cancel {
             inner.aborted(false);
         } else {
-            run.shutdown.spawn_drain(inner.drain());
+            run.shutdown.spawn_drain(Box::pin(inner.drain()));
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use sluice_contract::chain::line;
 use sluice_contract::reason::AUDIT_FULL;
-use sluice_contract::record::{CallResult, Open, Stamp};
+use sluice_contract::record::{CallResult, ControlValues, Open, Stamp};
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{Account, AuditSigner, Chain, RunId, Totals, Usd};
 
@@ -259,6 +259,27 @@ impl Journal {
             return Ack::Known(Ok(()));
         }
         let line = lines::refused(self.stamp(&state), self.account.as_str(), method, path, refusal);
+        let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
+        if let Err(error) = state.disk_reserve.make(line.len(), owed) {
+            return Ack::Known(Err(self.mark_full(&error)));
+        }
+        self.append(&mut state, line)
+    }
+
+    /// Writes that the operator changes something. The change may take effect once the acknowledgement has come.
+    pub fn control(
+        &self,
+        what: &str,
+        from: ControlValues<'_>,
+        to: ControlValues<'_>,
+        by: Option<&str>,
+        reason: Option<&str>,
+    ) -> Ack {
+        let mut state = self.lock();
+        if self.refuses() {
+            return Ack::Known(Err(Poisoned));
+        }
+        let line = lines::control(self.stamp(&state), what, from, to, by, reason);
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
         if let Err(error) = state.disk_reserve.make(line.len(), owed) {
             return Ack::Known(Err(self.mark_full(&error)));

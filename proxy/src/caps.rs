@@ -4,6 +4,7 @@
 //! of a burst pass a cap of N.
 
 mod prior_usage;
+mod raise;
 mod request;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::Usd;
 
 pub use prior_usage::PriorUsage;
+pub use raise::{CapUsage, Raisable};
 pub use request::{CapRequest, OUTPUT_FLOOR, OutputBounds, OutputRequest};
 
 use crate::prices::{FEMTOS_PER_NANO, nanos};
@@ -38,6 +40,13 @@ pub struct CapLimits {
     pub bounds: OutputBounds,
 }
 
+impl CapLimits {
+    /// Returns true if a cap depends on the reservation of a call: without prices, the cap in dollars does not.
+    fn applies_to(&self, request: &CapRequest) -> bool {
+        self.tokens.is_some() || self.nanos.is_some() && request.is_priced()
+    }
+}
+
 /// Amounts that a call used, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActualUsage {
@@ -50,12 +59,14 @@ pub struct ActualUsage {
 /// Account of the run's caps.
 #[derive(Debug)]
 pub struct Caps {
-    limits: CapLimits,
+    bounds: OutputBounds,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// In here, so that a raise takes effect between two reservations.
+    limits: CapLimits,
     calls: u64,
     open: usize,
     /// Tokens spent, and reserved by open calls.
@@ -100,8 +111,8 @@ impl Caps {
     pub fn resume(limits: CapLimits, used: PriorUsage) -> Arc<Self> {
         let PriorUsage { calls, tokens, nanos, unsent } = used;
         let unsent = unsent.min(UNSENT_MAX);
-        let state = State { calls: calls - unsent, tokens, nanos, unsent, ..State::default() };
-        Arc::new(Self { limits, state: Mutex::new(state) })
+        let state = State { limits, calls: calls - unsent, tokens, nanos, unsent, ..State::default() };
+        Arc::new(Self { bounds: limits.bounds, state: Mutex::new(state) })
     }
 
     /// Reserves a share for one call.
@@ -109,21 +120,21 @@ impl Caps {
     /// # Errors
     /// `too_many_calls`, `rate_limited` or `budget_exceeded`, with the name of the cap.
     pub fn reserve(self: &Arc<Self>, request: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
-        let limits = &self.limits;
         let mut state = self.lock();
+        let limits = state.limits;
         if state.open >= limits.concurrency {
             let busy = format!("{} calls are open, which is the limit; wait for one to end", state.open);
             return Err(Refusal::new(Reason::TooManyCalls, busy).retry_after(1));
         }
-        let empty_at = self.rate(&state, now)?;
+        let empty_at = state.rate(now)?;
         if limits.calls.is_some_and(|max| state.calls >= max) {
             return Err(over(&format!("the run's {} calls are used", state.calls)));
         }
-        let left = self.left(&state);
+        let left = state.left();
         let output = match request.output {
-            _ if left.is_empty() => return Err(self.over(&state, &request)),
-            Some(_) => Some(left.grant(&request, limits.bounds).ok_or_else(|| self.over(&state, &request))?),
-            None if request.strict && !left.holds(request.with(0)) => return Err(self.over(&state, &request)),
+            _ if left.is_empty() => return Err(state.over(&request)),
+            Some(_) => Some(left.grant(&request, limits.bounds).ok_or_else(|| state.over(&request))?),
+            None if request.strict && !left.holds(request.with(0)) => return Err(state.over(&request)),
             None => None,
         };
         let (tokens, femtos) = request.with(output.unwrap_or(0));
@@ -144,8 +155,8 @@ impl Caps {
             nanos,
             output,
             is_lowered: output.is_some_and(|output| output < request.wanted()),
-            is_limited: self.applies_to(&request),
-            is_strict: is_strict && (self.limits.nanos.is_none() || request.is_priced()),
+            is_limited: limits.applies_to(&request),
+            is_strict: is_strict && (limits.nanos.is_none() || request.is_priced()),
             settled: false,
             output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
             prompt: (request.tokens, crate::prices::nanos(request.femtos)),
@@ -155,7 +166,7 @@ impl Caps {
     /// Returns true if a call fits as its client wants it.
     #[must_use]
     pub fn fits(&self, request: &CapRequest) -> bool {
-        let left = self.left(&self.lock());
+        let left = self.lock().left();
         left.holds(request.with(request.wanted())) && !left.is_empty()
     }
 
@@ -164,77 +175,28 @@ impl Caps {
     #[must_use]
     pub fn may_fit_later(&self, request: &CapRequest) -> bool {
         let state = self.lock();
-        if state.open == 0 || self.limits.calls.is_some_and(|max| state.calls >= max) {
+        if state.open == 0 || state.limits.calls.is_some_and(|max| state.calls >= max) {
             return false;
         }
         let alone = State {
+            limits: state.limits,
             tokens: state.tokens.saturating_sub(state.held_tokens),
             nanos: state.nanos.saturating_sub(state.held_nanos),
             ..State::default()
         };
-        let left = self.left(&alone);
+        let left = alone.left();
         let fits = if request.output.is_some() {
-            left.grant(request, self.limits.bounds).is_some()
+            left.grant(request, self.bounds).is_some()
         } else {
             !request.strict || left.holds(request.with(0))
         };
         fits && !left.is_empty()
     }
 
-    /// Returns true if a cap depends on the reservation of a call: without prices, the cap in dollars does not.
-    fn applies_to(&self, request: &CapRequest) -> bool {
-        self.limits.tokens.is_some() || self.limits.nanos.is_some() && request.is_priced()
-    }
-
     /// Returns the operator's setting about output bounds.
     #[must_use]
     pub fn bounds(&self) -> OutputBounds {
-        self.limits.bounds
-    }
-
-    fn left(&self, state: &State) -> Remainder {
-        let nanos = self.limits.nanos.map(|cap| u128::try_from(cap.saturating_sub(state.nanos)).unwrap_or(0));
-        Remainder {
-            tokens: self.limits.tokens.map(|cap| u128::from(cap.saturating_sub(state.tokens))),
-            femtos: nanos.map(|left| left * FEMTOS_PER_NANO),
-        }
-    }
-
-    /// Returns the refusal that names the cap, its size, what is left of it, and what the call needs.
-    fn over(&self, state: &State, request: &CapRequest) -> Refusal {
-        let left = self.left(state);
-        let floor = match self.limits.bounds {
-            OutputBounds::Auto => request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR)),
-            OutputBounds::Off if request.is_assumed(OutputBounds::Off) => 0,
-            OutputBounds::Off => u64::MAX,
-        };
-        let least = request.with(request.wanted().min(floor));
-        if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
-            let left = cap.saturating_sub(state.tokens);
-            return over(&format!("of the run's {cap} tokens {left} are left, and this call needs up to {}", least.0));
-        }
-        let cap = self.limits.nanos.unwrap_or(0);
-        over(&format!(
-            "of the run's ${} ${} are left, and this call needs up to ${}",
-            Usd::from_nanos(cap),
-            Usd::from_nanos(cap.saturating_sub(state.nanos).max(0)),
-            Usd::from_nanos(nanos(least.1))
-        ))
-    }
-
-    /// Counts a call in a leaky bucket. Returns the time at which the bucket is empty again after this call.
-    fn rate(&self, state: &State, now: Instant) -> Result<Option<Instant>, Refusal> {
-        let Some(rate) = self.limits.rate.filter(|rate| *rate > 0) else {
-            return Ok(state.empty_at);
-        };
-        let each = Duration::from_nanos(1_000_000_000 / rate);
-        let from = state.empty_at.map_or(now, |at| at.max(now));
-        let full_for = (from + each).duration_since(now);
-        if full_for > each * u32::try_from(rate).unwrap_or(u32::MAX) {
-            let refusal = Refusal::new(Reason::RateLimited, format!("more than {rate} calls a second; wait a second"));
-            return Err(refusal.retry_after(1));
-        }
-        Ok(Some(from + each))
+        self.bounds
     }
 
     /// Returns the number of open calls.
@@ -256,6 +218,51 @@ fn over(what: &str) -> Refusal {
 }
 
 impl State {
+    fn left(&self) -> Remainder {
+        let nanos = self.limits.nanos.map(|cap| u128::try_from(cap.saturating_sub(self.nanos)).unwrap_or(0));
+        Remainder {
+            tokens: self.limits.tokens.map(|cap| u128::from(cap.saturating_sub(self.tokens))),
+            femtos: nanos.map(|left| left * FEMTOS_PER_NANO),
+        }
+    }
+
+    /// Returns the refusal that names the cap, its size, what is left of it, and what the call needs.
+    fn over(&self, request: &CapRequest) -> Refusal {
+        let left = self.left();
+        let floor = match self.limits.bounds {
+            OutputBounds::Auto => request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR)),
+            OutputBounds::Off if request.is_assumed(OutputBounds::Off) => 0,
+            OutputBounds::Off => u64::MAX,
+        };
+        let least = request.with(request.wanted().min(floor));
+        if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
+            let left = cap.saturating_sub(self.tokens);
+            return over(&format!("of the run's {cap} tokens {left} are left, and this call needs up to {}", least.0));
+        }
+        let cap = self.limits.nanos.unwrap_or(0);
+        over(&format!(
+            "of the run's ${} ${} are left, and this call needs up to ${}",
+            Usd::from_nanos(cap),
+            Usd::from_nanos(cap.saturating_sub(self.nanos).max(0)),
+            Usd::from_nanos(nanos(least.1))
+        ))
+    }
+
+    /// Counts a call in a leaky bucket. Returns the time at which the bucket is empty again after this call.
+    fn rate(&self, now: Instant) -> Result<Option<Instant>, Refusal> {
+        let Some(rate) = self.limits.rate.filter(|rate| *rate > 0) else {
+            return Ok(self.empty_at);
+        };
+        let each = Duration::from_nanos(1_000_000_000 / rate);
+        let from = self.empty_at.map_or(now, |at| at.max(now));
+        let full_for = (from + each).duration_since(now);
+        if full_for > each * u32::try_from(rate).unwrap_or(u32::MAX) {
+            let refusal = Refusal::new(Reason::RateLimited, format!("more than {rate} calls a second; wait a second"));
+            return Err(refusal.retry_after(1));
+        }
+        Ok(Some(from + each))
+    }
+
     /// Gives back the share of a call that is no longer open.
     fn give_back(&mut self, reservation: &Reservation) {
         self.open -= 1;

@@ -28,10 +28,20 @@ const SLOW_HEAD: Duration = Duration::from_secs(10);
 /// Interval at which a half-closed client is checked; the kernel does not report its end a second time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Listener that a connection came by; it decides what answers the requests of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listener {
+    /// The sandbox's socket.
+    Calls,
+    /// The controller's socket.
+    Control,
+}
+
 /// State that the connection and its calls share.
 #[derive(Debug)]
 pub struct ConnState {
     activity: Arc<Activity>,
+    listener: Listener,
     /// True between two requests, as far as the bytes were read.
     between: AtomicBool,
     /// True while a response is not yet given; hyper serves one call at a time.
@@ -51,9 +61,10 @@ pub struct OpenCallGuard(Arc<ConnState>);
 impl ConnState {
     /// Creates the state of a connection that was just accepted.
     #[must_use]
-    pub fn new(slot: &Slot) -> Self {
+    pub fn new(slot: &Slot, listener: Listener) -> Self {
         Self {
             activity: Arc::clone(slot.activity()),
+            listener,
             between: AtomicBool::new(true),
             has_open_call: AtomicBool::new(false),
             called: AtomicBool::new(false),
@@ -100,6 +111,14 @@ impl ConnState {
 
     fn has_open_call(&self) -> bool {
         self.has_open_call.load(Ordering::Acquire)
+    }
+}
+
+impl OpenCallGuard {
+    /// Returns the listener that the connection of the call came by.
+    #[must_use]
+    pub fn listener(&self) -> Listener {
+        self.0.listener
     }
 }
 
@@ -287,7 +306,7 @@ mod tests {
     async fn sent(bytes: &[u8]) -> (UnixStream, WatchedStream, Arc<ConnState>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");
-        let state = Arc::new(ConnState::new(&slot));
+        let state = Arc::new(ConnState::new(&slot, Listener::Calls));
         let server = server.into_std().and_then(ClientSocket::new).expect("a descriptor");
         let mut stream = WatchedStream::new(server, Arc::clone(&state), slot);
         client.write_all(bytes).await.expect("the other end is open");

@@ -22,7 +22,7 @@ use crate::audit::{CallGuard, CallIntent, Poisoned};
 use crate::body::ParsedBody;
 use crate::call::{CallTracker, Clock};
 use crate::caps::Reservation;
-use crate::connection::OpenCallGuard;
+use crate::connection::{Listener, OpenCallGuard};
 use crate::intake::{self, BufferedBody};
 use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, Route};
 use crate::refusal::{Reason, Refusal};
@@ -32,7 +32,7 @@ use crate::share::Share;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::ObservedResponse;
-use crate::{headers, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
+use crate::{control, headers, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
 use denied::Denied;
 
 /// Response header with the output bound that the sidecar wrote in place of the client's.
@@ -47,6 +47,9 @@ pub async fn exchange(
     request: Request<Incoming>,
     guard: OpenCallGuard,
 ) -> Result<Response<ResponseBody>, Infallible> {
+    if guard.listener() == Listener::Control {
+        return Ok(Box::pin(control::answer(run, request)).await.into_response(guard));
+    }
     let (head, mut body) = request.into_parts();
     let pending = match respond(&run, peer, &head, &mut body).await {
         Ok(pending) => pending,

@@ -20,6 +20,8 @@ pub mod bridge;
 pub mod call;
 pub mod caps;
 pub mod connection;
+pub mod control;
+pub mod deadline;
 pub mod estimate;
 pub mod exchange;
 pub mod filter;

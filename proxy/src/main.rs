@@ -11,8 +11,10 @@ use sluice_proxy::bridge;
 use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{ProxyFlags, ProxySettings};
+use sluice_proxy::socket::ListeningSocket;
 use sluice_proxy::start::{self, Started};
 use sluice_proxy::start_error::{SidecarExit, StartError};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -101,10 +103,14 @@ fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
 /// Serves calls until a signal or the deadline, then ends in order.
 async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<SidecarExit, StartError> {
     let ready = start::ready_line(&settings, &started);
-    let Started { socket, run, connections, warnings, .. } = started;
+    let Started { socket, control, run, connections, warnings, .. } = started;
     let software = |error: &dyn std::error::Error| StartError::caused("serve", SidecarExit::Software, error);
-    let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
-        .map_err(|e| software(&e))?;
+    let listen = |socket: &ListeningSocket| socket.listener.try_clone().and_then(UnixListener::from_std);
+    let listener = listen(&socket).map_err(|e| software(&e))?;
+    let control = match control {
+        Some(control) => Some((listen(&control.socket).map_err(|e| software(&e))?, control)),
+        None => None,
+    };
     for warning in settings.warnings().into_iter().map(str::to_owned).chain(warnings) {
         tracing::warn!("{warning}");
     }
@@ -116,11 +122,23 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
     tracing::info!(run = %run.run_id, upstream = %settings.upstream, "ready");
 
     let (stage, watched) = watch::channel(Stage::Open);
-    let mut serving = pin!(server::serve(&listener, &run, connections, watched));
+    let mut controlling = pin!(async {
+        if let Some((listener, control)) = &control {
+            server::serve_control(listener, control.uid, &run, watched.clone()).await;
+        }
+        std::future::pending().await
+    });
+    let mut serving = pin!(async {
+        tokio::select! {
+            // Cancel-safe: control ends with the last call.
+            () = server::serve(&listener, &run, connections, watched.clone()) => {}
+            () = &mut controlling => {}
+        }
+    });
     let reason = tokio::select! {
         // Cancel-safe: serving goes on below; a signal that is not taken here is taken there.
         () = &mut serving => "stopped",
-        reason = signals.stop_or(settings.deadline) => reason,
+        reason = signals.stop_or(run.deadline.reached()) => reason,
     };
     tracing::info!(reason, "stopping: new calls are refused, open ones may end");
     stage.send_replace(Stage::Drain);
@@ -177,10 +195,10 @@ impl Signals {
 
     /// Waits for the second signal that asks to stop, or for the end of this time.
     async fn cut_or(&mut self, reason: &str, time: Duration) {
-        let end = tokio::time::Instant::now() + time;
+        let mut time_is_up = pin!(tokio::time::sleep(time));
         let mut asked = reason != PARENT_ENDED;
         loop {
-            match self.stop_or(Some(end.saturating_duration_since(tokio::time::Instant::now()))).await {
+            match self.stop_or(time_is_up.as_mut()).await {
                 PARENT_ENDED => {}
                 "deadline" => return,
                 _ if asked => return,
@@ -189,21 +207,15 @@ impl Signals {
         }
     }
 
-    /// Waits for the first signal, or for the end of this time.
-    async fn stop_or(&mut self, time: Option<Duration>) -> &'static str {
-        let time_is_up = async {
-            match time {
-                Some(time) => tokio::time::sleep(time).await,
-                None => std::future::pending().await,
-            }
-        };
+    /// Waits for the first signal, or for the deadline.
+    async fn stop_or(&mut self, deadline: impl Future<Output = ()>) -> &'static str {
         tokio::select! {
             // Cancel-safe: a signal that is not taken here is taken the next time.
             _ = self.terminate.recv() => "sigterm",
             _ = self.interrupt.recv() => "sigint",
             _ = self.hangup.recv() => "sighup",
             _ = self.orphaned.recv() => PARENT_ENDED,
-            () = time_is_up => "deadline",
+            () = deadline => "deadline",
         }
     }
 }

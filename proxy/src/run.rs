@@ -1,6 +1,7 @@
 //! The context that all calls of a run share: the policies, the caps, the audit log, the upstream, and the state of
 //! the shutdown.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::abort::AbortMode;
 use crate::audit::Journal;
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
+use crate::deadline::Deadline;
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -35,6 +37,7 @@ pub struct RunContext {
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
+    pub deadline: Deadline,
     /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
     pub prices: Option<PriceTable>,
@@ -50,6 +53,8 @@ pub struct RunContext {
     /// Objects that the provider stores for this run.
     pub known_ids: Mutex<KnownIds>,
     pub shutdown: ShutdownState,
+    /// Held from the decision on a change by the control socket to its effect.
+    pub changing: tokio::sync::Mutex<()>,
 }
 
 /// State of the run's shutdown.
@@ -71,8 +76,8 @@ impl ShutdownState {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Reads a response on after its client has left.
-    pub fn spawn_drain(&self, drain: impl Future<Output = ()> + Send + 'static) {
+    /// Runs what goes on after its client has left, such as the reading of a response.
+    pub fn spawn_drain(&self, drain: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let mut drains = self.drains.lock().unwrap_or_else(PoisonError::into_inner);
         while drains.try_join_next().is_some() {}
         drains.spawn(drain);

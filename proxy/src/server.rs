@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::connection::{ClientSocket, ConnState, WatchedStream};
+use crate::connection::{ClientSocket, ConnState, Listener, WatchedStream};
 use crate::exchange::exchange;
 use crate::memory;
 use crate::refusal::{Reason, Refusal};
@@ -29,6 +29,8 @@ use crate::slots::{SWEEP, Slot, Slots};
 pub const HEAD_MAX: usize = 64 * 1024;
 /// Maximum number of bytes that one read takes from a client.
 pub const READ_MAX: usize = 64 * 1024;
+/// Maximum number of connections to the control socket at once: the controller needs one.
+const CONTROL_CONNECTIONS: usize = 8;
 /// Pause before another idle connection is closed, if the last one did not end, because its client does not read its
 /// response.
 const CLOSE_NEXT: Duration = Duration::from_millis(100);
@@ -52,6 +54,8 @@ struct Acceptor<'a> {
     run: &'a Arc<RunContext>,
     slots: Arc<Slots>,
     waiting: Option<UnixStream>,
+    /// For the control socket, the only user that may connect.
+    owner: Option<u32>,
 }
 
 /// Serves until the last stage, and returns once no call is open.
@@ -61,7 +65,7 @@ pub async fn serve(
     connections_max: usize,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None };
+    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None, owner: None };
     let mut open = JoinSet::new();
     accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
     run.shutdown.drain();
@@ -85,6 +89,18 @@ pub async fn serve(
     }
 }
 
+/// Serves the control socket to this user, in every stage, until it is dropped.
+pub async fn serve_control(
+    listener: &UnixListener,
+    owner: u32,
+    run: &Arc<RunContext>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let slots = Slots::new(CONTROL_CONNECTIONS);
+    let mut acceptor = Acceptor { listener, run, slots, waiting: None, owner: Some(owner) };
+    accept_until(&mut acceptor, &mut stage, Stage::Cut, &mut JoinSet::new()).await;
+}
+
 /// Accepts for as long as the stage lasts.
 async fn accept_until(
     acceptor: &mut Acceptor<'_>,
@@ -99,7 +115,9 @@ async fn accept_until(
         if let Some(stream) = acceptor.waiting.take() {
             match slots.take(stream.as_raw_fd()) {
                 Some(slot) => {
-                    tasks.spawn(connection(Arc::clone(acceptor.run), stream, slot, during, stage.clone()));
+                    let listener = if acceptor.owner.is_some() { Listener::Control } else { Listener::Calls };
+                    let run = Arc::clone(acceptor.run);
+                    tasks.spawn(connection(run, stream, slot, listener, during, stage.clone()));
                 }
                 None => {
                     acceptor.waiting = Some(stream);
@@ -116,7 +134,8 @@ async fn accept_until(
             () = tokio::time::sleep(CLOSE_NEXT), if waits => {}
             _ = sweep.tick(), if !slots.is_empty() => slots.close_expired(),
             accepted = acceptor.listener.accept(), if !waits => match accepted {
-                Ok((stream, _)) => acceptor.waiting = Some(stream),
+                Ok((stream, _)) if is_admitted(acceptor, &stream) => acceptor.waiting = Some(stream),
+                Ok(_) => tracing::warn!("closed a control connection of another user than the one that started the sidecar"),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -126,11 +145,17 @@ async fn accept_until(
     }
 }
 
+/// Returns true if a connection is read. A peer that may not use the call socket gets an answer.
+fn is_admitted(acceptor: &Acceptor<'_>, stream: &UnixStream) -> bool {
+    acceptor.owner.is_none_or(|owner| peer_of(stream).uid == owner)
+}
+
 /// Serves one connection to its end.
 async fn connection(
     run: Arc<RunContext>,
     stream: UnixStream,
     slot: Slot,
+    listener: Listener,
     since: Stage,
     mut stage: watch::Receiver<Stage>,
 ) {
@@ -139,7 +164,7 @@ async fn connection(
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let state = Arc::new(ConnState::new(&slot));
+    let state = Arc::new(ConnState::new(&slot, listener));
     let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, state.open_call()));
     let mut conn = pin!(
         http1::Builder::new()
@@ -163,7 +188,10 @@ async fn connection(
     })
     .await;
     // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
-    if let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
+    // The audit log has the refusals of the sandbox.
+    if listener == Listener::Calls
+        && let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed))
+    {
         // A request that could not be parsed is refused too, and recorded.
         let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }

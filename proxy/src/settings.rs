@@ -37,6 +37,7 @@ pub struct ProxySettings {
     pub socket: PathBuf,
     pub socket_mode: u32,
     pub peer_uids: Vec<u32>,
+    pub control: Option<PathBuf>,
     pub upstream: Address,
     pub ca: Option<PathBuf>,
     pub audit: PathBuf,
@@ -103,6 +104,7 @@ impl ProxySettings {
             // The list of users decides who may connect, if there is one; otherwise the mode does.
             socket_mode: flags.socket_mode.unwrap_or(if flags.peer_uid.is_empty() { 0o600 } else { 0o666 }),
             peer_uids: flags.peer_uid,
+            control: flags.control,
             upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
             ca: flags.ca,
             audit: flags.audit,

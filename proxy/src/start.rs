@@ -15,6 +15,7 @@ use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
+use crate::deadline::Deadline;
 use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
 use crate::ids::CallIds;
@@ -31,11 +32,13 @@ use crate::start_error::{SidecarExit, StartError, unreadable};
 use crate::upstream::Upstream;
 
 mod check;
+mod control;
 mod errors;
 mod secrets;
 mod user_rights;
 
 pub use check::check;
+pub use control::ControlSocket;
 
 use errors::{audit_error, bind_error, harden_error};
 use secrets::{secret, signer};
@@ -53,6 +56,7 @@ pub struct OpenedResources {
     audit: OpenLog,
     signer: Option<AuditSigner>,
     socket: ListeningSocket,
+    control: Option<ControlSocket>,
     connections: usize,
     uid: u32,
     capabilities: Measure,
@@ -65,6 +69,7 @@ pub struct OpenedResources {
 #[allow(missing_docs, reason = "named like their types")]
 pub struct Started {
     pub socket: ListeningSocket,
+    pub control: Option<ControlSocket>,
     pub run: Arc<RunContext>,
     pub hardening: Hardening,
     /// User that the process runs as.
@@ -97,12 +102,14 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
         .map_err(|error| StartError::caused("--metadata", SidecarExit::Config, &error))?;
 
     // Before the audit file is created: a start that fails here leaves none.
-    crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
+    crate::socket::check(&settings.socket).map_err(|error| bind_error("--socket", &settings.socket, &error))?;
     apart(settings)?;
+    control::check(settings)?;
     let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket = ListeningSocket::bind(&settings.socket, settings.socket_mode)
-        .map_err(|error| bind_error(&settings.socket, &error))?;
+        .map_err(|error| bind_error("--socket", &settings.socket, &error))?;
+    let control = control::open(settings)?;
 
     if let Some(bytes) = settings.max_memory {
         memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", SidecarExit::Software, &error))?;
@@ -127,6 +134,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
         audit,
         signer,
         socket,
+        control,
         connections,
         uid,
         capabilities,
@@ -148,6 +156,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         audit,
         signer,
         socket,
+        control,
         connections,
         uid,
         capabilities,
@@ -155,6 +164,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         warnings,
     } = opened;
     let identity = &settings.identity;
+    let limits = control::limits(settings, audit.past.as_ref());
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
     let config = JournalConfig {
         run_id: identity.run_id.clone(),
@@ -183,7 +193,8 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
-        caps: Caps::resume(settings.caps, used),
+        caps: Caps::resume(limits.in_caps(settings.caps), used),
+        deadline: Deadline::start(limits.deadline),
         cap_wait: settings.cap_wait,
         prices: settings.prices.clone(),
         journal,
@@ -196,6 +207,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         call_ids: CallIds::default(),
         known_ids: Mutex::default(),
         shutdown: ShutdownState::default(),
+        changing: tokio::sync::Mutex::default(),
     };
     let hardening = Hardening {
         capabilities,
@@ -205,7 +217,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         landlock,
         seccomp,
     };
-    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections, warnings })
+    Ok(Started { socket, control, run: Arc::new(run), hardening, uid, connections, warnings })
 }
 
 /// Returns the first record of the audit log.
@@ -289,17 +301,20 @@ fn relay(settings: &ProxySettings) -> Result<Option<Relay>, StartError> {
 
 /// Refuses an audit file that the sandbox would see, in the directory of the socket.
 fn apart(settings: &ProxySettings) -> Result<(), StartError> {
+    hidden("--audit", &settings.audit, &settings.socket)
+}
+
+/// Refuses a file in the directory of the socket, which the sandbox sees.
+fn hidden(flag: &'static str, path: &Path, socket: &Path) -> Result<(), StartError> {
     let real = |path: &Path| directory(path).canonicalize();
-    match (real(&settings.audit), real(&settings.socket)) {
-        (Ok(audit), Ok(socket)) if audit.starts_with(&socket) => Err(StartError::new(
-            "--audit",
-            SidecarExit::Config,
-            format!(
-                "{} is in the directory of the socket, {}, which the sandbox sees; choose another directory",
-                settings.audit.display(),
-                socket.display()
-            ),
-        )),
+    match (real(path), real(socket)) {
+        (Ok(own), Ok(seen)) if own.starts_with(&seen) => {
+            let (path, seen) = (path.display(), seen.display());
+            let cause = format!(
+                "{path} is in the directory of the socket, {seen}, which the sandbox sees; choose another directory"
+            );
+            Err(StartError::new(flag, SidecarExit::Config, cause))
+        }
         // A missing directory is an error of its own.
         _ => Ok(()),
     }

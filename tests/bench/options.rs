@@ -19,7 +19,8 @@ pub(crate) struct Options {
     /// Fewer rounds and calls: under a minute, with rougher figures.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measures only these [default: all]. runs: `sluice run` beside `docker run`; scale: a host full of sidecars;
+    /// Measures only these [default: all]. runs: `sluice run` beside `docker run`; daemon:
+    /// `sluice serve` under load; scale: a host full of sidecars;
     /// ledger: up to a million receipts; syscalls: counts of strace; instructions: counts of callgrind.
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     only: Vec<String>,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::contenders::Contender;
+use crate::daemon::DaemonFigures;
 use crate::instructions::InstructionCount;
 use crate::ledger::LedgerFigures;
 use crate::machine::MachineInfo;
@@ -24,6 +25,7 @@ pub(crate) struct BenchFigures {
     pub(crate) syscalls: Vec<SyscallCount>,
     pub(crate) instructions: Vec<InstructionCount>,
     pub(crate) runs: Option<RunComparison>,
+    pub(crate) daemon: Option<DaemonFigures>,
     pub(crate) crowds: Vec<FullHost>,
     pub(crate) ledgers: Vec<LedgerFigures>,
     pub(crate) modes: Vec<ModeResult>,
@@ -58,7 +60,7 @@ pub(crate) fn publish(machine: &MachineInfo, figures: &BenchFigures, options: &O
 }
 
 fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<String> {
-    let BenchFigures { startups, syscalls, instructions, runs, crowds, ledgers, modes } = figures;
+    let BenchFigures { startups, syscalls, instructions, runs, daemon, crowds, ledgers, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -97,6 +99,9 @@ fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) ->
     ledger_sizes(out, ledgers)?;
     if let Some(runs) = runs {
         whole_runs(out, runs)?;
+    }
+    if let Some(daemon) = daemon {
+        the_daemon(out, daemon)?;
     }
     for mode in modes {
         table(out, mode)?;
@@ -264,6 +269,45 @@ fn whole_runs(out: &mut String, RunComparison { ways, phases, rates }: &RunCompa
     )?;
     for Rate { at_once, docker, sluice } in rates {
         writeln!(out, "| {at_once} | {docker:.0} | {sluice:.0} | {:.2} |", sluice / docker)?;
+    }
+    Ok(())
+}
+
+fn the_daemon(out: &mut String, figures: &DaemonFigures) -> Outcome<()> {
+    let DaemonFigures { idle_rss, peak_rss, queue, events, readers, first_instruction, rows, lists } = figures;
+    writeln!(out, "\n## The daemon\n\n| | |\n|---|---:|")?;
+    writeln!(out, "| idle RSS, MB | {:.1} |\n| peak RSS, MB | {:.1} |", mb(*idle_rss), mb(*peak_rss))?;
+    writeln!(
+        out,
+        "| {} runs created at once, with a call each: success, receipts | {}, {} |\n| until the last has ended, s | {:.1} |\n\
+         | slowest POST, ms | {:.1} |",
+        queue.runs, queue.succeeded, queue.receipts, queue.seconds, queue.slowest_post_ms,
+    )?;
+    writeln!(
+        out,
+        "| events of calls of {} runs in the log | {} of {} |\n| these events, a minute | {:.0} |",
+        events.runs,
+        events.found,
+        events.expected,
+        events.found as f64 * 60.0 / events.seconds,
+    )?;
+    let worst = readers.last_ms.iter().copied().fold(0.0, f64::max);
+    writeln!(
+        out,
+        "| an event at the last of {} readers, ms: median, worst | {}, {worst:.0} |",
+        readers.readers,
+        cell(median(&readers.last_ms), 0),
+    )?;
+    writeln!(
+        out,
+        "| POST to the first instruction of a program, ms | {} |\n| the same for `docker run`, ms | {} |\n| ratio | {} |",
+        cell(median(&first_instruction.post_ms), 0),
+        cell(median(&first_instruction.docker_ms), 0),
+        cell(first_instruction.ratio(), 2),
+    )?;
+    for list in lists {
+        let (path, worst) = (list.path, list.worst_ms);
+        writeln!(out, "| `GET {path}` with {rows} runs, ms: median, worst | {:.1}, {worst:.1} |", list.median_ms)?;
     }
     Ok(())
 }

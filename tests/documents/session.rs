@@ -60,6 +60,7 @@ impl Session {
             ("/var/log/sluice", path("log")),
             ("/var/backups", path("backups")),
             ("/run/r1", path("r1")),
+            ("/run/sluice", path("sockets")),
             ("/usr/local/bin", path("bin")),
             ("/etc/systemd/system", path("units")),
             ("/backup/", path("backup/")),
@@ -129,6 +130,7 @@ impl Session {
         write_private(&key_file, &self.key);
         command.env("PATH", path).env("HOME", self.host.path()).env("LITELLM_KEY", &self.key);
         command.env("LITELLM_MASTER_KEY", &self.key).env("SLUICE_UPSTREAM", &self.names[0].1);
+        command.env("SLUICE_RUN_DIR", self.host.join("sockets")).env("SLUICE_LISTEN", "127.0.0.1:0");
         command.env("SLUICE_KEY_FILE", key_file).env("SLUICE_STATE_DIR", self.host.join("state"));
         command
     }

@@ -44,6 +44,8 @@ pub(crate) const SPECIAL: &[SpecialRow] = &[
     SpecialRow { start: "docker build -t my-app . ", treatment: Treatment::Skip(REGISTRY) },
     // The run of the examples is over.
     SpecialRow { start: "sluice cancel RUN", treatment: Treatment::Exit(1) },
+    // It was cancelled.
+    SpecialRow { start: "sluice wait other", treatment: Treatment::Exit(143) },
     // The state directory is in use.
     SpecialRow { start: "sluice restore ", treatment: Treatment::Exit(1) },
     SpecialRow { start: "printf '%s' \"$LITELLM_KEY\" | dist/sluice-proxy ", treatment: Treatment::Listens },

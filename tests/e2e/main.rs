@@ -6,6 +6,7 @@ mod bodies;
 mod budgets;
 mod calls;
 mod caps;
+mod control;
 mod framing;
 mod hardening;
 mod headers;

@@ -216,6 +216,7 @@ async fn each_flag_has_a_variable() {
         ("audit-key-file", "/nope"),
         ("socket-mode", "9"),
         ("peer-uid", "x"),
+        ("control", "/nope/c"),
         ("ca", "/nope"),
         ("relay", "x"),
         ("relay-token-file", "x"),

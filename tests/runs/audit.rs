@@ -10,7 +10,7 @@ use sluice_contract::PrivateKey;
 use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::{PATIENCE, Sluice, Upstream};
 
-mod faults;
+pub(crate) mod faults;
 mod forgery;
 mod keys;
 mod verify;

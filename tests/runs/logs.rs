@@ -20,8 +20,9 @@ async fn a_follower_sees_output_from_begin_to_end() {
     live.signal(Signal::SIGINT);
     live.finish().await;
 
-    let followed = follower.finish().await.expect(0);
-    assert_eq!((followed.stdout.as_str(), followed.stderr.as_str()), ("first\nlast\n", "to-stderr\n"));
+    let followed = follower.finish().await.expect(130);
+    assert_eq!(followed.stdout, "first\nlast\n");
+    assert_eq!(followed.stderr, format!("to-stderr\nsluice: run {run}.0 ended: cancelled\n"));
     let later = sluice.command(["logs", &run, "--stderr"]).finish().await.expect(0);
     assert_eq!((later.stdout.as_str(), later.stderr.as_str()), ("to-stderr\n", ""));
     sluice.assert_nothing_left().await;

@@ -5,9 +5,20 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod canaries;
+mod commands;
 mod content;
+mod control;
 mod exec;
+mod full_disk;
+mod http;
 mod killed;
+mod monitored;
+mod policy;
+mod schema;
+mod service_manager;
+mod wakeups;
+mod webhooks;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {
@@ -157,6 +168,7 @@ async fn an_error_of_the_host_is_the_operators() {
     let daemon = sluice.serve().await;
     let id = daemon.create(shell("true")).await;
 
+    daemon.process().says("creation_failed: ").await;
     daemon.process().says(&format!("the upstream {} does not answer", nowhere.url())).await;
     let path = format!("/api/v1/sandboxes/{id}");
     let waiting = daemon.reaches(&id, "PENDING").await;

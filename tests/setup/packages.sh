@@ -29,6 +29,8 @@ need npm npm
 need git git
 need setpriv util-linux
 need valgrind valgrind
+need prometheus prometheus
+need systemd-analyze systemd
 need dpkg-deb dpkg
 # The plugin of Docker's own packages will do.
 docker compose version >/dev/null 2>&1 || need docker-compose docker-compose

@@ -3,8 +3,8 @@
 
 usage: tests/setup/reference.py [--check]
 
-A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`; the rest of a page is written by hand. The
-sources are --help of both programs, the settings and reasons that examples/settings.rs and examples/refusals.rs print, and the
+A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`; the rest of a page is written by hand. The file
+openapi.json is the document of the daemon's API, from examples/openapi.rs, with sorted names. The other sources are --help of both programs, the settings and reasons that examples/settings.rs and examples/refusals.rs print, and the
 doc comments of reasons, exit codes and records. A table that this script cannot read whole is an error, not a shorter page.
 """
 import difflib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
-EXAMPLES = {"sluice-controller": "settings", "sluice-proxy": "refusals"}
+EXAMPLES = {"sluice-controller": "settings", "sluice-daemon": "openapi", "sluice-proxy": "refusals"}
 CONTRACT = "proxy/contract/src"
 GOLDEN = ROOT / "proxy/contract/tests/golden"
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
@@ -109,7 +109,7 @@ def settings_table():
 
 
 def separators():
-    names = {" ": "a blank", ";": "a semicolon"}
+    names = {" ": "a blank", ";": "a semicolon", ":": "a colon"}
     rows = [[f"`{item['variables'][0]}`", names[item["separator"]]] for item in example("sluice-controller") if item["separator"]]
     return table(["variable with several values", "between two values"], rows)
 
@@ -220,7 +220,7 @@ def members(text, but=()):
 
 def records():
     """Kind, doc comment and members of each record, in the order in which a file has them."""
-    order = ["open", "intent", "outcome", "refused", "recovered", "epoch", "close"]
+    order = ["open", "intent", "outcome", "refused", "recovered", "epoch", "control", "close"]
     text = "".join(blocks("records!", CONTRACT))
     form = r"((?:    ///[^\n]*\n)+)    (\w+)<'a> = \"(\w+)\" \{\n(.*?)^    \}"
     found = re.findall(form, text, re.M | re.S)
@@ -296,6 +296,9 @@ PARTS = {
     "records": record_tables,
     "objects and words": objects,
 }
+FILES = {
+    "openapi.json": lambda: json.dumps(example("sluice-daemon"), indent=2, ensure_ascii=False, sort_keys=True) + "\n",
+}
 MARKED = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- /generated -->)", re.S)
 
 
@@ -310,11 +313,15 @@ def main(arguments):
     if arguments not in ([], ["--check"]):
         sys.exit(__doc__)
     run("cargo", "build", "--quiet", "--locked", "-p", "sluice-proxy", "-p", "sluice-controller", "--bins")
-    stale, used = [], set()
+    stale, used, generated = [], set(), []
     for path in sorted(PAGES.glob("*.md")):
         old = path.read_text()
         used |= {name for _, name, _ in MARKED.findall(old)}
-        new = MARKED.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n\n{part[3]}", old)
+        generated.append((path, old, MARKED.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n\n{part[3]}", old)))
+    for name, content in FILES.items():
+        path = PAGES / name
+        generated.append((path, path.read_text() if path.exists() else "", content()))
+    for path, old, new in generated:
         if new == old:
             continue
         if arguments:

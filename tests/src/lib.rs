@@ -20,6 +20,7 @@ pub mod controller;
 pub mod engine;
 pub mod http1;
 pub mod litellm;
+pub mod prometheus;
 pub mod schemas;
 pub mod sdk;
 pub mod sidecar;

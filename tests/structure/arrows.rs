@@ -6,11 +6,15 @@ use crate::violation::Violation;
 use crate::workspace::Crate;
 
 /// The crates of the workspace, and those of the workspace that each may name.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     (
         "sluice-controller",
-        &["sluice-daemon", "sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"],
+        &[
+            "sluice-client", "sluice-daemon", "sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract",
+            "sluice-upstream",
+        ],
     ),
+    ("sluice-client", &["sluice-contract", "sluice-upstream"]),
     ("sluice-daemon", &["sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-runs", &["sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-state", &["sluice-contract"]),

@@ -25,12 +25,15 @@ mod agents;
 mod attachment;
 mod budgets;
 mod byte_range;
+mod common_answers;
 mod download;
 mod event_stream;
 mod event_view;
 mod events;
 mod file_name;
 mod idempotent;
+pub(crate) mod metrics;
+mod monitoring;
 mod names;
 mod output_lines;
 mod paging;
@@ -56,6 +59,7 @@ pub(crate) struct NoQuery {}
 /// Answers that each route may give.
 #[derive(OpenApi)]
 #[openapi(
+    paths(document),
     info(title = "Sluice", description = "Runs of AI agents in containers without a network"),
     components(schemas(ErrorBody))
 )]
@@ -66,6 +70,8 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
     Router::new()
         .route("/api/openapi.json", get(document))
         .merge(status::routes())
+        .merge(metrics::routes())
+        .merge(monitoring::routes())
         .merge(budgets::routes())
         .merge(receipts::routes())
         .merge(usage::routes())
@@ -84,6 +90,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Doc::openapi();
     for group in [
         status::Doc::openapi(),
+        metrics::Doc::openapi(),
+        monitoring::Doc::openapi(),
         budgets::Doc::openapi(),
         receipts::Doc::openapi(),
         usage::Doc::openapi(),
@@ -98,9 +106,15 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    common_answers::add(&mut document);
     document
 }
 
+/// Returns this document.
+#[utoipa::path(
+    get, path = "/api/openapi.json",
+    responses((status = 200, body = Object), (status = 422, body = ErrorBody))
+)]
 async fn document(_: Principal, Query(NoQuery {}): Query<NoQuery>) -> Json<utoipa::openapi::OpenApi> {
     Json(openapi())
 }
@@ -127,7 +141,8 @@ mod tests {
             for (method, operation) in methods.as_object().expect("methods") {
                 for (status, response) in operation["responses"].as_object().expect("responses") {
                     let schema = &response["content"]["application/json"]["schema"]["$ref"];
-                    let is_error = status.as_str() >= "400" && status != "503";
+                    // The body of /ready says what is missing.
+                    let is_error = status.as_str() >= "400" && !(path == "/ready" && status == "503");
                     assert!(!is_error || schema == "#/components/schemas/ErrorBody", "{method} {path} {status}");
                     seen += 1;
                 }

@@ -3,6 +3,8 @@
 //! An internal error is one word and an id; the log of the daemon has the id and the cause. No answer names a path of the
 //! host, an error of the database, or a chain of errors.
 
+use std::io;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -10,7 +12,13 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
+use sluice_state::ledger::LedgerError;
+use sluice_state::store::StoreError;
+use sluice_state::tokens::TokenError;
 use utoipa::ToSchema;
+
+/// Seconds after which a request that found the storage full or busy may be sent again.
+const STORAGE_RETRY_S: u64 = 5;
 
 /// A request that failed.
 #[derive(Debug)]
@@ -122,6 +130,22 @@ impl ApiError {
         Self { cause: Some(error_chain(cause)), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
     }
 
+    /// Returns the error of state that cannot be written or read now: its disk is full, or it is in use.
+    #[must_use]
+    pub fn storage_unavailable(cause: &dyn std::error::Error) -> Self {
+        let message = "the daemon cannot use its storage now, and nothing was changed; send the request again later";
+        Self {
+            cause: Some(error_chain(cause)),
+            retry_after: Some(STORAGE_RETRY_S),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message)
+        }
+    }
+
+    /// Returns the error of state: one that passes by itself, or one that the operator has to see to.
+    pub(crate) fn of_state(cause: &dyn std::error::Error, is_retryable: bool) -> Self {
+        if is_retryable { Self::storage_unavailable(cause) } else { Self::internal(cause) }
+    }
+
     /// Returns the stable word.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -151,14 +175,27 @@ impl IntoResponse for ApiError {
     }
 }
 
-macro_rules! internal {
-    ($($error:ty)*) => {
-        $(impl From<$error> for ApiError {
-            fn from(error: $error) -> Self {
-                Self::internal(&error)
-            }
-        })*
-    };
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::of_state(&error, error.is_retryable())
+    }
 }
 
-internal!(sluice_state::tokens::TokenError sluice_state::store::StoreError sluice_state::ledger::LedgerError std::io::Error);
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        Self::of_state(&error, error.is_retryable())
+    }
+}
+
+impl From<TokenError> for ApiError {
+    fn from(error: TokenError) -> Self {
+        let is_retryable = matches!(&error, TokenError::Store(error) if error.is_retryable());
+        Self::of_state(&error, is_retryable)
+    }
+}
+
+impl From<io::Error> for ApiError {
+    fn from(error: io::Error) -> Self {
+        Self::internal(&error)
+    }
+}

@@ -1,7 +1,9 @@
 //! What handlers share.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
+use sluice_contract::RunId;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -11,13 +13,18 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::api_error::ApiError;
+use crate::event_intake::EventIntake;
 use crate::execs::Execs;
+use crate::heartbeats::Heartbeats;
 use crate::limits::HttpLimits;
-use crate::principal::Principal;
+use crate::loops::Loops;
+use crate::monitor::Monitor;
+use crate::principal::{Principal, Role};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
+use crate::stored_request::StoredRequest;
 use crate::stream_count::StreamCount;
 use crate::variable_values::VariableValues;
 
@@ -38,6 +45,12 @@ pub struct ApiContext {
     pub limits: HttpLimits,
     /// State of the daemon.
     pub readiness: Readiness,
+    /// Its loops.
+    pub loops: Arc<Loops>,
+    /// Events that runs report.
+    pub events: EventIntake,
+    /// Heartbeats of agents.
+    pub heartbeats: Heartbeats,
     /// What runs may be; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
     /// Variables of runs that wait.
@@ -54,12 +67,18 @@ pub struct ApiContext {
     pub(crate) execs: Arc<Execs>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
+    /// Operations of each owner that were recorded lately.
+    pub(crate) changes: Mutex<RequestRate<String>>,
+    /// What the daemon measures of itself.
+    pub(crate) monitor: Arc<Monitor>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
     /// The operator's log.
     pub log: fn(&str),
 }
 
+/// Part of the readiness.
+const CONTROL_LOG: &str = "control log";
 /// Result of a line that stands before its effect.
 const ACCEPTED: &str = "accepted";
 
@@ -67,8 +86,15 @@ impl ApiContext {
     /// Records an operation before it takes effect. Returns the number of its line.
     ///
     /// # Errors
-    /// 503 `audit_unavailable`; the operation must not take place.
+    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not take place.
     pub async fn record(&self, by: &Principal, entry: ControlEntry) -> Result<u64, ApiError> {
+        if by.role != Role::Admin {
+            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.take(by.owner.clone(), Instant::now()).map_err(|wait| {
+                let message = "this owner changes more than the daemon takes; wait as Retry-After says";
+                ApiError::too_many("rate_limited", message, wait.as_secs() + 1)
+            })?;
+        }
         let entry = ControlEntry { result: ACCEPTED.to_owned(), ..by.signs(entry) };
         self.append(entry).await
     }
@@ -103,13 +129,29 @@ impl ApiContext {
             .await
     }
 
+    /// Returns the request of a run.
+    ///
+    /// # Errors
+    /// 404: there is no such run.
+    pub async fn stored_request(&self, run: &RunId) -> Result<StoredRequest, ApiError> {
+        let text = self.store.sandbox_request(run).await?.ok_or_else(ApiError::not_found)?;
+        serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))
+    }
+
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {
         let control = Arc::clone(&self.control);
         // The disk is waited for.
-        match spawn_blocking(move || control.append(entry)).await {
+        let written = match spawn_blocking(move || control.append(entry)).await {
             Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
             Err(error) => Err(ApiError::audit_unavailable(&error)),
+        };
+        if written.is_ok() {
+            self.readiness.pass(CONTROL_LOG);
+        } else {
+            self.readiness.fail(CONTROL_LOG, "it cannot be written");
+            self.monitor.count_audit_error();
         }
+        written
     }
 }
 

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
 use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
@@ -16,16 +17,20 @@ use sluice_state::store::{Store, StoreError};
 use sluice_state::tokens::TokenError;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::access::{Access, Entrance};
 use crate::api;
+use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
+use crate::event_intake::EventIntake;
 use crate::execs::Execs;
 use crate::front::Front;
+use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
+use crate::loops::{LoopFault, LoopTimer, every};
+use crate::monitor::{Monitor, engine_probe, follower};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -40,12 +45,15 @@ use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
 use crate::tokens::Tokens;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+use crate::upkeep;
 use crate::variable_values::VariableValues;
+use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
 /// Period in which failed logins are counted for one line of the control log.
-const LOGIN_REPORT: Duration = Duration::from_secs(60);
+const LOGIN_REPORT: LoopTimer =
+    LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
 
 /// Reason that the daemon does not start, or ends.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +109,7 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]; then nothing of it runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
-        let policy = settings.runs.as_ref().map(|runs| runs.policy.clone());
+        let policy = settings.runs.as_ref().and_then(|runs| runs.policy.clone());
         Self::start_with(settings, policy).await
     }
 
@@ -118,9 +126,10 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
-        let host = host(settings, &store).await?;
+        let host = host(settings, &store, policy.is_some()).await?;
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
+        let monitor = Arc::new(Monitor::new(settings.metrics, store.newest_event().await?));
         // Those of requests that a daemon was serving when it was killed.
         store.release_all_keys().await?;
         let context = Arc::new(ApiContext {
@@ -131,14 +140,19 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
+            loops: Arc::default(),
+            events: EventIntake::new(&settings.upkeep.events),
+            heartbeats: Heartbeats::default(),
             policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
-            waits: StreamCount::new(limits.waits, limits.waits),
+            waits: StreamCount::new(limits.waits, limits.waits_per_token),
             file_work: StreamCount::new(limits.file_work, limits.file_work_per_token),
             execs: Execs::new(host.clone()),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
+            changes: Mutex::new(RequestRate::new(f64::from(limits.changes) / 60.0, limits.changes)),
+            monitor,
             stop: tasks.signal(),
             log: settings.log,
         });
@@ -146,8 +160,9 @@ impl Daemon {
         let configuration = json!({
             "behind_proxy": settings.behind_proxy,
             "listen": settings.listen,
-            "sandbox_enabled": settings.runs.is_some(),
+            "sandbox_enabled": context.policy.is_some(),
             "tls": settings.tls_cert.is_some(),
+            "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
         });
         let started = ControlEntry {
             operation: "daemon.start".to_owned(),
@@ -161,13 +176,13 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
-        if let Some((orchestrator, host)) = orchestrator(settings, &context, host) {
-            let of_sweep = (Arc::clone(&context), Arc::clone(&host));
-            tasks.spawn("the sweep", |stop| sweeper::run(of_sweep.0, of_sweep.1, stop));
-            let context = Arc::clone(&context);
-            tasks.spawn("the programs in sandboxes", |stop| leftover_execs::run(context, host, stop));
+        let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
+        tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
+        if let Some(orchestrator) = orchestrator(settings, &context, host) {
+            spawn_host_tasks(&mut tasks, &context, orchestrator.host());
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
+        upkeep::start(&mut tasks, &context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
         if let Some(time) = systemd::watchdog() {
             tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
         }
@@ -207,22 +222,35 @@ impl RunningDaemon {
     }
 }
 
-/// Opens the host of runs, with the daemon's own handle to the database.
-async fn host(settings: &DaemonSettings, store: &Store) -> Result<Option<Arc<Host>>, DaemonError> {
-    let Some(runs) = &settings.runs else { return Ok(None) };
-    Ok(Some(Arc::new(Host { store: store.clone(), ..Host::open(&runs.host).await? })))
+/// Starts what looks after the host of runs.
+fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
+    let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
+    tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, loops, log, stop));
+    let of_sweep = (Arc::clone(context), Arc::clone(host));
+    tasks.spawn("the sweep", |stop| sweeper::run(of_sweep.0, of_sweep.1, stop));
+    let of_programs = (Arc::clone(context), Arc::clone(host));
+    tasks.spawn("the programs in sandboxes", |stop| leftover_execs::run(of_programs.0, of_programs.1, stop));
 }
 
-/// Returns the orchestrator of runs, and their host.
-fn orchestrator(
-    settings: &DaemonSettings,
-    context: &Arc<ApiContext>,
-    host: Option<Arc<Host>>,
-) -> Option<(Orchestrator, Arc<Host>)> {
-    let (runs, policy, host) = (settings.runs.as_ref()?, context.policy.as_ref()?, host?);
+/// Opens the host of runs, with the daemon's own handle to the database. Where no runs may be created, those of before are
+/// still looked after, if the host can be opened.
+async fn host(settings: &DaemonSettings, store: &Store, may_create: bool) -> Result<Option<Arc<Host>>, DaemonError> {
+    let Some(runs) = &settings.runs else { return Ok(None) };
+    match Host::open(&runs.host).await {
+        Ok(host) => Ok(Some(Arc::new(Host { store: store.clone(), ..host }))),
+        Err(error) if !may_create => {
+            (settings.log)(&format!("runs of before are not looked after: {}", error_chain(&error)));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the orchestrator of runs.
+fn orchestrator(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>) -> Option<Orchestrator> {
+    let (runs, host) = (settings.runs.as_ref()?, host?);
     let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
-    let service = RunService { host: Arc::clone(&host), planner, output_max, stop_grace };
-    Some((Orchestrator::new(Arc::clone(context), Arc::clone(policy), service), host))
+    Some(Orchestrator::new(Arc::clone(context), RunService { host, planner, output_max, stop_grace }))
 }
 
 /// Takes the lock of the state directory.
@@ -289,28 +317,26 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     Ok(bound)
 }
 
-/// Writes the number of failed logins to the control log, at most once in a minute.
-async fn report_failed_logins(context: Arc<ApiContext>, mut stop: StopSignal) {
-    let mut ticks = interval_at(Instant::now() + LOGIN_REPORT, LOGIN_REPORT);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let is_last = tokio::select! {
-            () = stop.stopped() => true,
-            _ = ticks.tick() => false,
-        };
-        let failures = context.access.take_failures();
-        if failures > 0 {
-            let entry = ControlEntry {
-                operation: "login.failed".to_owned(),
-                after: Some(json!({ "count": failures })),
-                ..ControlEntry::default()
-            };
-            if context.record_own(entry).await.is_err() {
-                context.readiness.fail("control log", "it cannot be written");
-            }
-        }
-        if is_last {
-            return;
-        }
+/// Writes the number of failed logins to the control log, at most once in a minute, and at the end.
+async fn report_failed_logins(context: Arc<ApiContext>, stop: StopSignal) {
+    let (loops, log) = (Arc::clone(&context.loops), context.log);
+    let turn = || {
+        let context = Arc::clone(&context);
+        async move { record_failed_logins(&context).await.map_err(|error| LoopFault::new(error.code())) }
+    };
+    every(LOGIN_REPORT, loops, log, stop, turn).await;
+    let _ = record_failed_logins(&context).await;
+}
+
+async fn record_failed_logins(context: &ApiContext) -> Result<(), ApiError> {
+    let failures = context.access.take_failures();
+    if failures == 0 {
+        return Ok(());
     }
+    let entry = ControlEntry {
+        operation: "login.failed".to_owned(),
+        after: Some(json!({ "count": failures })),
+        ..ControlEntry::default()
+    };
+    context.record_own(entry).await.map(|_| ())
 }

@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::sleep;
 
 use crate::access::{Entrance, Peer, Refused};
-use crate::api::status;
+use crate::api::{metrics, status};
 use crate::api_error::{ApiError, InternalCause};
 use crate::context::ApiContext;
 use crate::credential::Credential;
@@ -86,7 +86,7 @@ impl Front {
         let credential = Credential::of(request.headers());
         match self.context.access.authenticate(self.entrance, &peer, credential).await {
             Ok(principal) => drop(request.extensions_mut().insert(principal)),
-            Err(Refused::NoCredential) if status::is_anonymous(request.uri().path()) => {}
+            Err(Refused::NoCredential) if self.is_anonymous(request.uri().path()) => {}
             Err(refused) => return Err(refuse(refused).await),
         }
         let request = request.map(Body::new);
@@ -99,6 +99,10 @@ impl Front {
             Ok(response) => response.map_err(|never| match never {}),
             Err(error) => Err(ApiError::internal(&error)),
         }
+    }
+
+    fn is_anonymous(&self, path: &str) -> bool {
+        status::is_anonymous(path) || metrics::is_anonymous(&self.context, path)
     }
 
     fn check_source(&self, local: Option<SocketAddr>, request: &Request<Incoming>) -> Result<(), ApiError> {
@@ -131,7 +135,7 @@ async fn refuse(refused: Refused) -> ApiError {
             sleep(delay).await;
             ApiError::unauthorized()
         }
-        Refused::Unavailable(error) => ApiError::internal(&error),
+        Refused::Unavailable(error) => error.into(),
         Refused::TooMany(wait) => ApiError::too_many(
             "rate_limited",
             "this token sends more requests than the daemon takes; wait as Retry-After says",

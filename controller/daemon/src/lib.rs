@@ -13,13 +13,20 @@ pub mod context;
 mod credential;
 pub mod daemon;
 mod event_frames;
+pub mod event_intake;
+pub mod event_limits;
 mod execs;
 pub mod extract;
 mod front;
+pub mod grants;
+pub mod heartbeats;
 mod json_bounds;
 pub mod limits;
 pub mod listen_plan;
 mod listener;
+pub mod loops;
+pub mod monitor;
+pub mod mount_table;
 pub mod permission;
 pub mod principal;
 pub mod readiness;
@@ -36,11 +43,14 @@ pub mod tasks;
 pub mod tls;
 mod tokens;
 pub mod unix_socket;
+pub mod upkeep;
 pub mod variable_values;
+pub mod webhooks;
 
 pub use daemon::{Daemon, DaemonError, RunningDaemon};
 pub use limits::HttpLimits;
 pub use settings::{DaemonSettings, RunSettings};
+pub use upkeep::UpkeepSettings;
 
 #[cfg(test)]
 mod test_daemon;

@@ -37,7 +37,7 @@ pub struct HttpLimits {
     pub failed_logins: u32,
     /// That delay.
     pub failed_login_delay: Duration,
-    /// Streams of one token.
+    /// Streams of one token; as many of its requests may wait for the state of a run.
     pub streams_per_token: usize,
     /// Streams of all tokens.
     pub streams: usize,
@@ -45,7 +45,9 @@ pub struct HttpLimits {
     pub stream_quiet: Duration,
     /// Longest time after which a stream or a wait of a revoked token ends.
     pub stream_check: Duration,
-    /// Requests that wait for the state of a run.
+    /// Requests of one token that wait for the state of a run.
+    pub waits_per_token: usize,
+    /// Requests of all tokens that wait for the state of a run.
     pub waits: usize,
     /// Requests of one token that list or write files of sandboxes.
     pub file_work_per_token: usize,
@@ -55,6 +57,8 @@ pub struct HttpLimits {
     pub upload_time: (Duration, Duration),
     /// Runs that one owner may create in a minute.
     pub creations: u32,
+    /// Operations of one owner in a minute that the control log records.
+    pub changes: u32,
     /// Time in which a client must take some bytes of its answer.
     pub write_time: Duration,
     /// Time for a graceful stop.
@@ -83,11 +87,13 @@ impl Default for HttpLimits {
             streams: 500,
             stream_quiet: Duration::from_secs(15),
             stream_check: Duration::from_secs(5),
+            waits_per_token: 20,
             waits: 100,
             file_work_per_token: 4,
             file_work: 32,
             upload_time: (Duration::from_secs(600), Duration::from_secs(30)),
             creations: 60,
+            changes: 300,
             write_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(10),
         }

@@ -25,8 +25,10 @@ pub enum Operation {
     GrantAgent,
     /// Budgets of accounts.
     ChangeBudget,
-    /// The state of the host.
+    /// Metrics, and the state of the daemon in figures.
     Monitor,
+    /// Reasons that the daemon is not ready.
+    Diagnose,
 }
 
 /// Objects on which a role may do an operation.
@@ -44,17 +46,21 @@ pub enum Permission {
 #[must_use]
 pub fn permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Execute, GrantAgent, Monitor, Read, ReadContent, RegisterAgent, SuspendAgent,
+        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, Read, ReadContent, RegisterAgent,
+        SuspendAgent,
     };
     use Permission::{All, Denied, Own};
     match (role, operation) {
-        (Role::Admin, _) => All,
+        (Role::Admin, _) | (Role::Metrics, Monitor) => All,
         (Role::Owner, Read | ReadContent | Create | Control | Execute | RegisterAgent | SuspendAgent)
         | (Role::Viewer, Read | ReadContent) => Own,
-        (Role::Owner, GrantAgent | ChangeBudget | Monitor)
-        | (Role::Viewer, Create | Control | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor)
+        (Role::Owner, GrantAgent | ChangeBudget | Monitor | Diagnose)
+        | (
+            Role::Viewer,
+            Create | Control | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
+        )
         // Its own runs are those of its end users, by the chat routes alone.
-        | (Role::Chat, _) => Denied,
+        | (Role::Chat | Role::Metrics, _) => Denied,
     }
 }
 
@@ -110,19 +116,21 @@ mod tests {
     fn the_table_is_that_of_the_threat_model() {
         use Permission::{All, Denied, Own};
         let rows = [
-            (Operation::Read, [All, Own, Own, Denied]),
-            (Operation::ReadContent, [All, Own, Own, Denied]),
-            (Operation::Create, [All, Own, Denied, Denied]),
-            (Operation::Control, [All, Own, Denied, Denied]),
-            (Operation::Execute, [All, Own, Denied, Denied]),
-            (Operation::RegisterAgent, [All, Own, Denied, Denied]),
-            (Operation::SuspendAgent, [All, Own, Denied, Denied]),
-            (Operation::GrantAgent, [All, Denied, Denied, Denied]),
-            (Operation::ChangeBudget, [All, Denied, Denied, Denied]),
-            (Operation::Monitor, [All, Denied, Denied, Denied]),
+            (Operation::Read, [All, Own, Own, Denied, Denied]),
+            (Operation::ReadContent, [All, Own, Own, Denied, Denied]),
+            (Operation::Create, [All, Own, Denied, Denied, Denied]),
+            (Operation::Control, [All, Own, Denied, Denied, Denied]),
+            (Operation::Execute, [All, Own, Denied, Denied, Denied]),
+            (Operation::RegisterAgent, [All, Own, Denied, Denied, Denied]),
+            (Operation::SuspendAgent, [All, Own, Denied, Denied, Denied]),
+            (Operation::GrantAgent, [All, Denied, Denied, Denied, Denied]),
+            (Operation::ChangeBudget, [All, Denied, Denied, Denied, Denied]),
+            (Operation::Monitor, [All, Denied, Denied, Denied, All]),
+            (Operation::Diagnose, [All, Denied, Denied, Denied, Denied]),
         ];
         for (operation, expected) in rows {
-            let found = [Role::Admin, Role::Owner, Role::Viewer, Role::Chat].map(|role| permission(role, operation));
+            let roles = [Role::Admin, Role::Owner, Role::Viewer, Role::Chat, Role::Metrics];
+            let found = roles.map(|role| permission(role, operation));
             assert_eq!(found, expected, "{operation:?}");
         }
     }

@@ -35,6 +35,15 @@ impl<K: Hash + Eq> RequestRate<K> {
     /// # Errors
     /// The time until there is one.
     pub(crate) fn take(&mut self, key: K, now: Instant) -> Result<(), Duration> {
+        self.take_amount(key, 1, now)
+    }
+
+    /// Takes an amount from the bucket of a key. More than a full bucket is never there.
+    ///
+    /// # Errors
+    /// The time until it is there.
+    pub(crate) fn take_amount(&mut self, key: K, amount: u32, now: Instant) -> Result<(), Duration> {
+        let amount = f64::from(amount);
         let (per_second, burst) = (self.per_second, self.burst);
         let filled = |bucket: &Bucket| {
             let seconds = now.saturating_duration_since(bucket.at).as_secs_f64();
@@ -45,10 +54,10 @@ impl<K: Hash + Eq> RequestRate<K> {
         }
         let bucket = self.buckets.entry(key).or_insert(Bucket { left: burst, at: now });
         *bucket = Bucket { left: filled(bucket), at: now };
-        if bucket.left < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - bucket.left) / per_second));
+        if bucket.left < amount {
+            return Err(Duration::from_secs_f64((amount - bucket.left) / per_second));
         }
-        bucket.left -= 1.0;
+        bucket.left -= amount;
         Ok(())
     }
 }

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::grants::GrantPolicy;
+use crate::runs::watchdog::RunTimes;
 use crate::stored_request::RunLimits;
 
 /// A program that a request names by its graph.
@@ -19,6 +21,21 @@ pub struct Graph {
     pub image: Option<String>,
     /// True if it takes exactly one message of the user.
     pub takes_one_message: bool,
+    /// Models of a run that names none.
+    pub models: Vec<String>,
+    /// Limits of a run that names none.
+    pub limits: RunLimits,
+    /// Cap of a run that names none, in nano-USD.
+    pub max_cost: Option<i64>,
+}
+
+/// A project that requests may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Name.
+    pub name: String,
+    /// Owners whose runs may be of it.
+    pub owners: Vec<String>,
 }
 
 /// What runs may be. An admin's settings; no request exceeds them.
@@ -28,22 +45,28 @@ pub struct RunPolicy {
     pub graphs: Vec<Graph>,
     /// Image of a run that names none.
     pub default_image: String,
-    /// Images that a request may name.
+    /// Images that a request may name beside those of programs, each with its digest.
     pub images: Vec<String>,
-    /// Models of a run that names none.
+    /// Projects that a request may name.
+    pub projects: Vec<Project>,
+    /// Host directories that admins may grant.
+    pub grants: GrantPolicy,
+    /// Models of a run without a program of the host that names none.
     pub models: Vec<String>,
     /// Account of a principal without accounts.
     pub account: String,
-    /// Limits of a run that names none.
+    /// Limits of a run without a program of the host that names none.
     pub limits: RunLimits,
     /// Highest limits.
     pub limits_max: RunLimits,
-    /// Idle time of a run that names none.
-    pub idle: Duration,
-    /// Longest time from the first claim to the end of a run, retries included.
+    /// Times after which a run ends.
+    pub times: RunTimes,
+    /// Longest time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
-    /// Cap of a run that names none, in nano-USD.
+    /// Cap of a run without a program of the host that names none, in nano-USD.
     pub max_cost: Option<i64>,
+    /// Highest cap, in nano-USD.
+    pub max_cost_max: Option<i64>,
     /// Nano-USD that a run without a cap holds of a budget.
     pub hold: i64,
     /// Runs that may be at work on this host.
@@ -63,11 +86,29 @@ impl RunPolicy {
         self.graphs.iter().find(|graph| graph.graph_id == id || graph.graph_id.strip_prefix("sandbox:") == Some(id))
     }
 
-    /// Returns whether a request may name this image.
+    /// Returns the image that a request means, if it may name it: an image of a program as it is, or one of the list, by its
+    /// whole text or by its name if no other one has it. The result has the digest of the list.
     #[must_use]
-    pub fn allows_image(&self, image: &str) -> bool {
-        image == self.default_image
-            || self.images.iter().any(|known| known == image)
-            || self.graphs.iter().any(|graph| graph.image.as_deref() == Some(image))
+    pub fn image(&self, asked: &str) -> Option<&str> {
+        let of_graphs = self.graphs.iter().filter_map(|graph| graph.image.as_deref());
+        let exact = of_graphs.chain([self.default_image.as_str()]).chain(self.images.iter().map(String::as_str));
+        if let Some(image) = { exact }.find(|image| *image == asked) {
+            return Some(image);
+        }
+        let has_name = |image: &&String| image.split_once('@').is_some_and(|(name, _)| name == asked);
+        let mut named = self.images.iter().filter(has_name);
+        named.next().filter(|_| named.next().is_none()).map(String::as_str)
+    }
+
+    /// Returns the project of a name, if this owner may use it.
+    #[must_use]
+    pub fn project(&self, name: &str, owner: &str) -> Option<&Project> {
+        self.projects.iter().find(|project| project.name == name && project.owners.iter().any(|own| own == owner))
+    }
+
+    /// Returns the longest time from the first claim to the end of a run: one that may work for longer has that time.
+    #[must_use]
+    pub fn deadline(&self, limits: &RunLimits) -> Duration {
+        self.run_time.max(Duration::from_secs(limits.timeout_s))
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use sluice_runs::host::HostSettings;
 
 use crate::limits::HttpLimits;
+use crate::monitor::MetricsReaders;
 use crate::run_policy::RunPolicy;
 use crate::runs::service::Planner;
 use crate::tls::TlsFiles;
+use crate::upkeep::UpkeepSettings;
 
 /// The settings of the daemon.
 #[derive(Debug, Clone)]
@@ -26,10 +28,14 @@ pub struct DaemonSettings {
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
-    /// Runs; none if no sandboxes may be created.
+    /// Clients that may read the metrics.
+    pub metrics: MetricsReaders,
+    /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
+    /// Retention, limits of events, webhooks.
+    pub upkeep: UpkeepSettings,
     /// The operator's log.
     pub log: fn(&str),
 }
@@ -37,8 +43,8 @@ pub struct DaemonSettings {
 /// The settings of runs.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
-    /// What runs may be.
-    pub policy: RunPolicy,
+    /// What runs may be; none if no sandboxes may be created.
+    pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,
     /// Makes requests of what is stored.

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::mount_table::MountTable;
+
 /// A request for a run, checked and with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,8 +30,12 @@ pub struct StoredRequest {
     pub variables: BTreeSet<String>,
     /// Limits.
     pub limits: RunLimits,
-    /// Idle time after which the run ends, in minutes.
-    pub ttl_minutes: u32,
+    /// Idle time after which the run ends, in minutes; none for that of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_minutes: Option<u32>,
+    /// Host directories that the run reads, in each of its attempts.
+    #[serde(default, skip_serializing_if = "MountTable::is_empty")]
+    pub mounts: MountTable,
     /// Metadata for LiteLLM, beside the run's own names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,

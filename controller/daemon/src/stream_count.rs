@@ -37,6 +37,12 @@ impl StreamCount {
         Some(CountedStream { count: Arc::clone(self), principal: principal.to_owned() })
     }
 
+    /// Returns the number of streams.
+    #[must_use]
+    pub(crate) fn open(&self) -> usize {
+        self.lock().values().sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         // Nothing panics while it is held.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)

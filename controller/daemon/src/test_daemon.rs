@@ -18,13 +18,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::daemon::{Daemon, RunningDaemon};
+use crate::event_limits::EventLimits;
+use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
+use crate::monitor::MetricsReaders;
 use crate::principal::Role;
-use crate::run_policy::{Graph, RunPolicy};
+use crate::run_policy::{Graph, Project, RunPolicy};
+use crate::runs::watchdog::RunTimes;
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
+use crate::upkeep::UpkeepSettings;
 
-/// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
+/// A daemon with eight tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
+/// acct-2), `slu_eve` (who shares acct-1 with alice), `slu_viewer` and `slu_chat` (acct-1), `slu_metrics`.
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
@@ -48,8 +54,14 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
+        metrics: MetricsReaders::WithRole,
         runs: None,
         limits: HttpLimits::default(),
+        // The disk of a test may be nearly full.
+        upkeep: UpkeepSettings {
+            events: EventLimits { disk_free_min: 0, ..EventLimits::default() },
+            ..UpkeepSettings::default()
+        },
         log: |_| {},
     }
 }
@@ -73,16 +85,29 @@ pub(crate) fn policy() -> RunPolicy {
             description: "an agent".to_owned(),
             image: Some("agent@sha256:0".to_owned()),
             takes_one_message: true,
+            models: vec!["small".to_owned()],
+            limits: limits.clone(),
+            max_cost: None,
         }],
         default_image: "base@sha256:0".to_owned(),
         images: vec!["tools@sha256:0".to_owned()],
+        projects: vec![
+            Project { name: "site".to_owned(), owners: vec!["alice".to_owned()] },
+            Project { name: "depot".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()] },
+        ],
+        grants: GrantPolicy {
+            roots: Vec::new(),
+            forbidden: ForbiddenPlaces::default(),
+            users: DEFAULT_UIDS.parse().expect("a range"),
+        },
         models: vec!["small".to_owned()],
         account: "acct-host".to_owned(),
         limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
-        idle: Duration::from_secs(600),
+        times: RunTimes::default(),
         run_time: Duration::from_secs(7200),
         max_cost: None,
+        max_cost_max: None,
         hold: 1_000_000_000,
         running_max: 10,
         owner_running_max: 10,
@@ -99,11 +124,16 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
     for (name, role, accounts) in [
         ("admin", Role::Admin, &[][..]),
         ("alice", Role::Owner, &["acct-1"]),
+        ("alice2", Role::Owner, &["acct-3"]),
         ("bob", Role::Owner, &["acct-2"]),
+        ("eve", Role::Owner, &["acct-1"]),
         ("viewer", Role::Viewer, &["acct-1"]),
+        ("chat", Role::Chat, &["acct-1"]),
+        ("metrics", Role::Metrics, &[]),
     ] {
+        let owner = name.trim_end_matches('2').to_owned();
         let accounts = accounts.iter().map(ToString::to_string).collect();
-        let new = NewToken { owner: name.to_owned(), role, accounts, label: None, life_us: None };
+        let new = NewToken { owner, role, accounts, label: None, life_us: None };
         let value = create_value().expect("the kernel has random bytes");
         let token = store.create_token(&value, new, now_us()).await.expect("there is room");
         tokens.insert(format!("slu_{name}"), (value, token));

@@ -19,7 +19,11 @@ impl Tokens {
         let now = now_us();
         match self.0.find_token(text, now).await? {
             TokenLookup::Valid(token) => {
-                self.0.record_token_use(&token, now).await?;
+                match self.0.record_token_use(&token, now).await {
+                    // The time of a use decides nothing: a full disk does not lock its owner out.
+                    Err(TokenError::Store(error)) if error.is_retryable() => {}
+                    recorded => recorded?,
+                }
                 Ok(Some(principal(token)))
             }
             TokenLookup::Expired(_) | TokenLookup::Revoked(_) | TokenLookup::Unknown => Ok(None),

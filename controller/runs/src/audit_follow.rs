@@ -9,7 +9,7 @@ use std::time::Duration;
 use sluice_contract::reader::Cursor;
 use sluice_state::audit_tail::{TailError, read_lines};
 
-use crate::call_event::{CallEvent, events_of};
+use crate::call_event::{CallEvent, RefusedRequest, events_of, refusal_of};
 
 /// Time between two looks at the file.
 const EVERY: Duration = Duration::from_millis(50);
@@ -28,6 +28,8 @@ pub struct AuditFollower {
 pub struct FollowedEvents {
     /// The events, in the order of the file.
     pub events: Vec<CallEvent>,
+    /// Requests that the sidecar has refused, in the order of the file.
+    pub refusals: Vec<RefusedRequest>,
     /// Position after their lines, from which another follower continues.
     pub next: Cursor,
 }
@@ -45,10 +47,11 @@ impl AuditFollower {
     /// # Errors
     /// [`TailError`]. A file with a wrong line has no more events; the tally at the end says so.
     pub fn read_new(&mut self) -> Result<Option<FollowedEvents>, TailError> {
-        let (begin, mut events, mut lines) = (self.next, Vec::new(), 0);
+        let (begin, mut events, mut refusals, mut lines) = (self.next, Vec::new(), Vec::new(), 0);
         let mut next = begin;
         let result = read_lines(&self.path, &mut next, |line| {
             events.extend(events_of(line));
+            refusals.extend(refusal_of(line));
             lines += 1;
             if lines < LINES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -58,7 +61,7 @@ impl AuditFollower {
             Err(_) if next != begin => {}
             result => result?,
         }
-        Ok((next != begin).then_some(FollowedEvents { events, next }))
+        Ok((next != begin).then_some(FollowedEvents { events, refusals, next }))
     }
 
     /// Waits for new lines. Cancel-safe: what is not returned comes again.
@@ -142,6 +145,16 @@ mod tests {
                 assert!(call.timing_us.total > 0 && call.call_id.len() == 36, "{call:?}");
             }
         }
+    }
+
+    #[test]
+    fn refused_requests_have_their_reason_and_time() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        fs::write(&path, golden("refused.jsonl")).expect("there is room");
+        let new = AuditFollower::new(path, Cursor::default()).read_new().expect("it is a log").expect("it has lines");
+        assert!(!new.refusals.is_empty());
+        assert!(new.refusals.iter().all(|it| !it.reason.is_empty() && it.ts.ends_with('Z')), "{:?}", new.refusals);
     }
 
     #[test]

@@ -314,6 +314,7 @@ mod tests {
         let paths = RunPaths {
             sock: root.join("sock"),
             conf: root.join("conf"),
+            control: root.join("conf/control.sock"),
             audit_key: root.join("conf/audit.key"),
             work: root.join("work"),
             socket: root.join("sock/llm.sock"),

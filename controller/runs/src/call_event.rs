@@ -92,7 +92,32 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
             ids.map(|call_id| CallEvent::Lost(CallLost { call_id, cost: cost.clone(), ts: recovered.ts.to_string() }))
                 .collect()
         }
-        Record::Open(_) | Record::Refused(_) | Record::Epoch(_) | Record::Close(_) | Record::Other(_) => vec![],
+        Record::Open(_)
+        | Record::Refused(_)
+        | Record::Epoch(_)
+        | Record::Control(_)
+        | Record::Close(_)
+        | Record::Other(_) => vec![],
+    }
+}
+
+/// A request that the sidecar has refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedRequest {
+    /// One word for the reason.
+    pub reason: String,
+    /// Time of its line, in the text of the audit file.
+    pub ts: String,
+}
+
+/// Returns the refused request of a line. It is no event: a sandbox could fill the event log with such requests.
+#[must_use]
+pub fn refusal_of(line: &AuditLine<'_>) -> Option<RefusedRequest> {
+    match &line.record {
+        Record::Refused(refused) => {
+            Some(RefusedRequest { reason: refused.reason.to_string(), ts: refused.ts.to_string() })
+        }
+        _ => None,
     }
 }
 

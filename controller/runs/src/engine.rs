@@ -64,6 +64,14 @@ impl Engine {
             Err(_) => Err(EngineError::Late("answer")),
         }
     }
+
+    /// Asks the engine for a sign of life.
+    ///
+    /// # Errors
+    /// [`EngineError::Transport`], [`EngineError::Late`].
+    pub async fn ping(&self) -> Result<(), EngineError> {
+        within(QUICK, "answer", self.docker.ping()).await.map(drop)
+    }
 }
 
 /// Returns the path of a local engine's socket; `None` for any other address.

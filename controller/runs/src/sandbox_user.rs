@@ -6,6 +6,7 @@
 //!
 //! Pure.
 
+use std::fmt;
 use std::str::FromStr;
 
 use sluice_contract::RunKey;
@@ -34,6 +35,12 @@ impl SandboxUsers {
         if taken.contains(&picked) { Err(NoFreeUser(self.0.clone())) } else { Ok(picked) }
     }
 
+    /// Returns one of the users. All of them have the same rights to files that belong to none of them.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.0.first()
+    }
+
     /// Returns a conflict of the range with the host's own users or with those of sidecars, with the fix.
     #[must_use]
     pub fn conflict(&self, host: &HostIds<'_>, sidecars: &SidecarUsers) -> Option<String> {
@@ -48,6 +55,12 @@ impl SandboxUsers {
     #[must_use]
     pub fn account<'a>(&self, passwd: &'a str) -> Option<&'a str> {
         self.0.account(passwd)
+    }
+}
+
+impl fmt::Display for SandboxUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -252,8 +252,10 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
         flag("--model", model.into());
     }
     words.extend(spec.flags.iter().map(OsString::from));
-    if spec.lifetime == SidecarLifetime::WithController {
-        words.push("--die-with-parent".into());
+    match spec.lifetime {
+        SidecarLifetime::WithController => words.push("--die-with-parent".into()),
+        // By this socket, the daemon that adopts the run reaches the sidecar too.
+        SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
     words
 }

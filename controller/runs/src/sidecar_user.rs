@@ -120,6 +120,10 @@ impl UidRange {
         self.overlaps((*other.0.start()).into(), (*other.0.end()).into())
     }
 
+    pub(crate) fn first(&self) -> u32 {
+        *self.0.start()
+    }
+
     fn len(&self) -> u64 {
         u64::from(self.0.end() - self.0.start()) + 1
     }

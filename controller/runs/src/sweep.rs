@@ -10,7 +10,8 @@ use sluice_contract::text::error_chain;
 use sluice_state::keys::KeyError;
 use sluice_state::ledger::{AuditArchive, LedgerError};
 use sluice_state::run::Phase;
-use sluice_state::store::{OpenRun, RunDriver, StoreError};
+use sluice_state::sandboxes::SandboxError;
+use sluice_state::store::{OpenRun, RunDriver, StoreError, now_us};
 use sluice_state::virtual_keys::KeyRecord;
 
 use crate::engine::EngineError;
@@ -94,6 +95,9 @@ pub enum SweepError {
     /// The keys that verify audit files cannot be read.
     #[error(transparent)]
     Keys(#[from] KeyError),
+    /// The end of a daemon's run cannot be recorded.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// Receipts cannot be posted.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -146,6 +150,9 @@ pub async fn sweep(
     }
     if mode == SweepMode::Remove {
         catch_up(host).await?;
+        if scope == SweepScope::All {
+            end_sandboxes(host).await?;
+        }
     }
     let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
     for container in host.engine.containers_of(&host.instance).await? {
@@ -181,6 +188,14 @@ pub async fn sweep(
         leftovers.push(leftover(mode, "key", key.alias.clone(), removal).await);
     }
     Ok(leftovers)
+}
+
+/// Ends the daemon's runs that were taken down: the next daemon must neither claim them nor try them again.
+async fn end_sandboxes(host: &Host) -> Result<(), SweepError> {
+    for sandbox in host.store.live_sandboxes().await? {
+        host.store.end_swept(&sandbox.key.run_id, now_us()).await?;
+    }
+    Ok(())
 }
 
 /// Removes renamed run directories, including those of the runs that were just taken down.

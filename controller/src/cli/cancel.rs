@@ -20,18 +20,33 @@ use super::find_run::find_run;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
 use super::progress;
+use super::server_args::ServerArgs;
 use crate::settings::Settings;
+
+mod at_daemon;
 
 /// Time between two looks at a run that ends.
 const EVERY: Duration = Duration::from_millis(100);
 
+const EXAMPLES: &str = "\
+Examples:
+  sluice cancel nightly --wait
+  sluice cancel --all --owner alice";
+
 /// Ends a run that goes on, as Ctrl-C in its terminal does. A second cancel kills its program at once. A run whose
-/// controller was killed is taken down.
+/// controller was killed is taken down. A daemon's run is cancelled by the daemon.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct CancelArgs {
-    /// The run, or the beginning of its id
-    #[arg(value_name = "RUN")]
-    run: String,
+    /// The run: its id, the name of a daemon's run, or the beginning of its id
+    #[arg(value_name = "RUN", required_unless_present = "all", conflicts_with = "all")]
+    run: Option<String>,
+    /// Cancel all live runs of the daemon that this user may cancel
+    #[arg(long)]
+    all: bool,
+    /// With --all, only the runs of this owner
+    #[arg(long, value_name = "OWNER", requires = "all")]
+    owner: Option<String>,
     /// Wait until the run is over
     #[arg(long)]
     wait: bool,
@@ -39,22 +54,30 @@ pub(super) struct CancelArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
 pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
+    if args.all {
+        return at_daemon::cancel_all(&args.server.daemon(&args.host)?, args).await;
+    }
+    let name = args.run.as_deref().unwrap_or_default();
+    if let Some(api) = args.server.named(&args.host)? {
+        return at_daemon::cancel(&api, name, args).await;
+    }
     let settings = args.host.settings()?;
     let store = open(&settings.host.state_dir)?;
-    let run = find_run(&store, &args.run).await?;
+    let run = find_run(&store, name).await?;
     let key = run.entry.key.clone();
-    if run.is_closed() {
-        return Err(failed(format!("run {key} is over already; sluice inspect {key} shows its result")));
-    }
     if run.entry.driver == RunDriver::Daemon {
         // Its owner is a process that drives other runs as well.
-        return Err(failed(format!(
-            "run {key} belongs to a daemon; cancel it there, or stop the daemon and run sluice sweep --daemon-runs"
-        )));
+        let api = args.server.daemon(&args.host)?;
+        return at_daemon::cancel(&api, key.run_id.as_str(), args).await;
+    }
+    if run.is_closed() {
+        return Err(over(&key.to_string()));
     }
     let done = if run.entry.owner.is_alive() {
         signal(&run)?;
@@ -68,6 +91,11 @@ pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
         print(&format!("run {key}: {done}\n"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the error of a run that has ended.
+fn over(run: &str) -> CommandError {
+    failed(format!("run {run} is over already; sluice inspect {run} shows its result"))
 }
 
 /// Sends the signal of Ctrl-C to the controller that drives the run.

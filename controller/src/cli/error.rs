@@ -1,5 +1,6 @@
 //! A command that failed.
 
+use sluice_client::ClientError;
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 
@@ -44,5 +45,21 @@ impl CommandError {
             exit::MISMATCH => "mismatch",
             _ => "failed",
         }
+    }
+}
+
+impl From<ClientError> for CommandError {
+    /// Returns the error of a command that asked a daemon. The stable word of the API begins its message.
+    fn from(error: ClientError) -> Self {
+        let Some(failure) = error.failure() else {
+            let is_unreachable = matches!(error, ClientError::Unreachable(..));
+            return Self::new(if is_unreachable { exit::NOT_STARTED } else { exit::FAILED }, &error);
+        };
+        let code = match failure.status {
+            402 => exit::BUDGET,
+            404 | 422 => exit::USAGE,
+            _ => exit::FAILED,
+        };
+        Self { code, message: format!("{}: {}", failure.code, failure.message) }
     }
 }

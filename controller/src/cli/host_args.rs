@@ -28,7 +28,7 @@ pub(super) struct HostArgs {
     /// The address that calls go to: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, global = true, value_name = "URL")]
     upstream: Option<String>,
-    /// A file with the certificates to trust for an https upstream, in place of the system's
+    /// A file with the certificates to trust for an https upstream, or for --server, in place of the system's
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<String>,
     /// A file with the upstream's key, readable by its owner alone
@@ -60,9 +60,7 @@ impl HostArgs {
 
     /// Returns the layers of settings with these flags and those of a command.
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
-        let mut flags = self.given();
-        flags.extend(more);
-        let layers = SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref());
+        let layers = self.collect(more);
         if let Ok(layers) = &layers
             && layers.get("log_format").is_some_and(|(format, _)| format == "json")
         {
@@ -71,6 +69,13 @@ impl HostArgs {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         unknown_variables(names).iter().for_each(|warning| say(warning));
         layers
+    }
+
+    /// Returns the layers of settings, and says nothing about them.
+    pub(super) fn collect(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
+        let mut flags = self.given();
+        flags.extend(more);
+        SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
     }
 
     /// Returns the settings with these flags and those of a command.
@@ -86,6 +91,17 @@ impl HostArgs {
     /// Returns the state directory, for commands that need no other setting: no key, and no valid limits of runs.
     pub(super) fn state_dir(&self) -> Result<PathBuf, CommandError> {
         Ok(self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?.state_dir())
+    }
+
+    /// Returns the file of `--ca`, if the flag is given: the setting is about the upstream.
+    pub(super) fn ca_flag(&self) -> Option<PathBuf> {
+        self.ca.as_ref().map(PathBuf::from)
+    }
+
+    /// Returns the directory of the daemon's sockets.
+    pub(super) fn run_dir(&self) -> Result<PathBuf, CommandError> {
+        let layers = self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
+        Ok(layers.get("run_dir").map(|(path, _)| PathBuf::from(path)).unwrap_or_default())
     }
 
     /// Returns the state directory and the time for which records are kept, for commands that show records.

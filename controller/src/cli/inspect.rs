@@ -11,6 +11,7 @@ use sluice_contract::time::from_unix_micros;
 use sluice_runs::record::{RequestRecord, ResultRecord};
 use sluice_state::layout::Layout;
 use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
+use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::KnownRun;
 
 use super::database::open_for_queries;
@@ -19,21 +20,32 @@ use super::find_run::find_run;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
 use super::ps::RunView;
+use super::sandbox_object::object_of;
+use super::server_args::ServerArgs;
 
+mod remote;
 mod text;
 
 /// Number of lines that are shown of the end of a log.
 const LINES: usize = 10;
 
+const EXAMPLES: &str = "\
+Examples:
+  sluice inspect nightly
+  sluice inspect r20261120 --json | jq .result.timings";
+
 /// Shows everything that is known of a run: request, result and its cause, times, use, files, and the end of its logs.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct InspectArgs {
-    /// The run, or the beginning of its id
+    /// The run: its id, the name of a daemon's run, or the beginning of its id
     #[arg(value_name = "RUN")]
     run: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -55,6 +67,8 @@ struct Inspection {
     paths: Value,
     /// The last lines of logs.
     tails: LogTails,
+    /// The run as the API shows it; null for a run of `sluice run`.
+    sandbox: Value,
 }
 
 /// The last lines of logs.
@@ -66,9 +80,10 @@ struct LogTails {
 }
 
 pub(super) async fn run(args: &InspectArgs) -> Result<ExitCode, CommandError> {
-    let (state, keep) = args.host.records()?;
-    let run = find_run(&open_for_queries(&state)?, &args.run).await?;
-    let inspection = inspect(&run, &Layout::at(&state), keep).map_err(|error| CommandError::failed(&error))?;
+    let inspection = match args.server.named(&args.host)? {
+        Some(api) => remote::inspect(&api, &args.run).await?,
+        None => inspect_here(args).await?,
+    };
     if args.json {
         print_json(&inspection);
     } else {
@@ -77,12 +92,22 @@ pub(super) async fn run(args: &InspectArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn inspect(run: &KnownRun, layout: &Layout, keep: Duration) -> io::Result<Inspection> {
+async fn inspect_here(args: &InspectArgs) -> Result<Inspection, CommandError> {
+    let (state, keep) = args.host.records()?;
+    let store = open_for_queries(&state)?;
+    let run = find_run(&store, &args.run).await?;
+    let sandbox = store.find_sandbox(None, &run.entry.key.run_id).await;
+    let sandbox = sandbox.map_err(|error| CommandError::failed(&error))?;
+    let inspected = inspect(&run, sandbox.as_ref(), &Layout::at(&state), keep);
+    inspected.map_err(|error| CommandError::failed(&error))
+}
+
+fn inspect(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout, keep: Duration) -> io::Result<Inspection> {
     let (key, record) = (&run.entry.key, layout.records().of(&run.entry.key));
     let no_record = (!record.exists()).then(|| super::logs::no_record(run, keep).message);
     let audit = layout.run(key).audit;
     Ok(Inspection {
-        run: RunView::of(run, layout),
+        run: RunView::of(run, sandbox, layout),
         verdict: serde_json::to_value(&run.verdict)?,
         updated: humantime::format_rfc3339_seconds(from_unix_micros(run.updated_us)).to_string(),
         request: record.read_json(REQUEST)?,
@@ -93,6 +118,7 @@ fn inspect(run: &KnownRun, layout: &Layout, keep: Duration) -> io::Result<Inspec
         }),
         no_record,
         tails: tails(&record, &layout.sidecar_log(key))?,
+        sandbox: serde_json::to_value(sandbox.map(object_of))?,
     })
 }
 
@@ -118,6 +144,7 @@ fn stream(record: &RunRecord, stream: RecordedStream) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns the last lines of an output.
 fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<_> = text.lines().collect();

@@ -8,14 +8,19 @@ use clap::Args;
 use sluice_contract::exit;
 use sluice_state::layout::Layout;
 use sluice_state::records::{CONTROLLER_LOG, RESULT, RecordedStream, SIDECAR_LOG};
+use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{KnownRun, Store};
 
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
-use super::output::{DataStream, failure};
+use super::output::{DataStream, failure, say};
+use super::run_status::RunStatus;
+use super::server_args::ServerArgs;
+use super::wait::{EXIT_CODES, failure as failure_of};
 
+mod remote;
 mod source;
 
 use source::LogSource;
@@ -23,10 +28,22 @@ use source::LogSource;
 /// Time between two looks at the record of a run that goes on.
 const EVERY: Duration = Duration::from_millis(200);
 
+/// Longest time between the end of a run's output and that of the run.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice logs -f nightly; echo $?
+  sluice logs r20261120 --stderr
+  sluice logs -f --server https://sluice.example.org --token-file alice.token nightly";
+
 /// Shows what a run wrote: stdout on stdout, stderr on stderr. The record has the beginning and the end of each stream.
+///
+/// With --follow it goes on until the run has ended, and exits as the run did.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(super) struct LogsArgs {
-    /// The run, or the beginning of its id
+    /// The run: its id, the name of a daemon's run, or the beginning of its id
     #[arg(value_name = "RUN")]
     run: String,
     /// Show new output as it comes, until the run is over
@@ -45,18 +62,30 @@ pub(super) struct LogsArgs {
     #[arg(long, group = "source")]
     controller: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
 pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
+    if let Some(api) = args.server.named(&args.host)? {
+        return remote::show(&api, args).await;
+    }
     let (state, keep) = args.host.records()?;
     let store = open_for_queries(&state)?;
     let run = find_run(&store, &args.run).await?;
     let layout = Layout::at(&state);
-    let key = &run.entry.key;
-    let record = layout.records().of(key);
-    if !record.exists() {
-        return Err(no_record(&run, keep));
+    if !has_record(&store, &run, &layout, args.follow).await? {
+        return match sandbox_of(&store, &run).await? {
+            Some(sandbox) if !sandbox.state.is_ended() => {
+                let key = &run.entry.key;
+                let message = format!("run {key} has not begun, and so has no output; sluice logs -f waits for it");
+                Err(CommandError { code: exit::FAILED, message })
+            }
+            // It ended in the queue, or its record is no longer kept.
+            Some(_) if args.follow => ended(&store, &run).await,
+            _ => Err(no_record(&run, keep)),
+        };
     }
     let mut sources = args.sources(&layout, &run);
     let mut look = tokio::time::interval(EVERY);
@@ -67,18 +96,68 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
         for source in &mut sources {
             match source.show_new() {
                 Ok(()) => {}
-                // The failure is reported when the command ends.
-                Err(_) if failure().is_some() => return Ok(ExitCode::SUCCESS),
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    return Ok(ExitCode::from(exit::READER_GONE));
-                }
-                Err(error) => return Err(CommandError::failed(&error)),
+                Err(error) => return reader_gone(&error),
             }
         }
         if is_over {
-            return Ok(ExitCode::SUCCESS);
+            return if args.follow { ended(&store, &run).await } else { Ok(ExitCode::SUCCESS) };
         }
     }
+}
+
+/// Returns the end of a command whose output cannot be written.
+fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
+    match (failure(), error.kind()) {
+        // The failure is reported when the command ends.
+        (Some(_), _) => Ok(ExitCode::SUCCESS),
+        (None, io::ErrorKind::BrokenPipe) => Ok(ExitCode::from(exit::READER_GONE)),
+        (None, _) => Err(CommandError::failed(error)),
+    }
+}
+
+/// Waits for the record of a run that has not begun, if the output is followed.
+async fn has_record(store: &Store, run: &KnownRun, layout: &Layout, follow: bool) -> Result<bool, CommandError> {
+    let record = layout.records().of(&run.entry.key);
+    let mut look = tokio::time::interval(EVERY);
+    loop {
+        if record.exists() {
+            return Ok(true);
+        }
+        let may_begin = follow && sandbox_of(store, run).await?.is_some_and(|sandbox| !sandbox.state.is_ended());
+        if !may_begin {
+            return Ok(false);
+        }
+        look.tick().await;
+    }
+}
+
+/// Waits for the end of a run whose output is over, and returns its exit code.
+async fn ended(store: &Store, run: &KnownRun) -> Result<ExitCode, CommandError> {
+    let key = &run.entry.key;
+    let closing = async {
+        let mut look = tokio::time::interval(EVERY);
+        loop {
+            look.tick().await;
+            let found = store.find_run(key).await.map_err(|error| CommandError::failed(&error))?;
+            let sandbox = sandbox_of(store, run).await?;
+            let status = found.map(|run| RunStatus::of_rows(&run, sandbox.as_ref()));
+            if let Some(status) = status.filter(RunStatus::is_ended) {
+                return Ok::<_, CommandError>(status);
+            }
+        }
+    };
+    match tokio::time::timeout(END_WITHIN, closing).await {
+        Ok(status) => Ok(exit_code(&status?)),
+        // A controller that was killed; sluice sweep takes its run down.
+        Err(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Returns the exit code of a run that has ended, and says why it failed.
+fn exit_code(status: &RunStatus) -> ExitCode {
+    let Some((_, error)) = failure_of(status) else { return ExitCode::SUCCESS };
+    say(&error.message);
+    ExitCode::from(error.code)
 }
 
 impl LogsArgs {
@@ -105,12 +184,22 @@ impl LogsArgs {
 /// Returns whether nothing is added to the record any more.
 async fn is_over(store: &Store, run: &KnownRun, layout: &Layout) -> Result<bool, CommandError> {
     let key = &run.entry.key;
+    if let Some(sandbox) = sandbox_of(store, run).await? {
+        // A daemon that was killed takes the run over when it is back.
+        return Ok(sandbox.state.is_ended() || sandbox.key != *key);
+    }
     if layout.records().of(key).path(RESULT).exists() {
         return Ok(true);
     }
     let now = store.find_run(key).await.map_err(|error| CommandError::failed(&error))?;
     // Another controller may have taken the run over.
     Ok(now.is_none_or(|now| !now.entry.owner.is_alive()))
+}
+
+/// Returns the row of a daemon's run.
+async fn sandbox_of(store: &Store, run: &KnownRun) -> Result<Option<Sandbox>, CommandError> {
+    let found = store.find_sandbox(None, &run.entry.key.run_id).await;
+    found.map_err(|error| CommandError::failed(&error))
 }
 
 /// Returns the error for a run without a record.

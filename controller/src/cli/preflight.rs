@@ -18,6 +18,8 @@ use crate::preflight::{Check, CheckStatus, preflight};
 ///
 /// For the image, it says which bridge to the model programs get: the image's own, or one that sluice run mounts.
 ///
+/// Where sandbox_enabled is set, it checks the users of the daemon's runs (uid_range).
+///
 /// If the upstream is a LiteLLM, it also checks which of its budgets would stop the calls of the account. If the settings
 /// need them, it checks that LiteLLM makes virtual keys (key_mode), and that its spend log can be read (spend_key_file).
 #[derive(Debug, Args)]
@@ -34,8 +36,12 @@ pub(super) struct PreflightArgs {
 
 pub(super) async fn run(args: &PreflightArgs) -> Result<ExitCode, CommandError> {
     let image = args.image.iter().map(|image| ("image", image.clone())).collect();
-    let settings = args.host.settings_with(image).map_err(|error| CommandError::usage(&error))?;
-    let checks = preflight(&settings).await;
+    let usage = |error| CommandError::usage(&error);
+    let layers = args.host.layers(image).map_err(usage)?;
+    let settings = layers.settings().map_err(usage)?;
+    let is_daemon = layers.serve().map_err(usage)?.sandbox_enabled;
+    let daemon = is_daemon.then(|| layers.daemon_runs()).transpose().map_err(usage)?;
+    let checks = preflight(&settings, daemon.map(|daemon| daemon.users).as_ref()).await;
     let failed = failed(&checks);
     if args.json {
         print_object(&CommandObject::of(failed.as_ref(), json!({ "checks": checks })));

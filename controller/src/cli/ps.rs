@@ -1,26 +1,41 @@
 //! `sluice ps`: lists runs.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use sluice_contract::Account;
+use sluice_contract::{Account, RunId};
 use sluice_state::layout::Layout;
-use sluice_state::store::RunFilter;
+use sluice_state::sandboxes::{Sandbox, SandboxFilter};
+use sluice_state::store::{KnownRun, RunDriver, RunFilter, Store};
 
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{print, print_json, terminal_width};
 use super::parse::since;
+use super::server_args::ServerArgs;
 
+mod remote;
 mod row;
 mod table;
 
+pub(super) use remote::usage_of;
 pub(super) use row::RunView;
+
+/// Number of rows that are read at once.
+const PAGE: u32 = 500;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice ps                                            the runs that go on, of sluice run and of a daemon
+  sluice ps --all --since 24h --json | jq .runs
+  sluice ps --server https://sluice.example.org --token-file alice.token";
 
 /// Lists the runs that go on, newest first.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct PsArgs {
     /// List also the runs that are over
     #[arg(long, short)]
@@ -35,24 +50,52 @@ pub(super) struct PsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
 pub(super) async fn run(args: &PsArgs) -> Result<ExitCode, CommandError> {
-    let state = args.host.state_dir()?;
-    let filter = RunFilter {
-        open: !args.all,
-        account: args.account.as_ref().map(Account::to_string),
-        since_us: args.since.as_deref().map(since).transpose()?,
+    let since_us = args.since.as_deref().map(since).transpose()?;
+    let views = match args.server.named(&args.host)? {
+        Some(api) => remote::runs(&api, args, since_us).await?,
+        None => runs_here(args, since_us).await?,
     };
-    let store = open_for_queries(&state)?;
-    let layout = Layout::at(&state);
-    let runs = store.list_runs(filter).await.map_err(|error| CommandError::failed(&error))?;
-    let views: Vec<_> = runs.iter().map(|run| RunView::of(run, &layout)).collect();
     if args.json {
         print_json(&json!({ "runs": views }));
     } else {
         print(&table::text(&views, terminal_width()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn runs_here(args: &PsArgs, since_us: Option<i64>) -> Result<Vec<RunView>, CommandError> {
+    let state = args.host.state_dir()?;
+    let filter = RunFilter { open: !args.all, account: args.account.as_ref().map(Account::to_string), since_us };
+    let store = open_for_queries(&state)?;
+    let layout = Layout::at(&state);
+    let runs = store.list_runs(filter).await.map_err(|error| CommandError::failed(&error))?;
+    let sandboxes = sandboxes(&store, &runs, args.all).await?;
+    Ok(runs.iter().map(|run| RunView::of(run, sandboxes.get(&run.entry.key.run_id), &layout)).collect())
+}
+
+/// Returns the rows of the daemon's runs among these.
+async fn sandboxes(store: &Store, runs: &[KnownRun], all: bool) -> Result<BTreeMap<RunId, Sandbox>, CommandError> {
+    if !runs.iter().any(|run| run.entry.driver == RunDriver::Daemon) {
+        return Ok(BTreeMap::new());
+    }
+    let failed = |error: sluice_state::sandboxes::SandboxError| CommandError::failed(&error);
+    let mut found = store.live_sandboxes().await.map_err(failed)?;
+    if all {
+        let mut after = None;
+        loop {
+            let page = store.list_sandboxes(SandboxFilter::default(), after, PAGE).await.map_err(failed)?;
+            found.extend(page.sandboxes);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(found.into_iter().map(|sandbox| (sandbox.key.run_id.clone(), sandbox)).collect())
 }

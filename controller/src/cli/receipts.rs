@@ -10,9 +10,11 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::fail;
 use super::selection::{SelectionArgs, check_run};
+use super::server_args::ServerArgs;
 
 mod csv;
 mod list;
+mod remote;
 
 pub(super) use csv::quoted;
 use list::{ListFormat, ReceiptList};
@@ -40,12 +42,18 @@ pub(super) struct ReceiptsArgs {
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
 pub(super) async fn run(args: &ReceiptsArgs) -> Result<ExitCode, CommandError> {
-    let state = args.host.state_dir()?;
     let filter = args.selection.filter()?;
+    if let Some(api) = args.server.named(&args.host)? {
+        remote::print_receipts(&api, args, &filter).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let state = args.host.state_dir()?;
     let store = open_for_queries(&state)?;
     check_run(&store, &filter).await?;
     let list = Arc::new(Mutex::new(ReceiptList::begin(args.format())));

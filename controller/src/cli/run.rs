@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_runs::engine::StdioConfig;
 use sluice_runs::forward::{self, ControlSequences};
@@ -14,9 +15,10 @@ use sluice_runs::one_shot::{self, OneShot, RunRequest};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal::{self, RemainingDirectory};
+use sluice_runs::rundir::SANDBOX_UID;
 use sluice_runs::stop::StopPolicy;
 use sluice_runs::verdict::Contract;
-use sluice_runs::{signals, sweep, tty};
+use sluice_runs::{mount_rights, signals, sweep, tty};
 use sluice_state::budget::{Admitted, BudgetError};
 use tokio::task::JoinHandle;
 
@@ -27,12 +29,11 @@ use crate::settings::{SettingLayers, Settings};
 
 mod args;
 mod background;
+mod detached;
 mod environment;
 mod files;
-mod forbidden_mounts;
 mod image;
 mod input;
-mod mount_rights;
 mod mounts;
 mod no_run;
 mod recording;
@@ -44,7 +45,6 @@ mod watch;
 
 pub(super) use args::RunArgs;
 use no_run::NoRun;
-pub(super) use recording::remove_old;
 pub(super) use rerun::{RerunArgs, rerun};
 
 /// Maximum time that the process stays after its answer to remove workspaces; the rest is left to the next process.
@@ -53,7 +53,14 @@ const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
+    if args.detach {
+        return detached::run(&args).await;
+    }
     let as_json = args.json;
+    if args.server.is_given() {
+        let message = "--server and --token-file are for run -d; leave them out, or add -d".to_owned();
+        return report(as_json, Err(CommandError { code: exit::NOT_STARTED, message }.into()));
+    }
     report(as_json, run_once(args).await)
 }
 
@@ -79,7 +86,9 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let mut request = request::read(&args, &settings).map_err(|error| before(&error))?;
     let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
     let volumes = &request.spec.volumes;
-    let warnings = volumes.iter().flat_map(|volume| [mount_rights::warning(volume), mount_rights::git_warning(volume)]);
+    let warnings = volumes
+        .iter()
+        .flat_map(|volume| [mount_rights::warning(volume, SANDBOX_UID), mount_rights::git_warning(volume)]);
     warnings.flatten().for_each(|text| say(&format!("warning: {text}")));
     let (stop, cancelled) = tokio::sync::watch::channel(None);
     let (kill, kill_now) = tokio::sync::watch::channel(false);

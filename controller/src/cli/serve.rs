@@ -4,27 +4,29 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
-use sluice_daemon::run_policy::{Graph, RunPolicy};
-use sluice_daemon::stored_request::RunLimits;
-use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
-use sluice_runs::sandbox_user;
+use sluice_contract::text::error_chain;
+use sluice_daemon::event_limits::EventLimits;
+use sluice_daemon::monitor::MetricsReaders;
+use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings, UpkeepSettings};
+use sluice_runs::forbidden_mounts::ForbiddenPlaces;
+use sluice_runs::upstream;
+use sluice_state::events::EventQuota;
+use sluice_upstream::Upstream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
+use super::forbidden_places::{forbidden_places, real_path};
 use super::host_args::HostArgs;
 use super::output::say;
 use super::run::seccomp;
-use crate::agent_catalogue::Agent;
-use crate::settings::Settings;
-
-/// Longest time from the claim of a run to its end, retries included.
-const RUN_TIME: Duration = Duration::from_secs(2 * 3600);
+use crate::preflight::{Check, CheckStatus, daemon_preflight};
+use crate::settings::{ServeSettings, SettingLayers, Settings};
 
 mod planner;
+mod policy;
 
 use planner::SettingsPlanner;
 
@@ -40,7 +42,7 @@ Examples:
 /// Root has access through admin.sock; all others, and TCP, need a token. Beyond loopback addresses it starts only with a
 /// token in the database, and with TLS or behind a proxy. Runs go on when it ends.
 #[derive(Debug, Args)]
-#[command(before_help = EXAMPLES, after_help = "Exit codes: 0 stopped by a signal; 1 it could not start, or a part of it failed; \
+#[command(before_help = EXAMPLES, after_help = "Exit codes: 0 stopped by a signal; 1 it could not start, since a check failed or for another reason, or a part of it failed; \
                                                 2 usage, or addresses that are not safe.")]
 pub(super) struct ServeArgs {
     /// A TCP address, HOST:PORT; repeat for more [default: 127.0.0.1:8787]
@@ -88,6 +90,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     } else if !has_key {
         say("no sandboxes can be created: they need upstream and key_file");
     }
+    let named = all.litellm.upstream.clone();
+    let creates = serve.sandbox_enabled && has_key;
+    let runs = Some(runs(args, &layers, all, &serve, creates).await?);
+    let upkeep = upkeep(&serve);
     let settings = DaemonSettings {
         state: layers.state_dir(),
         run_dir: serve.run_dir,
@@ -95,8 +101,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
-        runs: if serve.sandbox_enabled && has_key { Some(runs(all)?) } else { None },
+        metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
+        runs,
         limits: HttpLimits::default(),
+        upkeep,
         log: say,
     };
     let failed = |error: std::io::Error| CommandError::failed(&error);
@@ -107,64 +115,104 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         _ => CommandError::failed(&error),
     })?;
     say(&places(running.addresses(), settings.tls_cert.is_some(), &settings.run_dir));
+    // Nothing waits for it: while the upstream does not answer, calls fail and the daemon lives.
+    let look = named.filter(|_| creates).map(|upstream| tokio::spawn(look_at(upstream)));
     let stopped = running.run_until(async {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
     });
-    stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
+    let stopped = stopped.await;
+    look.iter().for_each(tokio::task::JoinHandle::abort);
+    stopped.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn runs(settings: Settings) -> Result<RunSettings, CommandError> {
+/// Returns what is kept, and the webhooks. One that may go to any address is reported at each start.
+fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
+    for webhook in serve.webhooks.iter().filter(|webhook| webhook.allow_private) {
+        say(&format!(
+            "webhook {} may connect to private and loopback addresses (allow_private): whoever answers for {} gets events",
+            webhook.name, webhook.target
+        ));
+    }
+    let limits = EventLimits::default().with_rate(serve.event_rate);
+    let quota = EventQuota { events: u64::from(serve.events_per_run), ..limits.quota };
+    UpkeepSettings {
+        record_keep: serve.record_keep,
+        event_keep: serve.event_keep,
+        events: EventLimits { quota, ..limits },
+        webhooks: serve.webhooks.clone(),
+    }
+}
+
+/// Returns the settings of runs. Where they may be created, a check that says that each of them would fail is an error.
+async fn runs(
+    args: &ServeArgs,
+    layers: &SettingLayers,
+    settings: Settings,
+    serve: &ServeSettings,
+    may_create: bool,
+) -> Result<RunSettings, CommandError> {
+    let usage = |error| CommandError::usage(&error);
+    let daemon = layers.daemon_runs().map_err(usage)?;
     let seccomp = seccomp::profile(&settings).map_err(|error| CommandError::usage(&error))?;
-    let sandbox_users = sandbox_user::DEFAULT_UIDS.parse().expect("a test reads it");
+    if may_create {
+        judge(&daemon_preflight(&settings, &daemon.users).await)?;
+    }
+    let agents = settings.agents.iter().map(|agent| {
+        // With the profiles of the agent, and what the catalogue says that it needs.
+        let own = args.host.collect([("agent", agent.agent_id.clone())].into())?;
+        Ok((agent.clone(), own.agent_run_defaults()?))
+    });
+    let agents = agents.collect::<Result<Vec<_>, _>>().map_err(usage)?;
+    let policy = policy::policy(policy::PolicyInput {
+        daemon: &daemon,
+        host: &settings.run,
+        defaults: &layers.agent_run_defaults().map_err(usage)?,
+        agents: &agents,
+        places: places_of(&settings, serve),
+    });
+    let agent_flags = agents.into_iter().map(|(agent, own)| (agent.agent_id, own.sidecar_flags)).collect();
     Ok(RunSettings {
-        policy: policy(&settings),
+        policy: may_create.then_some(policy),
         host: settings.host.clone(),
         output_max: settings.run.output_max as u64,
         stop_grace: settings.run.stop_grace,
-        planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users }),
+        planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users: daemon.users, agent_flags }),
     })
 }
 
-/// Returns what runs may be.
-fn policy(settings: &Settings) -> RunPolicy {
-    let defaults = &settings.run;
-    let limits = RunLimits {
-        timeout_s: defaults.timeout.as_secs(),
-        memory: defaults.limits.memory,
-        cpu_millis: defaults.limits.cpu_millis,
-        pids: defaults.limits.pids,
-        max_calls: None,
-        max_tokens: None,
-        max_concurrency: None,
-        rate: None,
-    };
-    let graph = |agent: &Agent| Graph {
-        graph_id: agent.agent_id.clone(),
-        name: agent.name.clone(),
-        description: agent.description.clone(),
-        image: agent.image.clone(),
-        takes_one_message: agent.takes_message(),
-    };
-    RunPolicy {
-        graphs: settings.agents.iter().map(graph).collect(),
-        default_image: defaults.image.clone(),
-        images: Vec::new(),
-        models: defaults.models.clone(),
-        account: defaults.account.to_string(),
-        limits_max: RunLimits { timeout_s: RUN_TIME.as_secs(), ..limits.clone() },
-        limits,
-        idle: Duration::from_secs(600),
-        run_time: RUN_TIME,
-        max_cost: defaults.max_cost,
-        hold: defaults.hold,
-        running_max: 20,
-        owner_running_max: 20,
-        project_running_max: 5,
-        queued_max: 1000,
+/// Returns the places of this host that no sandbox of the daemon may see.
+fn places_of(settings: &Settings, serve: &ServeSettings) -> ForbiddenPlaces {
+    let mut places = forbidden_places(settings);
+    places.sockets = Some(real_path(&serve.run_dir));
+    places.keys.extend(serve.tls_key.iter().map(|key| real_path(key)));
+    places
+}
+
+/// Reports the checks before a start.
+///
+/// # Errors
+/// A check says that each run would fail.
+fn judge(checks: &[Check]) -> Result<(), CommandError> {
+    let with = |status| checks.iter().filter(move |check| check.status == status);
+    for check in with(CheckStatus::Warn) {
+        say(&format!("warning: {}: {}", check.name, check.detail));
+    }
+    let faults: Vec<_> = with(CheckStatus::Fail).map(|check| format!("{}: {}", check.name, check.detail)).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let message = format!("each run would fail, so the daemon does not start: {}", faults.join("; "));
+    Err(CommandError { code: exit::FAILED, message })
+}
+
+/// Warns if the upstream does not answer.
+async fn look_at(named: Upstream) {
+    if let Err(error) = upstream::negotiate(&named).await {
+        say(&format!("warning: runs fail until their upstream answers: {}", error_chain(&error)));
     }
 }
 

@@ -8,13 +8,15 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 
 /// The flags of the host that commands do not use. They are accepted all the same: a script may give all commands the same
 /// ones.
-const UNUSED: [(&[&str], &[&str]); 2] = [
+const UNUSED: [(&[&str], &[&str]); 3] = [
     (
-        &[
-            "receipts", "usage", "ledger", "budget", "audit", "backup", "restore", "prune", "ps", "inspect", "logs",
-            "token",
-        ],
+        &["ledger", "budget", "audit", "backup", "restore", "prune", "token", "webhook"],
         &["docker_host", "upstream", "ca", "key_file", "proxy"],
+    ),
+    // These may ask a daemon, whose certificate --ca is about.
+    (
+        &["receipts", "usage", "ps", "inspect", "logs", "wait", "retry", "fail", "events", "exec", "cp", "agent"],
+        &["docker_host", "upstream", "key_file", "proxy"],
     ),
     (&["agents"], &["upstream", "ca", "key_file", "proxy", "state_dir"]),
 ];

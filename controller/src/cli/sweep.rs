@@ -11,12 +11,12 @@ use sluice_runs::event_log::LogLevel;
 use sluice_runs::host::Host;
 use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep};
 use sluice_state::daemon_lock::DaemonLock;
+use sluice_state::records::remove_old_records;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, say};
-use super::run::remove_old;
 use super::{progress, stderr_log};
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::RecordSettings;
@@ -98,7 +98,7 @@ fn log(leftover: &Leftover) {
 
 /// Removes the records whose time is over. A failure is a message: it leaves nothing behind that runs.
 async fn remove_records(host: &Host, settings: RecordSettings) {
-    match remove_old(&host.layout, &host.store, settings).await {
+    match remove_old_records(&host.layout, &host.store, settings.keep).await {
         Ok(records) => records.remaining.iter().for_each(|(key, reason)| {
             say(&format!("the record of run {key} is not removed: {reason}"));
         }),

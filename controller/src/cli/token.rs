@@ -11,15 +11,13 @@ use sluice_contract::text::sanitize;
 use sluice_contract::time::{duration_micros, from_unix_micros};
 use sluice_contract::{Account, exit, units};
 use sluice_state::control_log::{ControlEntry, ControlLog};
-use sluice_state::keys::Keys;
-use sluice_state::layout::Layout;
-use sluice_state::operator;
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
 
 use super::database::{open, open_for_queries, open_or_create, wrong};
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::operator_record::{self, control_log};
 use super::output::{print, print_json, say};
 
 const EXAMPLES: &str = "\
@@ -49,7 +47,7 @@ enum TokenCommand {
         /// The owner of what the token makes
         #[arg(long, value_parser = owner)]
         owner: String,
-        /// What it may do: admin, owner, viewer or chat
+        /// What it may do: admin, owner, viewer, chat, or metrics for a monitoring system
         #[arg(long, value_parser = role)]
         role: TokenRole,
         /// An account that it may use; repeat for more
@@ -123,7 +121,7 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
         TokenCommand::Revoke { id, json } => {
             let store = open(&state)?;
             let known = store.find_token_by_id(id).await?.ok_or_else(|| TokenError::NotFound(id.clone()))?;
-            record(&state, "token.revoke", Some(&known.id), &known.owner, None)?;
+            record(&control_log(&state)?, "token.revoke", Some(&known.id), &known.owner, None)?;
             let revoked = store.revoke_token(id, now_us()).await?;
             if *json {
                 print_json(&json!({ "tokens": [object(&revoked)] }));
@@ -143,10 +141,11 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     let value = create_value()?;
     let after = json!({ "accounts": new.accounts, "life_us": life_us, "role": new.role.as_str() });
     let owner = new.owner.clone();
-    let line = record(state, "token.create", None, &owner, Some(after))?;
+    let log = control_log(state)?;
+    let line = record(&log, "token.create", None, &owner, Some(after))?;
     let token = store.create_token(&value, new, now_us()).await?;
     // Its id is known only now.
-    record(state, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
+    record(&log, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
     if json {
         print_json(&json!({ "value": value.expose(), "tokens": [object(&token)] }));
     } else {
@@ -158,28 +157,20 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
 
 /// Records a change before it takes effect. Returns the number of its line.
 fn record(
-    state: &Path,
+    log: &ControlLog,
     operation: &str,
     object: Option<&str>,
     owner: &str,
     after: Option<serde_json::Value>,
 ) -> Result<u64, CommandError> {
-    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let layout = Layout::open(state).map_err(|error| failed(&error))?;
-    let keys = Keys::open(state).map_err(|error| failed(&error))?;
-    let log = ControlLog::open(&layout, &keys).map_err(|error| failed(&error))?;
     let entry = ControlEntry {
-        principal: format!("user:{}", operator::name()),
-        role: "admin".to_owned(),
-        way: "command".to_owned(),
         operation: operation.to_owned(),
         object: object.map(str::to_owned),
         owner: Some(owner.to_owned()),
         after,
-        result: "accepted".to_owned(),
         ..ControlEntry::default()
     };
-    log.append(entry).map_err(|error| failed(&error))
+    operator_record::record(log, entry)
 }
 
 impl From<TokenError> for CommandError {
@@ -198,7 +189,7 @@ fn owner(text: &str) -> Result<String, String> {
 }
 
 fn role(text: &str) -> Result<TokenRole, String> {
-    TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer or chat".to_owned())
+    TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer, chat or metrics".to_owned())
 }
 
 fn time(us: i64) -> String {

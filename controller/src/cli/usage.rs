@@ -13,7 +13,12 @@ use super::host_args::HostArgs;
 use super::output::{dash, print, print_json, terminal_width};
 use super::receipts::quoted;
 use super::selection::{SelectionArgs, check_run};
+use super::server_args::ServerArgs;
 use super::table::{Column, Table};
+
+mod remote;
+
+pub(super) use remote::{sums, text as text_of, unsettled_lines as unsettled_lines_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +45,8 @@ pub(super) struct UsageArgs {
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
@@ -61,9 +68,13 @@ struct UsageObject<'a> {
 }
 
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
-    let state = args.host.state_dir()?;
     let by = args.by.unwrap_or(GroupBy::Account);
     let filter = args.selection.filter()?;
+    if let Some(api) = args.server.named(&args.host)? {
+        remote::print_sums(&api, args, by, &filter).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let state = args.host.state_dir()?;
     let store = open_for_queries(&state)?;
     check_run(&store, &filter).await?;
     let table = store.usage(by, filter).await.map_err(|error| CommandError::failed(&error))?;

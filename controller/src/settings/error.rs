@@ -57,6 +57,14 @@ pub enum SettingError {
         /// Origin of the value.
         from: SettingSource,
     },
+    /// A webhook cannot be used.
+    #[error("webhook {name}: {reason}")]
+    Webhook {
+        /// Name of the webhook.
+        name: String,
+        /// Reason.
+        reason: InvalidValue,
+    },
     /// Several required settings have no value.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     AllMissing(Vec<SettingError>),

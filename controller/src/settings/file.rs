@@ -1,15 +1,18 @@
-//! The configuration file: TOML, one member for each setting, a table for each agent, and one for each profile.
+//! The configuration file: TOML, one member for each setting, a table for each agent, profile, project and webhook.
 
 use std::fs;
 use std::path::Path;
 
+use sluice_daemon::run_policy::Project;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
 use super::file_value::{FileFault, FileValue, setting};
 use super::profile::{self, Profile};
+use super::project;
 use super::secret_file::check_private;
+use super::webhooks::{self, WebhookEntry};
 use crate::agent_catalogue::{self, Agent};
 
 /// The content of a configuration file.
@@ -18,8 +21,12 @@ pub(super) struct FileContent {
     pub(super) values: Vec<FileValue>,
     /// Values for runs of an agent or an account.
     pub(super) profiles: Vec<Profile>,
+    /// Projects.
+    pub(super) projects: Vec<Project>,
     /// Agents of the catalogue with the changes and additions of the file; empty if the file names none.
     pub(super) agents: Vec<Agent>,
+    /// Webhooks of the daemon.
+    pub(super) webhooks: Vec<WebhookEntry>,
 }
 
 /// Reads a configuration file. Returns its content and its text.
@@ -43,16 +50,24 @@ pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
 
 fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
     let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
-    let mut content = FileContent { values: Vec::new(), profiles: Vec::new(), agents: Vec::new() };
+    let mut content = FileContent {
+        values: Vec::new(),
+        profiles: Vec::new(),
+        projects: Vec::new(),
+        agents: Vec::new(),
+        webhooks: Vec::new(),
+    };
     for (key, value) in table.get_ref() {
         match key.get_ref().as_ref() {
             "agents" => content.agents = agents(text, value)?,
             "profiles" => content.profiles = profile::read(value)?,
+            "projects" => content.projects = project::read(value)?,
+            "webhooks" => content.webhooks = webhooks(text, value)?,
             name => {
                 if name == "key" {
                     check_private(path).map_err(|error| FileFault::new(key.span(), error))?;
                 }
-                content.values.push(setting(name, key.span(), value, &["agents", "profiles"])?);
+                content.values.push(setting(name, key.span(), value, &["agents", "profiles", "projects", "webhooks"])?);
             }
         }
     }
@@ -71,6 +86,16 @@ fn syntax(text: &str, error: &toml::de::Error) -> FileFault {
         None => error.message().to_owned(),
     };
     FileFault::new(span, reason)
+}
+
+/// Returns the webhooks.
+fn webhooks(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<WebhookEntry>, FileFault> {
+    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
+    let value = table.get("webhooks").cloned().unwrap_or(toml::Value::Array(Vec::new()));
+    webhooks::read(value).map_err(|(index, reason)| {
+        let wrong = index.and_then(|index| spanned.get_ref().get(index));
+        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
+    })
 }
 
 /// Returns the agents. An entry that is not valid is found by reading one entry more each time.

@@ -5,11 +5,11 @@
 use std::ops::Range;
 
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use super::error::InvalidValue;
 use super::similar::similar;
-use super::table::{self, ITEMS, separator};
+use super::table::{self, ITEMS, is_table, separator};
 
 /// The value of a setting in a file.
 #[derive(Debug, Clone)]
@@ -65,8 +65,11 @@ fn text_of(name: &str, value: &DeValue<'_>) -> Result<String, InvalidValue> {
             .parse::<f64>()
             .map(|number| number.to_string())
             .map_err(|error| InvalidValue::new(format!("{name}: {error}"))),
-        DeValue::Boolean(flag) if matches!(name, "allow_remote_media" | "sandbox_enabled") => Ok(flag.to_string()),
+        DeValue::Boolean(flag) if matches!(name, "allow_remote_media" | "sandbox_enabled" | "metrics_public") => {
+            Ok(flag.to_string())
+        }
         DeValue::Array(values) if separator(name).is_some() => joined(name, values),
+        DeValue::Table(members) if is_table(name) => table_text(name, members),
         other => Err(InvalidValue::new(format!("{name} is {}; write a text or a number", other.type_str()))),
     }
 }
@@ -79,4 +82,17 @@ fn joined(name: &str, values: &[Spanned<DeValue<'_>>]) -> Result<String, Invalid
         _ => Err(InvalidValue::new(format!("{name} is a list of texts, and none is empty or contains '{separator}'"))),
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(&separator.to_string()))
+}
+
+/// Returns a table of the file as one value: `NAME=VALUE` for each member.
+fn table_text(name: &str, members: &DeTable<'_>) -> Result<String, InvalidValue> {
+    let word = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let member = format!("{name}.{}", AsRef::<str>::as_ref(key.get_ref()).replace('-', "_"));
+        let text = text_of(&member, value.get_ref())?;
+        if text.is_empty() || text.contains(char::is_whitespace) {
+            return Err(InvalidValue::new(format!("{member} is a value without blanks, such as 2h, 4g or 10")));
+        }
+        Ok(format!("{}={text}", &member[name.len() + 1..]))
+    };
+    Ok(members.iter().map(word).collect::<Result<Vec<_>, _>>()?.join(" "))
 }

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use sluice_daemon::run_policy::Project;
+
 use super::error::{SettingError, SettingSource};
 use super::file;
 use super::profile::Profile;
 use super::table::{ITEMS, replaces, separator};
 use super::variables::CONFIG;
+use super::webhooks::WebhookEntry;
 use crate::agent_catalogue::{self, Agent};
 
 /// The configuration file that is read if none is named.
@@ -19,6 +22,8 @@ pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
 pub struct SettingLayers {
     values: BTreeMap<&'static str, (String, SettingSource)>,
     agents: Vec<Agent>,
+    projects: Vec<Project>,
+    webhooks: Vec<WebhookEntry>,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -59,6 +64,8 @@ impl SettingLayers {
     fn set_file(&mut self, path: PathBuf) -> Result<FileProfiles, SettingError> {
         let (content, text) = file::read(&path)?;
         self.agents = content.agents;
+        self.projects = content.projects;
+        self.webhooks = content.webhooks;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
             self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
@@ -73,7 +80,7 @@ impl SettingLayers {
         flags: &BTreeMap<&'static str, String>,
         variable: impl Fn(&str) -> Option<String>,
     ) {
-        let mut above = Self { values: self.values.clone(), agents: Vec::new() };
+        let mut above = Self { values: self.values.clone(), ..Self::default() };
         above.set_variables(variable);
         above.set_flags(flags);
         above.set_defaults();
@@ -155,9 +162,19 @@ impl SettingLayers {
         Some((shown, source))
     }
 
+    /// Returns the webhooks of the configuration file.
+    pub(super) fn webhook_entries(&self) -> &[WebhookEntry] {
+        &self.webhooks
+    }
+
     /// Returns the agents of the catalogue and of the configuration file.
     pub(super) fn agents(&self) -> &[Agent] {
         &self.agents
+    }
+
+    /// Returns the projects of the configuration file.
+    pub(super) fn projects(&self) -> &[Project] {
+        &self.projects
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
@@ -13,6 +14,7 @@ use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
 use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
+use super::webhooks::WebhookEntry;
 use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, values};
 
 impl SettingLayers {
@@ -41,7 +43,7 @@ impl SettingLayers {
         self.path("state_dir").expect("it has a default")
     }
 
-    /// Returns the settings of the daemon's listeners.
+    /// Returns the settings of the daemon itself.
     ///
     /// # Errors
     /// The first value that is not valid.
@@ -53,7 +55,21 @@ impl SettingLayers {
             tls_key: self.path("tls_key"),
             behind_proxy: self.text("behind_proxy"),
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
+            metrics_public: self.required("metrics_public", values::boolean)?,
+            record_keep: self.record_keep()?,
+            event_rate: self.required("event_rate", values::count)?,
+            event_keep: self.required("event_keep", values::event_keep)?,
+            events_per_run: self.required("events_per_run", values::count)?,
+            webhooks: self.webhooks()?,
         })
+    }
+
+    /// Returns the webhooks of the daemon, with their secrets. No other setting needs to be valid.
+    ///
+    /// # Errors
+    /// The first one whose secret cannot be read.
+    pub fn webhooks(&self) -> Result<Vec<Webhook>, SettingError> {
+        self.webhook_entries().iter().map(WebhookEntry::load).collect()
     }
 
     /// Returns the time for which records are kept. No other setting needs to be valid.
@@ -166,7 +182,7 @@ impl SettingLayers {
         parse(value).map(Some).map_err(|reason| SettingError::Value { name, reason, from: from.clone() })
     }
 
-    fn required<T>(
+    pub(super) fn required<T>(
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, InvalidValue>,

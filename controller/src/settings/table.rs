@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use sluice_runs::sandbox_user;
 use sluice_runs::sidecar_user::DEFAULT_UIDS;
 
 /// One setting.
@@ -43,6 +44,20 @@ pub const ITEMS: &[SettingItem] = items![
     "tls_key" "SLUICE_TLS_KEY" = None, "the key of tls_cert, as PEM, readable by its owner alone";
     "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
     "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
+    "images" "SLUICE_IMAGES" = None, "images that requests to the daemon may name beside those of agents: NAME@sha256:DIGEST, or the id of a local one";
+    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, max_cost_usd; default: what the settings give to agents";
+    "max_running" "SLUICE_MAX_RUNNING" = Some("host=20 owner=20 project=5"), "runs of the daemon that may be at work: a number for the host, or NAME=VALUE for host, owner, project";
+    "max_queued" "SLUICE_MAX_QUEUED" = Some("1000"), "runs of one owner that may wait in the queue of the daemon";
+    "run_deadline" "SLUICE_RUN_DEADLINE" = Some("2h"), "longest time from the first claim of a daemon's run to its end, retries included; at most 24h";
+    "run_idle_timeout" "SLUICE_RUN_IDLE_TIMEOUT" = Some("10m"), "time without work after which a run of the daemon ends, unless its request has ttl_minutes; 0 for never";
+    "stuck_timeout" "SLUICE_STUCK_TIMEOUT" = Some("15m"), "the same for a run whose worker says that it works; 0 for never";
+    "stale_start" "SLUICE_STALE_START" = Some("3m"), "longest time from the claim of a daemon's run to the start of its program";
+    "grant_roots" "SLUICE_GRANT_ROOTS" = None, "directories of the host under which grants of agents may be; without any, there are no grants";
+    "uid_range" "SLUICE_UID_RANGE" = Some(sandbox_user::DEFAULT_UIDS), "the users of programs in the daemon's runs, one for each run: FIRST-LAST";
+    "metrics_public" "SLUICE_METRICS_PUBLIC" = Some("false"), "whether everyone who reaches the daemon may read /metrics: true or false; otherwise it needs a token of the role admin or metrics";
+    "event_rate" "SLUICE_EVENT_RATE" = Some("1200"), "how many events the agent of a run may report in a minute";
+    "event_keep" "SLUICE_EVENT_KEEP" = Some("30d"), "how long events that agents report are kept; those of the daemon itself are kept for 90 days at least";
+    "events_per_run" "SLUICE_EVENTS_PER_RUN" = Some("100000"), "how many events of a run's agent are kept; a new one removes the oldest";
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of the one that is built in";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
@@ -93,14 +108,28 @@ pub(super) const SIDECAR_FLAGS: [&str; 13] = [
 pub fn separator(name: &str) -> Option<char> {
     match name {
         "allow" => Some(';'),
-        "listen" | "model" | "allow_tool" | "allow_beta" | "allow_param" | "pass_response_header" => Some(' '),
+        "grant_roots" => Some(':'),
+        "images"
+        | "limits_max"
+        | "max_running"
+        | "listen"
+        | "model"
+        | "allow_tool"
+        | "allow_beta"
+        | "allow_param"
+        | "pass_response_header" => Some(' '),
         _ => None,
     }
 }
 
 /// Returns whether a list takes the place of the lower layers' lists, and is not added to them.
 pub(super) fn replaces(name: &str) -> bool {
-    matches!(name, "listen" | "model")
+    matches!(name, "listen" | "model" | "images" | "grant_roots") || is_table(name)
+}
+
+/// Returns whether the configuration file may state a setting as a table: its text is `NAME=VALUE` for each member.
+pub(super) fn is_table(name: &str) -> bool {
+    matches!(name, "limits_max" | "max_running")
 }
 
 /// Returns the setting of this name.

@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use sluice_daemon::run_policy::Project;
+
 use super::*;
 use crate::agent_catalogue;
 
@@ -92,6 +94,76 @@ fn addresses_of_the_daemon_replace_each_other() {
     let wrong = ScratchFile::new("serve-profile", "[[profiles]]\naccount = 'a'\nlisten = '127.0.0.1:1'\n");
     let error = serve(&[], Some(&wrong)).expect_err("it is no setting of a run").to_string();
     assert!(error.contains("listen is a setting of the host"), "{error}");
+}
+
+#[test]
+fn limits_of_the_daemons_runs_are_tables_or_words() {
+    let file = ScratchFile::new(
+        "daemon",
+        "images = ['a@sha256:DIGEST', 'sha256:DIGEST']\ngrant_roots = ['/srv/a', '/srv/b']\nmax_running = 3\n\
+         limits_max = { memory = '4g', cpus = 2, max-calls = 100, max_cost_usd = 0.5 }\n\
+         [[projects]]\nname = 'site'\nowners = ['alice', 'bob']\n"
+            .replace("DIGEST", &"0f".repeat(32))
+            .as_str(),
+    );
+    let of = |variables: &[(&str, &str)]| layers(&[], variables, Some(&file)).and_then(|layers| layers.daemon_runs());
+    let runs = of(&[]).expect("it is right");
+    assert_eq!((runs.images.len(), runs.grant_roots), (2, vec!["/srv/a".into(), "/srv/b".into()]));
+    assert_eq!(runs.max_running, RunningMax { host: 3, owner: 20, project: 5 });
+    let HighestLimits { memory, cpu_millis, max_calls, max_cost, timeout, .. } = runs.limits_max;
+    assert_eq!((memory, cpu_millis, max_calls), (Some(4 << 30), Some(2000), Some(100)));
+    assert_eq!((max_cost, timeout), (Some(500_000_000), None));
+    assert_eq!(
+        runs.projects,
+        [Project { name: "site".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()] }]
+    );
+    let replaced = of(&[("SLUICE_LIMITS_MAX", "timeout=3h"), ("SLUICE_GRANT_ROOTS", "/mnt")]).expect("it is right");
+    assert_eq!((replaced.limits_max.memory, replaced.grant_roots), (None, vec!["/mnt".into()]));
+    assert_eq!(replaced.limits_max.timeout, Some(Duration::from_secs(3 * 3600)));
+}
+
+#[test]
+fn defaults_of_the_daemons_runs_are_those_of_the_design() {
+    let layers = layers(&[], &[], None).expect("the defaults are right");
+    let runs = layers.daemon_runs().expect("the defaults are right");
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    assert_eq!((runs.run_deadline, runs.idle), (minutes(120), minutes(10)));
+    assert_eq!((runs.stuck, runs.stale_start), (minutes(15), minutes(3)));
+    assert_eq!((runs.max_running, runs.max_queued), (RunningMax { host: 20, owner: 20, project: 5 }, 1000));
+    assert_eq!((runs.users.to_string().as_str(), runs.limits_max), ("users 2000000-2009999", HighestLimits::default()));
+    assert!(runs.images.is_empty() && runs.grant_roots.is_empty() && runs.projects.is_empty());
+}
+
+#[test]
+fn faults_of_the_daemons_runs_name_their_place() {
+    let of_file = |text: &str| {
+        let file = ScratchFile::new("daemon-fault", text);
+        let error = layers(&[], &[], Some(&file)).and_then(|layers| layers.daemon_runs()).expect_err(text).to_string();
+        error.replace(&file.0.display().to_string(), "FILE")
+    };
+    for (text, expected) in [
+        ("run_deadline = '25h'", "run_deadline in FILE:1: '25h' is too long"),
+        ("images = ['python:3']", "images in FILE:1: 'python:3' names no digest"),
+        ("grant_roots = ['srv']", "grant_roots in FILE:1: 'srv' is not an absolute path"),
+        ("uid_range = '0-9'", "uid_range in FILE:1: '0-9' is not a range of user ids"),
+        ("\n[limits_max]\ndisk = '1g'\n", "limits_max in FILE:2: disk: there is no such limit"),
+        ("limits_max = { timeout = '1 h' }", "FILE:1:14: limits_max.timeout is a value without blanks"),
+        ("memory = { a = 1 }", "FILE:1:10: memory is table"),
+        ("[[projects]]\nname = 'a'\n", "FILE:1:1: projects: each one needs a name and its owners; owners is missing"),
+        ("[[projects]]\nname = 'A b'\nowners = []\n", "FILE:2:8: projects: a name is 1 to 63 characters"),
+        (
+            "[[projects]]\nname = 'a'\nowner = ['b']\n",
+            "FILE:3:1: projects: a project has no owner; did you mean owners?",
+        ),
+        (
+            "[[projects]]\nname = 'a'\nowners = []\n[[projects]]\nname = 'a'\nowners = []\n",
+            "FILE:4:1: projects: there are two named a",
+        ),
+        ("[[profiles]]\naccount = 'a'\nmax_running = 3\n", "FILE:3:1: profiles: max_running is a setting of the host"),
+    ] {
+        let error = of_file(text);
+        assert!(error.starts_with(expected), "{text:?}: {error}");
+    }
 }
 
 #[test]
@@ -230,6 +302,8 @@ fn an_error_of_a_file_names_line_and_key() {
             "FILE:3:1: profiles: log_format is a setting of the host",
         ),
         ("[[profiles]]\naccount = 3\n", "FILE:2:11: profiles: account is the name of one account"),
+        ("webhooks = 'x'\n", "FILE:1:12: webhooks: write each webhook as a table, [[webhooks]]"),
+        ("[[webhooks]]\nname = 'a'\n", "FILE:1:1: webhooks: missing field `url`"),
     ] {
         let error = file_error(text);
         assert!(error.starts_with(expected), "{text:?}: {error}");
@@ -280,4 +354,50 @@ fn all_settings_that_are_missing_are_named() {
     for word in ["model is not set", "--upstream", "SLUICE_KEY_FILE"] {
         assert!(error.contains(word), "{error}");
     }
+}
+
+#[test]
+fn faults_of_webhooks_are_placed_and_keep_secrets() {
+    let good = "[[webhooks]]\nname = 'a'\nurl = 'https://h/x'\nsecret_files = ['/s']\n";
+    for (change, expected) in [
+        (("https://h/x", "http://h/canary"), "webhooks: url is https://"),
+        (("https://h/x", "https://u:canary@h/"), "webhooks: url has no user"),
+        (("['/s']", "[]"), "webhooks: secret_files has one file, or two"),
+        (("['/s']", "['/a', '/b', '/c']"), "webhooks: secret_files has one file, or two"),
+        (("['/s']", "['whsec_canary']"), "webhooks: secret_files has the paths of files"),
+        (("['/s']", "'whsec_canary'"), "webhooks: invalid type: string \"…\", expected a sequence"),
+        (("name = 'a'", "name = 'A b'"), "webhooks: a name has 1 to 63"),
+        (("name = 'a'", "name = 'a'\ntypes = ['agent*']"), "webhooks: types are event types"),
+        (("name = 'a'", "name = 'a'\nsecret = 'x'"), "webhooks: unknown field `secret`"),
+        (
+            ("[[webhooks]]", "[[webhooks]]\nname = 'a'\nurl = 'https://h'\nsecret_files = ['/s']\n[[webhooks]]"),
+            "webhooks: two have",
+        ),
+    ] {
+        let error = file_error(&good.replacen(change.0, change.1, 1));
+        assert!(error.contains(expected) && !error.contains("canary"), "{change:?}: {error}");
+    }
+}
+
+#[test]
+fn webhooks_are_read_with_their_secrets() {
+    let secret = ScratchFile::new("hook-secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").mode(0o600);
+    let text = format!(
+        "[[webhooks]]\nname = 'ops'\nurl = 'https://h:8443/x'\nsecret_files = ['{}']\ntypes = ['agent.*', 'llm.call']\n",
+        secret.0.display()
+    );
+    let file = ScratchFile::new("hooks", &text);
+    let read = || layers(&[], &[], Some(&file)).expect("it is right").webhooks();
+
+    let webhooks = read().expect("the secret is there");
+
+    let [webhook] = &webhooks[..] else { panic!("{webhooks:?}") };
+    assert_eq!((webhook.name.as_str(), webhook.target.to_string().as_str()), ("ops", "https://h:8443"));
+    assert_eq!(
+        (&webhook.types[..], webhook.allow_private),
+        (&["agent.*".to_owned(), "llm.call".to_owned()][..], false)
+    );
+    fs::set_permissions(&secret.0, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    let refused = read().expect_err("others can read it").to_string();
+    assert!(refused.starts_with("webhook ops: ") && refused.contains("chmod 600"), "{refused}");
 }

@@ -17,6 +17,8 @@ type Parsed<T> = Result<T, InvalidValue>;
 const MEMORY_MIN: u64 = 6 << 20;
 /// Minimum memory of a sidecar.
 const SIDECAR_MEMORY_MIN: u64 = 64 << 20;
+/// Shortest time for which events are kept.
+const EVENT_KEEP_MIN: Duration = Duration::from_secs(3600);
 /// Maximum output that is kept of a run.
 const OUTPUT_MAX: u64 = 1 << 30;
 
@@ -101,6 +103,23 @@ pub(super) fn nano_usd(value: &str) -> Parsed<i64> {
 
 pub(super) fn number(value: &str) -> Parsed<u64> {
     value.parse().or_else(|_| invalid(format!("'{value}' is not a number")))
+}
+
+/// Returns a number that is not zero.
+pub(super) fn count(value: &str) -> Parsed<u32> {
+    match value.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => invalid(format!("'{value}' is not a number; give at least 1")),
+    }
+}
+
+/// Returns the time for which events are kept.
+pub(super) fn event_keep(value: &str) -> Parsed<Duration> {
+    match duration(value)? {
+        // A client that follows a run comes back within this time.
+        time if time < EVENT_KEEP_MIN => invalid(format!("'{value}' is too short; give at least 1h")),
+        time => Ok(time),
+    }
 }
 
 pub(super) fn boolean(value: &str) -> Parsed<bool> {

@@ -8,12 +8,15 @@ use super::table::ITEMS;
 /// The variable that names the configuration file.
 pub(super) const CONFIG: &str = "SLUICE_CONFIG";
 
+/// Variables of commands that ask a daemon.
+const OF_CLIENTS: [&str; 2] = ["SLUICE_SERVER", "SLUICE_TOKEN"];
+
 /// Beginning of the names of our variables.
 const PREFIX: &str = "SLUICE_";
 
 /// Returns a warning for each variable `SLUICE_…` that this program does not read.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<String> {
-    let known = || ITEMS.iter().flat_map(|item| item.variables).copied().chain([CONFIG]);
+    let known = || ITEMS.iter().flat_map(|item| item.variables).copied().chain([CONFIG]).chain(OF_CLIENTS);
     let unknown = names.into_iter().filter(|name| name.starts_with(PREFIX) && !known().any(|known| known == name));
     let warning = |name: String| {
         let ends = known().filter_map(|known| known.strip_prefix(PREFIX));
@@ -35,6 +38,8 @@ mod tests {
         for (name, expected) in [
             ("SLUICE_TIMEOUT", None),
             ("SLUICE_CONFIG", None),
+            ("SLUICE_SERVER", None),
+            ("SLUICE_TOKEN", None),
             ("DOCKER_HOST", None),
             ("PATH", None),
             ("SLUICE_TIMEOUTT", Some("did you mean SLUICE_TIMEOUT?")),

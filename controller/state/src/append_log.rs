@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use tokio::task::spawn_blocking;
+
 use crate::file;
 use crate::lock::{self, StateLock};
 use crate::store::now_us;
@@ -28,6 +30,14 @@ impl AppendLog {
     /// Waits until no other process uses a log of the directory.
     pub(crate) fn lock(&self) -> io::Result<StateLock> {
         lock::lock_logs(&self.directory)
+    }
+
+    /// The same for a task that holds the lock while it waits for something else. No thread of the runtime is blocked: the
+    /// holder may be another task of this process, which needs one.
+    pub(crate) async fn lock_in_task(&self) -> io::Result<StateLock> {
+        let directory = self.directory.clone();
+        let locked = spawn_blocking(move || lock::lock_logs(&directory)).await;
+        locked.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     /// Returns the content; `None` without a file.

@@ -87,7 +87,8 @@ impl ControlLogError {
 }
 
 impl ControlLog {
-    /// Opens the log of a state directory, and verifies all its lines. The first use creates it.
+    /// Opens the log of a state directory, and verifies its last line, which the next one follows. [`verify`] checks the lines
+    /// before. The first use creates it.
     ///
     /// # Errors
     /// [`ControlLogError`]
@@ -100,7 +101,7 @@ impl ControlLog {
             file.sync_all().and_then(|()| file::sync_directory(file::parent(&log.path))).map_err(failed)?;
         }
         let mut locked = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed(error.into()))?;
-        log.catch_up(&mut locked, &mut log.end.lock().unwrap_or_else(PoisonError::into_inner))?;
+        *log.end.lock().unwrap_or_else(PoisonError::into_inner) = log.last(&mut locked)?;
         drop(locked);
         Ok(log)
     }
@@ -148,6 +149,24 @@ impl ControlLog {
         let (read, bytes, _) = read(BufReader::new(&mut *file), end.chain, &keys, &mut |_| {}).map_err(failed)?;
         *end = End { chain: read.map_err(|fault| self.fault(fault))?, bytes: end.bytes + bytes };
         Ok(())
+    }
+
+    /// Returns the end of the last whole line. Its signature covers its number and the hash of the line before.
+    fn last(&self, file: &mut File) -> Result<End, ControlLogError> {
+        let failed = |error| ControlLogError::Io(self.path.clone(), error);
+        let len = file.metadata().map_err(failed)?.len();
+        // Two lines: a part of one may follow the last whole one.
+        let start = len.saturating_sub(2 * LINE_MAX);
+        file.seek(SeekFrom::Start(start)).map_err(failed)?;
+        let mut tail = Vec::new();
+        file.take(2 * LINE_MAX).read_to_end(&mut tail).map_err(failed)?;
+        let Some(end) = tail.iter().rposition(|byte| *byte == b'\n') else { return Ok(End::default()) };
+        let begin = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
+        let text = &tail[begin..=end];
+        let mut chain = line::position(text).unwrap_or_default();
+        line::verify(text, chain, &self.keys.public()?).map_err(|fault| self.fault(fault))?;
+        chain.push(text);
+        Ok(End { chain, bytes: start + end as u64 + 1 })
     }
 
     fn fault(&self, fault: ControlFault) -> ControlLogError {

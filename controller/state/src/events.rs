@@ -21,6 +21,7 @@ pub use content::{
     check_json,
 };
 pub use list::{Direction, EventPage, EventQuery, HeartbeatSummary, TOTAL_COUNT_MAX, Trajectory, TrajectoryQuery};
+pub(crate) use read::newest;
 pub use read::{EventBatch, EventGap};
 pub use retention::{EventAges, EventQuota};
 pub use select::{EventFilter, SEARCH_ROWS_MAX};
@@ -73,6 +74,15 @@ pub struct EventDiff {
     pub text: String,
     /// True if its end was cut off.
     pub truncated: bool,
+}
+
+/// What the log has of an event's diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredDiff {
+    /// The diff.
+    Kept(EventDiff),
+    /// The quota of its run has removed it.
+    Removed,
 }
 
 /// An event of the log.
@@ -141,11 +151,17 @@ impl NewLoggedEvent {
         self.source != EventSource::System && is_type_of_agent(&self.event_type)
     }
 
-    fn bytes(&self) -> u64 {
-        // About what a row and its places in the indexes take.
+    /// Returns its size without its diff, with about what a row and its places in the indexes take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         const ROW: usize = 200;
-        let diff = self.diff.as_ref().map_or(0, |diff| diff.text.len());
-        (ROW + self.event_type.len() + self.event_data.len() + diff) as u64
+        (ROW + self.event_type.len() + self.event_data.len()) as u64
+    }
+
+    /// Returns the size of its diff.
+    #[must_use]
+    pub fn diff_bytes(&self) -> u64 {
+        self.diff.as_ref().map_or(0, |diff| diff.text.len() as u64)
     }
 }
 

@@ -246,6 +246,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_clock_that_jumps_back_forgets_no_key() {
+        const HOUR_US: i64 = 3600 * 1_000_000;
+        let (_directory, store) = open();
+        store.reserve_key(key("tok_a", "k", "x"), 2 * HOUR_US).await.expect("it is new");
+        store.complete_key(key("tok_a", "k", "x"), "r1").await.expect("it is reserved");
+        for now_us in [HOUR_US, 2 * HOUR_US + KEY_LIFE_US - 1] {
+            let repeated = store.reserve_key(key("tok_a", "k", "x"), now_us).await.expect("it is known");
+            assert_eq!(repeated, KeyReservation::Done { object_id: "r1".to_owned() }, "{now_us}");
+        }
+        assert_eq!(store.remove_old_keys(2 * HOUR_US + KEY_LIFE_US).await.expect("it is writable"), 1);
+    }
+
+    #[tokio::test]
     async fn keys_belong_to_their_principal() {
         let (_directory, store) = open();
         for principal in ["tok_a", "tok_b"] {

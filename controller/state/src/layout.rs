@@ -27,12 +27,14 @@ pub struct RunPaths {
     pub root: PathBuf,
     /// Directory of the socket, mounted read-only.
     pub sock: PathBuf,
-    /// Directory that is never mounted: the sidecar's log, and the key that signs its audit file.
+    /// Directory that is never mounted: the sidecar's log and control socket, and the key that signs its audit file.
     pub conf: PathBuf,
     /// Directory that is mounted as the workspace.
     pub work: PathBuf,
     /// Socket of the sidecar.
     pub socket: PathBuf,
+    /// Control socket of the sidecar.
+    pub control: PathBuf,
     /// Key file of the sidecar.
     pub audit_key: PathBuf,
     /// Audit file, which stays after the run.
@@ -188,6 +190,7 @@ impl Layout {
         RunPaths {
             socket: sock.join("llm.sock"),
             sock,
+            control: root.join("conf").join("control.sock"),
             audit_key: root.join("conf").join("audit.key"),
             conf: root.join("conf"),
             work: root.join("work"),
@@ -250,12 +253,17 @@ impl Layout {
 }
 
 impl RunPaths {
-    /// Checks that the path of the socket is short enough for the kernel.
+    /// Checks that the paths of both sockets are short enough for the kernel.
     ///
     /// # Errors
     /// [`LayoutError::SocketPath`].
     pub fn check(&self) -> Result<(), LayoutError> {
-        let len = self.socket.as_os_str().len();
-        if len > SOCKET_PATH_MAX { Err(LayoutError::SocketPath { path: self.socket.clone(), len }) } else { Ok(()) }
+        for path in [&self.socket, &self.control] {
+            let len = path.as_os_str().len();
+            if len > SOCKET_PATH_MAX {
+                return Err(LayoutError::SocketPath { path: path.clone(), len });
+            }
+        }
+        Ok(())
     }
 }

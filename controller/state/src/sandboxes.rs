@@ -14,7 +14,7 @@ mod row;
 
 pub use activity::SandboxActivity;
 pub use change::NextAttempt;
-pub use claim::{Claim, ClaimLimits, ClaimedSandbox};
+pub use claim::{Claim, ClaimLimits, ClaimedSandbox, RETRY_WAIT_MAX_US};
 pub use create::{CreatedSandbox, NewSandbox, RunAgent};
 pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};

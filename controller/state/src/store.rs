@@ -27,6 +27,7 @@ mod outbox;
 mod parameters;
 mod readers;
 mod runs;
+mod size;
 mod witnesses;
 
 pub(crate) use columns::{hash, run_key};

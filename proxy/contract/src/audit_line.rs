@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::fault::{Fault, FaultKind, fault};
-use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
+use crate::record::{Close, Control, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
 
 /// A record of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub enum Record {
     Refused(Box<Refused<'static>>),
     Recovered(Box<Recovered<'static>>),
     Epoch(Box<Epoch<'static>>),
+    Control(Box<Control<'static>>),
     Close(Box<Close<'static>>),
     /// Name of a kind that this build does not know. Readers skip it.
     Other(String),
@@ -82,6 +83,7 @@ impl<'a> AuditLine<'a> {
             Refused::KIND => Record::Refused(members(at.line, bytes)?),
             Recovered::KIND => Record::Recovered(members(at.line, bytes)?),
             Epoch::KIND => Record::Epoch(members(at.line, bytes)?),
+            Control::KIND => Record::Control(members(at.line, bytes)?),
             Close::KIND => Record::Close(members(at.line, bytes)?),
             other => Record::Other(other.to_owned()),
         };

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::reader::{AuditLine, AuditLines, Fault, Record, lines};
-use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered};
+use crate::record::{Close, Control, Epoch, Intent, Open, Outcome, Recovered};
 use crate::sequence::{SequenceChecker, Totals};
 
 /// One call: what was written before it went upstream, and what came of it.
@@ -26,6 +26,7 @@ pub struct AuditLog {
     refused: BTreeMap<String, u64>,
     recovered: Vec<Recovered<'static>>,
     epochs: Vec<Epoch<'static>>,
+    controls: Vec<Control<'static>>,
 }
 
 impl AuditLog {
@@ -65,6 +66,7 @@ impl AuditLog {
             Record::Refused(refused) => *self.refused.entry(refused.reason.into_owned()).or_default() += 1,
             Record::Recovered(recovered) => self.recovered.push(*recovered),
             Record::Epoch(epoch) => self.epochs.push(*epoch),
+            Record::Control(control) => self.controls.push(*control),
             Record::Close(_) | Record::Other(_) => {}
         }
         Ok(())
@@ -114,6 +116,12 @@ impl AuditLog {
     #[must_use]
     pub fn epochs(&self) -> &[Epoch<'static>] {
         &self.epochs
+    }
+
+    /// Returns the changes that the operator made while the sidecar ran.
+    #[must_use]
+    pub fn controls(&self) -> &[Control<'static>] {
+        &self.controls
     }
 
     /// Returns the last record, once the sidecar has ended in order.

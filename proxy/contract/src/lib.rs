@@ -11,6 +11,7 @@ pub mod budget;
 pub mod canon;
 pub mod certificate;
 pub mod chain;
+pub mod control;
 pub mod encode;
 pub mod exhausted;
 pub mod exit;

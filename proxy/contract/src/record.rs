@@ -36,6 +36,7 @@ macro_rules! records {
 
 mod call;
 mod close;
+mod control;
 mod open;
 mod optional;
 mod recovered;
@@ -45,6 +46,7 @@ mod words;
 
 pub use call::{Intent, Outcome, Peer, Timing};
 pub use close::{Certificate, Close};
+pub use control::{Control, ControlCount, ControlValues};
 pub use open::{Epoch, Open, RunLimits};
 pub use optional::{ByteCount, OptionalText, TokenCount};
 pub use recovered::Recovered;

@@ -84,7 +84,7 @@ impl SequenceChecker {
                 self.check_totals(number, close)?;
                 self.close = Some(close.clone());
             }
-            Record::Other(_) => {}
+            Record::Control(_) | Record::Other(_) => {}
         }
         self.lines += 1;
         Ok(())

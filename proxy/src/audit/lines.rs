@@ -6,7 +6,8 @@ use std::borrow::Cow;
 
 use sluice_contract::chain::{close_line, line};
 use sluice_contract::record::{
-    Close, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp, TokenCount,
+    Close, Control, ControlValues, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp,
+    TokenCount,
 };
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Totals, Usd};
@@ -97,6 +98,31 @@ pub(super) fn refused(stamp: Stamp<'_>, account: &str, method: &str, path: &str,
         tool: name(refusal.tool.as_deref()),
         ts: stamp.ts.into(),
         v: SCHEMA,
+    })
+}
+
+/// Record of a change that the operator makes.
+pub(super) fn control(
+    stamp: Stamp<'_>,
+    what: &str,
+    from: ControlValues<'_>,
+    to: ControlValues<'_>,
+    by: Option<&str>,
+    reason: Option<&str>,
+) -> Vec<u8> {
+    line(&Control {
+        attempt: stamp.attempt,
+        by: name(by),
+        from,
+        kind: Control::KIND.into(),
+        prev: stamp.prev.into(),
+        reason: name(reason),
+        run_id: stamp.run_id.into(),
+        seq: stamp.seq,
+        to,
+        ts: stamp.ts.into(),
+        v: SCHEMA,
+        what: what.into(),
     })
 }
 

@@ -117,7 +117,7 @@ const DENSE: usize = 4;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Queue of the writer thread. The queue needs no bound, because its senders are bounded: each open call has at most
-/// two records, each connection one refusal, and each sender waits for its own record.
+/// two records, each connection one refusal, the control one change, and each sender waits for its own record.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Jobs>,

@@ -210,6 +210,10 @@ pub struct ProxyFlags {
     /// A user that may connect; repeat for more [default: every user whom the mode lets in]
     #[arg(long, value_name = "UID", env = "SLUICE_PEER_UID", value_delimiter = ' ', help_heading = "The host")]
     pub peer_uid: Vec<u32>,
+    /// A second socket, for GET /state, POST /caps and POST /clock, in a directory that no sandbox sees: not in the
+    /// socket's. Only the user that starts the sidecar may connect
+    #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL", help_heading = "The host")]
+    pub control: Option<PathBuf>,
     /// Certificates to trust for https, instead of the system's
     #[arg(long, value_name = "FILE", env = "SLUICE_CA", help_heading = "The host")]
     pub ca: Option<PathBuf>,

@@ -25,8 +25,9 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
     }
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", SidecarExit::Config, &error))?;
-    crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
+    crate::socket::check(&settings.socket).map_err(|error| config(bind_error("--socket", &settings.socket, &error)))?;
     apart(settings).map_err(config)?;
+    super::control::check(settings).map_err(config)?;
     signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
     if let Some(user) = settings.user.filter(|_| !harden::may_become_user()) {
@@ -43,6 +44,7 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
         "socket": settings.socket,
         "upstream": settings.upstream.to_string(),
         "audit": settings.audit,
+        "control": settings.control,
         "audit_sync": settings.audit_sync.as_str(),
         "user": settings.user.map(|user| format!("{}:{}", user.uid, user.gid)),
         "policy": policy_digest(settings),

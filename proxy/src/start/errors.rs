@@ -30,10 +30,10 @@ pub(super) fn audit_error(path: &Path, error: &OpenError) -> StartError {
     StartError::new("--audit", exit, format!("{}: {cause}{fix}", path.display()))
 }
 
-pub(super) fn bind_error(path: &Path, error: &BindError) -> StartError {
+pub(super) fn bind_error(flag: &'static str, path: &Path, error: &BindError) -> StartError {
     let exit = if error.is_permission() { SidecarExit::Permission } else { SidecarExit::CannotCreate };
-    let StartError { cause, .. } = StartError::caused("--socket", exit, error);
-    StartError::new("--socket", exit, format!("{}: {cause}", path.display()))
+    let StartError { cause, .. } = StartError::caused(flag, exit, error);
+    StartError::new(flag, exit, format!("{}: {cause}", path.display()))
 }
 
 pub(super) fn harden_error(error: &HardenError) -> StartError {

@@ -18,14 +18,27 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::address::{Address, Scheme};
+use crate::reach::Reach;
 use crate::stream::Stream;
 use crate::tls::{self, TlsError};
 
 /// An address with everything that a connection to it needs: resolver, roots, server name.
 pub struct Connector {
     address: Address,
-    resolver: Option<TokioResolver>,
+    names: Names,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    reach: Reach,
+}
+
+/// Where the IP addresses of the host come from.
+enum Names {
+    /// The host is an IP address, or a unix socket.
+    Literal,
+    /// The name servers and the hosts file of the system.
+    System(Box<TokioResolver>),
+    /// One answer for each look-up.
+    #[cfg(test)]
+    Scripted(std::sync::Mutex<std::collections::VecDeque<Vec<IpAddr>>>),
 }
 
 /// Reason why there is no connection.
@@ -34,6 +47,9 @@ pub enum ConnectError {
     /// The name has no address, or cannot be looked up.
     #[error("cannot find the address of its name")]
     Dns(#[source] io::Error),
+    /// The name has an address that no connection may go to; see [`Reach`].
+    #[error("{0} is not an address of the public internet")]
+    NotPublic(IpAddr),
     /// The host or its socket refused, or cannot be reached.
     #[error(transparent)]
     Transport(#[from] io::Error),
@@ -52,6 +68,7 @@ impl ConnectError {
         match self {
             Self::Dns(_) => ConnectFailure::Dns,
             Self::Tls(_) => ConnectFailure::Tls,
+            Self::NotPublic(_) => ConnectFailure::Other,
             Self::Timeout(_) => ConnectFailure::Timeout,
             Self::Transport(error) => match error.kind() {
                 io::ErrorKind::ConnectionRefused => ConnectFailure::Refused,
@@ -67,7 +84,7 @@ impl From<ConnectError> for io::Error {
         match error {
             ConnectError::Transport(error) => error,
             ConnectError::Timeout(_) => Self::new(io::ErrorKind::TimedOut, error),
-            ConnectError::Dns(_) | ConnectError::Tls(_) => Self::other(error),
+            ConnectError::Dns(_) | ConnectError::Tls(_) | ConnectError::NotPublic(_) => Self::other(error),
         }
     }
 }
@@ -107,8 +124,13 @@ impl Connector {
             }
             Scheme::Http | Scheme::Unix(_) => None,
         };
-        let resolver = if address.is_name() { Some(resolver()?) } else { None };
-        Ok(Self { address, resolver, tls })
+        Ok(Self { names: Names::of(&address)?, address, tls, reach: Reach::Any })
+    }
+
+    /// Limits the IP addresses that connections may go to.
+    #[must_use]
+    pub fn within(self, reach: Reach) -> Self {
+        Self { reach, ..self }
     }
 
     /// Returns the address that it connects to.
@@ -117,7 +139,8 @@ impl Connector {
         &self.address
     }
 
-    /// Connects, and negotiates TLS where the address asks for it.
+    /// Connects, and negotiates TLS where the address asks for it. The name is looked up once: the connection goes to an IP
+    /// address that was checked.
     ///
     /// # Errors
     /// [`ConnectError`]: the one of the last IP address, or of TLS; [`ConnectError::Timeout`] after `limit`.
@@ -129,6 +152,9 @@ impl Connector {
         }
         let late = |_| ConnectError::Dns(io::Error::new(io::ErrorKind::TimedOut, "no name server answered in time"));
         let ips = timeout_at(deadline, self.resolve()).await.map_err(late)?.map_err(ConnectError::Dns)?;
+        if let Some(refused) = self.reach.refused(&ips) {
+            return Err(ConnectError::NotPublic(refused));
+        }
         timeout_at(deadline, self.connect_to(&ips)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
     }
 
@@ -137,8 +163,8 @@ impl Connector {
     /// # Errors
     /// The error of the last IP address; [`io::ErrorKind::TimedOut`] after `limit`.
     pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
-        let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
-        let plain = Self { address: address.clone(), resolver, tls: None };
+        let names = Names::of(address).map_err(io::Error::other)?;
+        let plain = Self { address: address.clone(), names, tls: None, reach: Reach::Any };
         Ok(plain.connect(limit).await.map(drop)?)
     }
 
@@ -170,9 +196,13 @@ impl Connector {
 
     /// Looks the name up for each connection, so that an upstream that has moved is found again.
     async fn resolve(&self) -> io::Result<Vec<IpAddr>> {
-        match &self.resolver {
-            None => self.address.host.parse().map(|ip| vec![ip]).map_err(io::Error::other),
-            Some(resolver) => resolver
+        match &self.names {
+            #[cfg(test)]
+            Names::Scripted(answers) => {
+                Ok(answers.lock().expect("no test panics with it").pop_front().unwrap_or_default())
+            }
+            Names::Literal => self.address.host.parse().map(|ip| vec![ip]).map_err(io::Error::other),
+            Names::System(resolver) => resolver
                 .lookup_ip(self.address.host.as_str())
                 .await
                 .map(|found| found.iter().collect())
@@ -181,9 +211,15 @@ impl Connector {
     }
 }
 
-/// Returns a resolver with the configuration of the system, which it reads now.
-fn resolver() -> Result<TokioResolver, SetupError> {
-    TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(SetupError::Resolver)
+impl Names {
+    /// Returns the source for an address. The configuration of the system is read now.
+    fn of(address: &Address) -> Result<Self, SetupError> {
+        if !address.is_name() {
+            return Ok(Self::Literal);
+        }
+        let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build);
+        resolver.map(|resolver| Self::System(Box::new(resolver))).map_err(SetupError::Resolver)
+    }
 }
 
 #[cfg(test)]
@@ -230,6 +266,41 @@ mod tests {
         let error = connector.connect(LIMIT).await.expect_err("it never answers");
 
         assert_eq!((error.failure(), error.to_string().as_str()), (ConnectFailure::Timeout, "no connection within 5s"));
+    }
+
+    fn scripted(port: u16, answers: &[&[&str]], reach: Reach) -> Connector {
+        let answer = |ips: &&[&str]| ips.iter().map(|ip| ip.parse().expect(ip)).collect();
+        let names = Names::Scripted(std::sync::Mutex::new(answers.iter().map(answer).collect()));
+        Connector { address: address(&format!("http://rebinding.example:{port}")), names, tls: None, reach }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_for_a_connection() {
+        let (_listener, port) = listener();
+        // The second answer would lead to another address than the one that was checked.
+        let connector = scripted(port, &[&["127.0.0.1"], &["127.0.0.2"]], Reach::Any);
+
+        let Ok(Stream::Tcp(stream)) = connector.connect(LIMIT).await else { panic!("it listens") };
+
+        assert_eq!(stream.peer_addr().expect("it is connected").ip().to_string(), "127.0.0.1");
+        let Names::Scripted(left) = &connector.names else { unreachable!("it is scripted") };
+        assert_eq!(left.lock().expect("nothing panics").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn hosts_that_are_not_public_are_not_connected() {
+        let (listener, port) = listener();
+        listener.set_nonblocking(true).expect("it is a socket");
+        for answer in [&["127.0.0.1"][..], &["8.8.8.8", "127.0.0.1"], &["::ffff:127.0.0.1"], &["::1"]] {
+            let refused = scripted(port, &[answer], Reach::Public).connect(LIMIT).await;
+            assert!(matches!(refused, Err(ConnectError::NotPublic(_))), "{answer:?}");
+        }
+        for host in ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"] {
+            let connector = Connector::new(address(&format!("http://{host}:{port}")), None).expect("a connector");
+            let refused = connector.within(Reach::Public).connect(LIMIT).await;
+            assert!(matches!(refused, Err(ConnectError::NotPublic(_))), "{host}: {refused:?}");
+        }
+        assert_eq!(listener.accept().map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
     }
 
     #[test]

@@ -5,12 +5,14 @@
 
 mod address;
 mod connect;
+mod reach;
 mod stream;
 mod tls;
 mod upstream;
 
 pub use address::{Address, AddressError, Scheme, redact};
 pub use connect::{ConnectError, Connector, SetupError};
+pub use reach::{Reach, is_public};
 pub use stream::Stream;
 pub use tls::TlsError;
 pub use upstream::Upstream;

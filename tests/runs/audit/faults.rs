@@ -14,10 +14,11 @@ use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
 /// A file system of this size in bytes; removed when dropped.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    fn at(path: &Path, size: &str) -> Self {
+    /// Mounts it.
+    pub(crate) fn at(path: &Path, size: &str) -> Self {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).expect("a fresh name");
         let options = format!("size={size},mode=0700");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path).status();
@@ -26,12 +27,13 @@ impl Disk {
     }
 
     /// Fills it, to the last byte.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut ballast = File::options().create(true).append(true).open(self.ballast()).expect("a name is free");
         while ballast.write(&[0; 4096]).is_ok_and(|taken| taken > 0) {}
     }
 
-    fn free(&self) {
+    /// Makes room again.
+    pub(crate) fn free(&self) {
         fs::remove_file(self.ballast()).expect("it was filled");
     }
 

@@ -63,3 +63,42 @@ async fn a_daemon_killed_at_any_moment_loses_no_run() {
     assert!(sluice.processes().is_empty());
     assert!(sluice.runs().iter().all(|path| path.to_string_lossy().contains(".removed")), "{:?}", sluice.runs());
 }
+
+#[tokio::test]
+async fn a_daemon_switched_off_still_ends_its_runs() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = daemon.create(shell("sleep 600")).await;
+    daemon.reaches(&id, "RUNNING").await;
+    daemon.stop().await;
+
+    let daemon = sluice.serve_switched_off().await;
+    daemon.request("POST", "/api/v1/sandboxes", &shell("true")).await.expect(503);
+    daemon.request("DELETE", &format!("/api/v1/sandboxes/{id}"), &Value::Null).await.expect(202);
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!(run["outcome"], "cancelled", "{run}");
+    assert_eq!(sluice.containers().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_sweep_ends_the_runs_of_a_dead_daemon() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let running = daemon.create(shell("sleep 600")).await;
+    let waiting =
+        daemon.create(json!({"argv": ["true"], "model": "m", "depends_on": [running], "env": {"A": "1"}})).await;
+    daemon.reaches(&running, "RUNNING").await;
+    daemon.kill().await;
+    sluice.command(["sweep", "--daemon-runs"]).finish().await.expect(0);
+    assert_eq!(sluice.containers().await, [""; 0]);
+
+    let daemon = sluice.serve().await;
+    let next = daemon.create(shell("true")).await;
+    assert_eq!(daemon.reaches(&next, "COMPLETED").await["outcome"], "success");
+    for id in [running, waiting] {
+        let run = daemon.run(&id).await;
+        assert_eq!((&run["outcome"], &run["attempt"]), (&json!("cancelled"), &json!(0)), "{run}");
+    }
+}

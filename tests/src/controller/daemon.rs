@@ -1,11 +1,11 @@
 //! `sluice serve` on the state directory of a test, and requests to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::invocation::RunningCommand;
+use super::invocation::{Invocation, RunningCommand};
 use super::{Sluice, unique_run_id};
 use crate::client::{ClientAnswer, RawClient};
 use crate::wait::{PATIENCE, poll};
@@ -25,9 +25,28 @@ impl Sluice {
 
     /// The same with further flags.
     pub async fn serve_with<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
-        let sockets = self.dir().join(unique_run_id("sockets"));
+        self.serve_in(&self.dir().join(unique_run_id("sockets")), args).await
+    }
+
+    /// The same with sockets in this directory.
+    pub async fn serve_in<A: AsRef<str>>(&self, sockets: &Path, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
+        self.start_daemon(sockets, args, "true").await
+    }
+
+    /// Starts a daemon that creates no sandboxes.
+    pub async fn serve_switched_off(&self) -> Daemon<'_> {
+        self.start_daemon(&self.dir().join(unique_run_id("sockets")), [""; 0], "false").await
+    }
+
+    async fn start_daemon<A: AsRef<str>>(
+        &self,
+        sockets: &Path,
+        args: impl IntoIterator<Item = A>,
+        enabled: &str,
+    ) -> Daemon<'_> {
+        let sockets = sockets.to_owned();
         let words = ["serve", "--listen", "127.0.0.1:0", "--run-dir", &sockets.display().to_string()];
-        let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", "true").spawn();
+        let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", enabled).spawn();
         process.says("listening on").await;
         Daemon { process, sockets }
     }
@@ -37,6 +56,23 @@ impl<'a> Daemon<'a> {
     /// Its process.
     pub fn process(&self) -> &RunningCommand<'a> {
         &self.process
+    }
+
+    /// Its TCP address, `HOST:PORT`.
+    pub fn address(&self) -> String {
+        let said = self.process.stderr();
+        let address = said.split_once("listening on http://").and_then(|(_, rest)| rest.split([',', '\n']).next());
+        address.expect("it has said where it listens").to_owned()
+    }
+
+    /// The directory of its sockets.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
+    }
+
+    /// Describes a `sluice` command that finds this daemon, or the next one with the same sockets.
+    pub fn command<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'a> {
+        self.process.sluice().command(args).env("SLUICE_RUN_DIR", self.sockets.display().to_string())
     }
 
     /// Connects to `admin.sock`, as root.

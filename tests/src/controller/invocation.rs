@@ -31,6 +31,8 @@ impl<'a> Invocation<'a> {
             ("SLUICE_STATE_DIR", path(sluice.state())),
             ("SLUICE_UPSTREAM", sluice.upstream.clone()),
             ("SLUICE_KEY_FILE", path(sluice.key_file())),
+            // No daemon of the host is asked.
+            ("SLUICE_RUN_DIR", path(sluice.dir.join("no-daemon"))),
         ];
         env.extend(std::env::var("SLUICE_PROXY_BIN").ok().map(|bin| ("SLUICE_PROXY", bin)));
         let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -102,7 +104,12 @@ pub struct RunningCommand<'a> {
     process: Process,
 }
 
-impl RunningCommand<'_> {
+impl<'a> RunningCommand<'a> {
+    /// The state directory that it works on.
+    pub fn sluice(&self) -> &'a Sluice {
+        self.sluice
+    }
+
     /// Pid, which is also the id of its process group.
     pub fn pid(&self) -> i32 {
         self.process.pid

@@ -23,6 +23,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
+mod grants;
 mod register;
 
 #[derive(OpenApi)]
@@ -105,7 +106,8 @@ async fn list(
     agents.truncate(limit as usize);
     let last = agents.last().filter(|_| has_more);
     let next_cursor = last.map(|agent| format!("{}/{}", agent.owner, agent.agent_id));
-    let agents = agents.into_iter().map(AgentView::of).collect::<Result<_, _>>()?;
+    let agents = agents.into_iter().map(|agent| AgentView::of(beating(&context, agent)));
+    let agents = agents.collect::<Result<_, _>>()?;
     Ok(Json(Agents { agents, next_cursor, has_more }))
 }
 
@@ -247,7 +249,7 @@ async fn heartbeat(
     let time_us = now_us();
     let Agent { owner, agent_id, .. } = agent;
     let heartbeat = Heartbeat { owner, agent_id: agent_id.clone(), time_us };
-    context.store.record_heartbeats(vec![heartbeat]).await?;
+    context.heartbeats.add(heartbeat);
     Ok(Json(Received { status: "received", agent_id, timestamp: timestamp(time_us) }))
 }
 
@@ -276,7 +278,13 @@ async fn named(context: &ApiContext, principal: &Principal, operation: Operation
     let scope = principal.require(operation)?;
     let (owner, agent_id) = id.rsplit_once('/').unwrap_or((&principal.owner, id));
     let found = if scope.has_owner(owner) { context.store.find_agent(owner, agent_id).await? } else { None };
-    found.filter(|agent| !agent.ephemeral).ok_or_else(ApiError::not_found)
+    found.filter(|agent| !agent.ephemeral).map(|agent| beating(context, agent)).ok_or_else(ApiError::not_found)
+}
+
+/// Returns an agent with its newest heartbeat, which may not be in the database yet.
+fn beating(context: &ApiContext, agent: Agent) -> Agent {
+    let newest = context.heartbeats.newest(&agent.owner, &agent.agent_id);
+    Agent { last_heartbeat_us: newest.max(agent.last_heartbeat_us), ..agent }
 }
 
 fn entry(operation: &str, owner: &str, agent_id: &str) -> ControlEntry {

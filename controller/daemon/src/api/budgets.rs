@@ -8,7 +8,7 @@ use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_contract::Account;
+use sluice_contract::{Account, RunKey};
 use sluice_state::budget::{Balance, BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::ledger::usd;
@@ -57,7 +57,7 @@ struct AccountBudget {
     held_usd: String,
     /// What is left.
     left_usd: String,
-    /// Runs that hold some of it.
+    /// Own runs that hold some of it.
     holds: Vec<RunHold>,
 }
 
@@ -97,6 +97,9 @@ async fn list(
     };
     let mut budgets = budgets(&context, account.as_ref()).await?;
     budgets.retain(|budget| scope.has_account(&budget.account));
+    if let Some(owner) = scope.owner() {
+        keep_holds_of(&context, owner, &mut budgets).await?;
+    }
     Ok(Json(Budgets { budgets }))
 }
 
@@ -215,6 +218,21 @@ async fn budgets(context: &ApiContext, account: Option<&Account>) -> Result<Vec<
     Ok(found.into_iter().map(budget).collect())
 }
 
+/// Removes the runs of others, which may spend from the same account.
+async fn keep_holds_of(context: &ApiContext, owner: &str, budgets: &mut [AccountBudget]) -> Result<(), ApiError> {
+    for budget in budgets {
+        let mut own = Vec::new();
+        for hold in std::mem::take(&mut budget.holds) {
+            let Ok(key) = hold.run.parse::<RunKey>() else { continue };
+            if context.store.find_sandbox(Some(owner), &key.run_id).await?.is_some() {
+                own.push(hold);
+            }
+        }
+        budget.holds = own;
+    }
+    Ok(())
+}
+
 fn amounts(balance: &Balance) -> Value {
     json!({ "granted_usd": usd(balance.granted), "held_usd": usd(balance.held), "spent_usd": usd(balance.spent) })
 }
@@ -234,7 +252,7 @@ impl From<BudgetError> for ApiError {
             BudgetError::TooMuch => {
                 Self::invalid("usd", "a budget of more than nine billion dollars cannot be counted")
             }
-            BudgetError::Ledger(_) | BudgetError::Log(_) => Self::internal(&error),
+            BudgetError::Ledger(_) | BudgetError::Log(_) => Self::of_state(&error, error.is_retryable()),
         }
     }
 }

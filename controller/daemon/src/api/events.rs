@@ -6,9 +6,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
-use sluice_state::events::{self, EventFilter, EventQuery, TrajectoryQuery, check_event_type};
+use sluice_state::events::{self, EventFilter, EventQuery, StoredDiff, TrajectoryQuery, check_event_type};
 use utoipa::{OpenApi, ToSchema};
 
 use super::event_view::EventView;
@@ -23,7 +24,7 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 
 #[derive(OpenApi)]
-#[openapi(paths(list, trajectory, file_diff))]
+#[openapi(paths(list, trajectory, file_diff), components(schemas(Direction)))]
 pub(super) struct Doc;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {
@@ -234,7 +235,7 @@ async fn trajectory(
             headers(("x-truncated" = bool, description = "Whether the end of the diff was cut off"))
         ),
         (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
-        (status = 422, body = ErrorBody)
+        (status = 410, body = ErrorBody), (status = 422, body = ErrorBody)
     )
 )]
 async fn file_diff(
@@ -246,7 +247,13 @@ async fn file_diff(
     let sandbox = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
     let event = context.store.find_event(sandbox.key.run_id.as_str(), &event_id).await?;
     let event = event.ok_or_else(ApiError::not_found)?;
-    let diff = context.store.event_diff(event.seq).await?.ok_or_else(ApiError::not_found)?;
+    let diff = match context.store.event_diff(event.seq).await?.ok_or_else(ApiError::not_found)? {
+        StoredDiff::Kept(diff) => diff,
+        StoredDiff::Removed => {
+            let message = "this diff was removed, since newer ones of its run needed the room";
+            return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
+        }
+    };
     let headers = [
         (CONTENT_TYPE.as_str(), "application/octet-stream".to_owned()),
         (CONTENT_DISPOSITION.as_str(), format!("attachment; filename=\"{}.diff\"", event.seq)),

@@ -31,10 +31,12 @@ pub(super) fn run_id(random: u128) -> String {
 pub(super) fn check_agent_id(text: &str) -> Result<(), ApiError> {
     let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     let rest = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte));
-    if first && rest && text.len() <= 255 {
+    // The agent of a single run has the id of the run.
+    if first && rest && text.len() <= 255 && !text.starts_with(ID_PREFIX) {
         return Ok(());
     }
-    let message = "an agent id is 1 to 255 letters, digits and . _ : @ -, and begins with a letter or a digit";
+    let message =
+        "an agent id is 1 to 255 letters, digits and . _ : @ -, and begins with a letter or a digit, and not with r_";
     Err(ApiError::invalid("agent_id", message))
 }
 
@@ -70,7 +72,7 @@ mod tests {
         for good in ["a", "Agent-7", "team:bot@host", &"a".repeat(255)] {
             assert!(check_agent_id(good).is_ok(), "{good}");
         }
-        for bad in ["", "a/b", "a b", "-a", "a\n", "é", &"a".repeat(256)] {
+        for bad in ["", "a/b", "a b", "-a", "a\n", "é", "r_1", &"a".repeat(256)] {
             assert!(check_agent_id(bad).is_err(), "{bad}");
         }
     }

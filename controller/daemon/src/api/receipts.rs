@@ -93,6 +93,7 @@ async fn list(
     let scope = principal.require(Operation::Read)?;
     let filter = Filter {
         account: accounts::asked(scope, query.account)?,
+        owner: scope.owner().map(str::to_owned),
         run_id: query.run_id,
         model: query.model,
         open: query.open,

@@ -49,11 +49,14 @@ mod wait;
 use view::{SandboxDetail, SandboxView};
 
 #[derive(OpenApi)]
-#[openapi(paths(
-    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts,
-    logs::logs, exec::start, exec_control::write, exec_control::resize, exec_control::cancel, files::list, files::read,
-    upload::write, artifacts::list, artifacts::read, audit::audit, task::task
-))]
+#[openapi(
+    paths(
+        list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail,
+        actions::receipts, logs::logs, exec::start, exec_control::write, exec_control::resize, exec_control::cancel,
+        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit, task::task
+    ),
+    components(schemas(logs::LogStream, wait::Until))
+)]
 pub(super) struct Doc;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {

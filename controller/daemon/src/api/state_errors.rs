@@ -3,10 +3,12 @@
 use http::StatusCode;
 use serde_json::json;
 use sluice_state::agents::{AgentError, TransitionError};
+use sluice_state::events::EventFault;
 use sluice_state::idempotency::IdempotencyError;
 use sluice_state::sandboxes::SandboxError;
 
 use crate::api_error::ApiError;
+use crate::event_intake::EventRefusal;
 
 fn conflict(code: &'static str, error: &dyn std::error::Error) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, code, error.to_string())
@@ -56,6 +58,37 @@ impl From<AgentError> for ApiError {
             }
             AgentError::Transition(error) => conflict("invalid_transition", &error),
             AgentError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<EventRefusal> for ApiError {
+    fn from(error: EventRefusal) -> Self {
+        let full = |error: &EventRefusal| {
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "event_store_full", format!("{error}; send it again later"))
+        };
+        match error {
+            EventRefusal::TooMany { wait } => {
+                Self::too_many("event_rate", error.to_string(), wait.as_secs().saturating_add(1))
+            }
+            EventRefusal::Full => full(&error),
+            EventRefusal::Fault(fault) => fault.into(),
+            EventRefusal::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<EventFault> for ApiError {
+    fn from(fault: EventFault) -> Self {
+        match fault {
+            EventFault::Type => Self::invalid("event_type", fault.to_string()),
+            EventFault::ReservedType => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "reserved_event_type", fault.to_string())
+            }
+            EventFault::TooLarge(_) | EventFault::OverQuota { .. } => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", fault.to_string())
+            }
+            EventFault::Json(_) => Self::invalid("event_data", fault.to_string()),
         }
     }
 }

@@ -50,7 +50,10 @@ struct Ready {
 /// Whether the daemon takes work: one word; for admins, the reasons too.
 #[utoipa::path(
     get, path = "/ready", security((), ("token" = [])),
-    responses((status = 200, description = "it does", body = Ready), (status = 503, description = "it does not", body = Ready))
+    responses(
+        (status = 200, description = "it does", content((Ready = "application/json"), (String = "text/plain"))),
+        (status = 503, description = "it does not", content((Ready = "application/json"), (String = "text/plain")))
+    )
 )]
 async fn ready(State(context): Context, principal: Option<Principal>) -> Response {
     let reasons = context.readiness.reasons();
@@ -58,7 +61,7 @@ async fn ready(State(context): Context, principal: Option<Principal>) -> Respons
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
     };
-    match principal.filter(|principal| principal.may(Operation::Monitor).is_some()) {
+    match principal.filter(|principal| principal.may(Operation::Diagnose).is_some()) {
         Some(_) => (code, Json(Ready { status, reasons })).into_response(),
         None => (code, format!("{status}\n")).into_response(),
     }

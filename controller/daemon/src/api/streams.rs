@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sluice_contract::RunId;
 use sluice_state::events::EventFilter;
 use sluice_state::sandboxes::{SandboxFilter, SandboxState};
-use utoipa::OpenApi;
+use utoipa::{OpenApi, ToSchema};
 
 use super::Context;
 use super::event_stream::EventStream;
@@ -44,6 +44,18 @@ const SNAPSHOT_RUNS: u32 = 500;
 const LIVE: [SandboxState; 4] =
     [SandboxState::Pending, SandboxState::Creating, SandboxState::Running, SandboxState::Completing];
 
+/// A frame of a stream. Lines that begin with a colon keep a quiet one alive.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "names the lines of a frame in the document")]
+struct StreamFrame {
+    /// Position of an event, for `Last-Event-ID`.
+    id: Option<String>,
+    /// `snapshot`, `gap` or `end`; none for an event of the log.
+    event: Option<String>,
+    /// One JSON value.
+    data: String,
+}
+
 /// Selection of events.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +66,7 @@ struct AllQuery {
     /// Only events of this agent.
     agent: Option<String>,
     /// Types, joined by commas; `agent.*` selects all with this beginning.
+    #[param(pattern = "^[A-Za-z0-9_.]{1,100}\\*?(,[A-Za-z0-9_.]{1,100}\\*?){0,31}$")]
     types: Option<String>,
     /// Position after which the stream begins; Last-Event-ID goes before. None for what is new.
     #[param(minimum = 0)]
@@ -66,6 +79,7 @@ struct AllQuery {
 #[into_params(parameter_in = Query)]
 struct OneQuery {
     /// Types, joined by commas; `agent.*` selects all with this beginning.
+    #[param(pattern = "^[A-Za-z0-9_.]{1,100}\\*?(,[A-Za-z0-9_.]{1,100}\\*?){0,31}$")]
     types: Option<String>,
     /// Position after which the stream begins; Last-Event-ID goes before. None for what is new.
     #[param(minimum = 0)]
@@ -77,7 +91,7 @@ struct OneQuery {
     get, path = "/api/v1/events/stream",
     params(AllQuery, ("Last-Event-ID" = Option<i64>, Header, description = "Position after which the stream begins")),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream"), (status = 401, body = ErrorBody),
+        (status = 200, body = StreamFrame, content_type = "text/event-stream"), (status = 401, body = ErrorBody),
         (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 429, body = ErrorBody)
     )
@@ -90,10 +104,13 @@ async fn of_all(
 ) -> Result<Response, ApiError> {
     let scope = principal.require(Operation::Read)?;
     let owner = scope.owner().map(str::to_owned);
-    let sandbox_id = match &query.sandbox {
-        Some(name) => Some(lookup::named(&context, &principal, Operation::Read, name).await?.key.run_id.to_string()),
+    // Read before the snapshot: what happens in between is in both.
+    let newest = context.store.newest_event().await?;
+    let watched = match &query.sandbox {
+        Some(name) => Some(lookup::named(&context, &principal, Operation::Read, name).await?),
         None => None,
     };
+    let sandbox_id = watched.as_ref().map(|sandbox| sandbox.key.run_id.to_string());
     let filter = EventFilter {
         owner: owner.clone(),
         sandbox_id,
@@ -101,14 +118,18 @@ async fn of_all(
         types: query.types.as_deref().map_or(Ok(Vec::new()), types)?,
     };
     let asked = cursor(&headers, query.after)?;
-    // Read before the snapshot: what happens in between is in both.
-    let newest = context.store.newest_event().await?;
-    let live = SandboxFilter { owner, states: LIVE.to_vec(), agent_id: query.agent, ..SandboxFilter::default() };
-    let page = context.store.list_sandboxes(live, None, SNAPSHOT_RUNS).await?;
-    let is_selected = |sandbox: &SandboxView| filter.sandbox_id.as_deref().is_none_or(|id| sandbox.sandbox_id() == id);
-    let sandboxes: Vec<_> = page.sandboxes.into_iter().map(SandboxView::of).filter(is_selected).collect();
-    let snapshot = json!({ "seq": newest, "sandboxes": sandboxes, "has_more": page.next.is_some() });
-    open(context, principal, filter, None, (asked.unwrap_or(newest), &snapshot))
+    let (sandboxes, has_more) = match watched {
+        Some(sandbox) => (vec![sandbox], false),
+        None => {
+            let live =
+                SandboxFilter { owner, states: LIVE.to_vec(), agent_id: query.agent, ..SandboxFilter::default() };
+            let page = context.store.list_sandboxes(live, None, SNAPSHOT_RUNS).await?;
+            (page.sandboxes, page.next.is_some())
+        }
+    };
+    let sandboxes: Vec<_> = sandboxes.into_iter().map(SandboxView::of).collect();
+    let snapshot = json!({ "seq": newest, "sandboxes": sandboxes, "has_more": has_more });
+    open(context, principal, filter, None, (after(asked, newest), &snapshot))
 }
 
 /// Streams the events of a run: a `snapshot` of it, then events with their `seq` as id, then `end` when it has ended.
@@ -119,7 +140,7 @@ async fn of_all(
         ("Last-Event-ID" = Option<i64>, Header, description = "Position after which the stream begins")
     ),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream"), (status = 401, body = ErrorBody),
+        (status = 200, body = StreamFrame, content_type = "text/event-stream"), (status = 401, body = ErrorBody),
         (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 429, body = ErrorBody)
     )
@@ -143,7 +164,7 @@ async fn of_one(
     let asked = cursor(&headers, query.after)?;
     let sandbox = detail(&context, sandbox).await?;
     let snapshot = json!({ "seq": newest, "sandbox": sandbox });
-    open(context, principal, filter, Some(run_id), (asked.unwrap_or(newest), &snapshot))
+    open(context, principal, filter, Some(run_id), (after(asked, newest), &snapshot))
 }
 
 /// Returns the position after which a stream begins.
@@ -157,6 +178,12 @@ fn cursor(headers: &HeaderMap, after: Option<i64>) -> Result<Option<i64>, ApiErr
         None if after.is_some_and(|after| after < 0) => Err(wrong("after")),
         None => Ok(after),
     }
+}
+
+/// Returns the position after which a stream begins. The log may be younger than the cursor, after it was restored from a
+/// copy: then what is new counts, which would be hidden until the log has reached the cursor.
+fn after(asked: Option<i64>, newest: i64) -> i64 {
+    asked.map_or(newest, |asked| asked.min(newest))
 }
 
 fn open(

@@ -99,6 +99,7 @@ async fn sums(
     let scope = principal.require(Operation::Read)?;
     let filter = Filter {
         account: accounts::asked(scope, query.account)?,
+        owner: scope.owner().map(str::to_owned),
         run_id: query.run_id,
         model: query.model,
         since_us: query.since.as_deref().map(|text| time_us("since", text)).transpose()?,

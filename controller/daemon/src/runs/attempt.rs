@@ -14,6 +14,7 @@ use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
 use sluice_runs::run_image::choose_bridge;
 use sluice_runs::stop::StopPolicy;
+use sluice_runs::sweep::{self, SweepError};
 use sluice_runs::verdict::{ErrorCode, LimitValues};
 use sluice_state::budget::Admitted;
 use sluice_state::run::{Cancel, Phase};
@@ -22,6 +23,7 @@ use sluice_state::sandboxes::{
 };
 use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
 
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
@@ -30,7 +32,11 @@ use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::take_step;
 use crate::context::ApiContext;
+use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
+
+/// Time after which what could not be recorded is recorded again: the disk may have room by then.
+const STORAGE_AGAIN: Duration = Duration::from_secs(1);
 
 /// One attempt of a run.
 #[derive(Debug)]
@@ -45,10 +51,19 @@ pub(super) struct Attempt {
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
 enum Refusal {
-    /// For the owner of the run.
+    /// For the owner of the run. No other attempt could begin either.
     Owner(String),
     /// For the operator.
     Host(String),
+}
+
+/// Another attempt after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retry {
+    /// As the word of the failure says.
+    ByCode,
+    /// None: it would fail for the same reason.
+    Never,
 }
 
 impl Refusal {
@@ -73,50 +88,41 @@ impl Observer for StartObserver {
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
-        let verdict = match self.prepare(generation).await {
+        let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut started)) => {
                 let cancelled = self.cancelled.clone();
-                self.drive(daemon_run::run(run, cancelled), &mut started).await
+                (self.drive(daemon_run::run(run, cancelled), &mut started).await, Retry::ByCode)
             }
             Err(refusal) => {
-                self.take_down().await;
+                self.close().await;
                 match refusal {
                     Refusal::Owner(message) => {
                         let code = ErrorCode::CreationFailed.as_str().to_owned();
-                        SandboxVerdict::Failed { code, message: Some(message) }
+                        (SandboxVerdict::Failed { code, message: Some(message) }, Retry::Never)
                     }
-                    Refusal::Host(error) => self.failed(ErrorCode::CreationFailed, &error),
+                    Refusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
                 }
             }
         };
-        self.conclude(verdict).await;
+        self.conclude(verdict, retry).await;
     }
 
     /// Goes on with a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
     pub(super) async fn resume(self, open: Option<OpenRun>) {
         let Some(open) = open else {
             let verdict = self.recorded_verdict().await;
-            return self.conclude(verdict).await;
+            return self.conclude(verdict, Retry::ByCode).await;
         };
         let (observer, mut started) = start_observer();
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
-                self.take_down().await;
-                return self.conclude(self.failed(ErrorCode::Internal, &message)).await;
+                self.close().await;
+                return self.conclude(self.failed(ErrorCode::Internal, &message), Retry::ByCode).await;
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let mut driven = Box::pin(resumed);
-        let mut calls = self.calls();
-        let adopted = loop {
-            tokio::select! {
-                adopted = &mut driven => break adopted,
-                Some(()) = started.recv() => self.start().await,
-                never = calls.follow() => match never {},
-            }
-        };
-        calls.finish().await;
+        let adopted = self.follow(resumed, &mut started).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -124,7 +130,7 @@ impl Attempt {
             }
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         };
-        self.conclude(verdict).await;
+        self.conclude(verdict, Retry::ByCode).await;
     }
 
     fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
@@ -152,6 +158,7 @@ impl Attempt {
                  create the run anew"
             )));
         }
+        self.check_mounts(&stored.mounts).await?;
         let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
@@ -174,40 +181,55 @@ impl Attempt {
         Ok((run, started))
     }
 
+    /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
+    async fn check_mounts(&self, table: &MountTable) -> Result<(), Refusal> {
+        let policy = self.context.policy.as_ref();
+        let policy = policy.ok_or_else(|| Refusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
+        policy.grants.check_table(table).await.map_err(Refusal::host)
+    }
+
     async fn drive<E: std::error::Error>(
         &self,
         driven: impl Future<Output = Result<CompletedRun, E>>,
         started: &mut mpsc::UnboundedReceiver<()>,
     ) -> SandboxVerdict {
-        let mut driven = Box::pin(driven);
-        let mut calls = self.calls();
-        let completed = loop {
-            tokio::select! {
-                completed = &mut driven => break completed,
-                Some(()) = started.recv() => self.start().await,
-                never = calls.follow() => match never {},
-            }
-        };
-        calls.finish().await;
-        match completed {
+        match self.follow(driven, started).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
-    fn calls(&self) -> CallReporter {
-        CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live))
+    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls.
+    async fn follow<T>(&self, driven: impl Future<Output = T>, started: &mut mpsc::UnboundedReceiver<()>) -> T {
+        let mut driven = Box::pin(driven);
+        let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
+        let mut is_late = false;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut driven => break ended,
+                Some(()) = started.recv() => is_late = !self.start().await,
+                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
+                never = calls.follow() => match never {},
+            }
+        };
+        calls.finish().await;
+        ended
     }
 
-    async fn start(&self) {
+    /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
+    /// that did not start in time.
+    async fn start(&self) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
+        let is_done = !started.as_ref().is_err_and(is_retryable);
         self.report(started.map(|_| ()));
+        is_done
     }
 
     /// Posts the receipts of a run that is over, and returns its verdict.
     async fn complete(&self, completed: CompletedRun) -> SandboxVerdict {
         let CompletedRun { report, posting, revoking, notes } = completed;
+        self.context.monitor.record_timings(&report.timings);
         if let Some(posting) = posting
             && let Err(error) = posting.done().await
         {
@@ -219,6 +241,7 @@ impl Attempt {
         {
             (self.context.log)(&format!("{}: its virtual key is not deleted: {error}", shown(&self.run.key)));
         }
+        self.close().await;
         self.remove_workspace().await;
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {
@@ -247,40 +270,57 @@ impl Attempt {
     }
 
     /// Records the end of the attempt: another one follows, or the run is over. The verdict that was recorded first stays.
-    async fn conclude(&self, verdict: SandboxVerdict) {
+    /// Waits while the disk is full: what the run has come to is known here alone.
+    async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
+        let mut is_reported = false;
+        loop {
+            let concluded = self.try_conclude(&verdict, retry).await;
+            match &concluded {
+                Ok(true) => return self.context.variables.forget(&self.run.key.run_id),
+                Ok(false) => return,
+                Err(error) if is_retryable(error) => {}
+                Err(_) => return self.report(concluded.map(drop)),
+            }
+            if !is_reported {
+                self.report(concluded.map(drop));
+                is_reported = true;
+            }
+            sleep(STORAGE_AGAIN).await;
+        }
+    }
+
+    /// Returns true if the run has ended, and false if another attempt follows.
+    async fn try_conclude(&self, verdict: &SandboxVerdict, retry: Retry) -> Result<bool, SandboxError> {
         let run_id = &self.run.key.run_id;
         let (store, reason) = (&self.context.store, verdict.failure().0.unwrap_or(verdict.outcome()).to_owned());
         let decide = |run: &Sandbox| {
             let may_decide = run.state.is_active() && run.verdict.is_none();
             may_decide.then(|| SandboxStep::Decide(verdict.clone()))
         };
-        let decided = take_step(store, run_id, &reason, decide).await;
-        let ended = match decided {
-            Ok(run) if run.state == SandboxState::Completing => match self.next_attempt(&run) {
-                Some(next) => match store.retry_sandbox(run_id, run.generation, next, now_us()).await {
-                    Ok(_) => return,
-                    Err(
-                        SandboxError::RetriesSpent(_)
-                        | SandboxError::CapSpent
-                        | SandboxError::Budget(_)
-                        | SandboxError::StaleGeneration { .. }
-                        | SandboxError::IllegalStep(_),
-                    ) => self.finish(&reason).await,
-                    Err(error) => Err(error),
-                },
-                None => self.finish(&reason).await,
-            },
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if ended.is_ok() {
-            self.context.variables.forget(run_id);
+        let run = take_step(store, run_id, &reason, decide).await?;
+        if run.state != SandboxState::Completing {
+            return Ok(true);
         }
-        self.report(ended);
+        if let Some(next) = self.next_attempt(&run, retry) {
+            match store.retry_sandbox(run_id, run.generation, next, now_us()).await {
+                Ok(_) => return Ok(false),
+                Err(error) if is_retryable(&error) => return Err(error),
+                Err(
+                    SandboxError::RetriesSpent(_)
+                    | SandboxError::CapSpent
+                    | SandboxError::Budget(_)
+                    | SandboxError::StaleGeneration { .. }
+                    | SandboxError::IllegalStep(_),
+                ) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.finish(&reason).await.map(|()| true)
     }
 
-    fn next_attempt(&self, run: &Sandbox) -> Option<NextAttempt> {
-        let (Some(SandboxVerdict::Failed { code, .. }), DesiredState::Running) = (&run.verdict, run.desired_state)
+    fn next_attempt(&self, run: &Sandbox, retry: Retry) -> Option<NextAttempt> {
+        let (Some(SandboxVerdict::Failed { code, .. }), DesiredState::Running, Retry::ByCode) =
+            (&run.verdict, run.desired_state, retry)
         else {
             return None;
         };
@@ -294,18 +334,27 @@ impl Attempt {
         take_step(&self.context.store, &self.run.key.run_id, reason, finish).await.map(|_| ())
     }
 
-    /// Removes what may exist of an attempt that cannot go on, and closes its row.
-    async fn take_down(&self) {
-        let host = &self.service.host;
-        let open = match host.store.open_runs().await {
-            Ok(open) => open.into_iter().find(|open| open.entry.key == self.run.key),
-            Err(error) => return self.report(Err(error.into())),
-        };
-        let Some(open) = open else { return };
-        let taken = sluice_runs::sweep::take_down(host, &open, &(Arc::new(NoObserver) as Arc<dyn Observer>)).await;
-        if let Err(error) = taken {
-            (self.context.log)(&format!("{} is not removed: {}", shown(&self.run.key), error_chain(&error)));
+    /// Removes what may exist of an attempt that is over or cannot go on, and closes its row, if it is open. Waits while the
+    /// disk is full.
+    async fn close(&self) {
+        let mut is_reported = false;
+        while let Err(error) = self.take_down().await {
+            if !is_reported {
+                (self.context.log)(&format!("{} is not removed: {}", shown(&self.run.key), error_chain(&error)));
+                is_reported = true;
+            }
+            match error {
+                SweepError::Store(error) if error.is_retryable() => sleep(STORAGE_AGAIN).await,
+                _ => return,
+            }
         }
+    }
+
+    async fn take_down(&self) -> Result<(), SweepError> {
+        let host = &self.service.host;
+        let open = host.store.open_runs().await?.into_iter().find(|open| open.entry.key == self.run.key);
+        let Some(open) = open else { return Ok(()) };
+        sweep::take_down(host, &open, &(Arc::new(NoObserver) as Arc<dyn Observer>)).await.map(|_| ())
     }
 
     /// Returns the verdict of an attempt that was closed before its end was concluded.
@@ -328,7 +377,7 @@ impl Attempt {
         let text = stored.map_err(|error| error_chain(&error))?.ok_or("its request is gone")?;
         let stored: StoredRequest =
             serde_json::from_str(&text).map_err(|error| format!("its request cannot be read: {error}"))?;
-        self.live.set_idle(Duration::from_secs(u64::from(stored.ttl_minutes) * 60));
+        self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
         Ok(stored)
     }
 
@@ -343,6 +392,14 @@ impl Attempt {
         if let Err(error) = done {
             (self.context.log)(&format!("{}: {}", shown(&self.run.key), error_chain(&error)));
         }
+    }
+}
+
+fn is_retryable(error: &SandboxError) -> bool {
+    match error {
+        SandboxError::Store(error) => error.is_retryable(),
+        SandboxError::Budget(error) => error.is_retryable(),
+        _ => false,
     }
 }
 

@@ -1,21 +1,25 @@
 //! The calls of a run as events, from its audit file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::reader::Cursor;
+use sluice_contract::text::error_chain;
+use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey};
-use sluice_runs::audit_follow::AuditFollower;
+use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
 use sluice_state::store::now_us;
+use tokio::time::sleep;
 
 use super::live_run::LiveRun;
 use crate::context::ApiContext;
 
-/// Quota of an agent's own events. Those of calls are never evicted.
-pub(crate) const QUOTA: EventQuota = EventQuota { bytes: 64 << 20, events: 100_000 };
+/// Time after which events that could not be written are written again.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Reports the calls of one attempt.
 #[derive(Debug)]
@@ -24,22 +28,26 @@ pub(super) struct CallReporter {
     run: Sandbox,
     follower: AuditFollower,
     live: Arc<LiveRun>,
+    /// Events that were read, and are not known to be in the log.
+    pending: Vec<NewLoggedEvent>,
 }
 
 impl CallReporter {
     /// Starts at the beginning of the file: an event that is in the log already is not added again.
     pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, live: Arc<LiveRun>) -> Self {
         let audit = context.layout.run(&run.key).audit;
-        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live }
+        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, pending: Vec::new() }
     }
 
-    /// Reports calls until it is dropped. Cancel-safe: the events of lines that were read are submitted to the database before
-    /// the first wait.
+    /// Reports calls until it is dropped. Cancel-safe: what was read stays until it is in the log, and an event that is in the
+    /// log already is not added again.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
+            self.write().await;
             match self.follower.next().await {
-                Ok(new) => self.report(new.events).await,
+                Ok(new) => self.take(&new),
                 Err(error) => {
+                    self.context.monitor.count_audit_error();
                     (self.context.log)(&format!("run {}: no more events of calls: {error}", self.run.key));
                     return std::future::pending().await;
                 }
@@ -49,35 +57,73 @@ impl CallReporter {
 
     /// Reports what is left of a run that is over.
     pub(super) async fn finish(mut self) {
+        self.write().await;
         while let Ok(Some(new)) = self.follower.read_new() {
-            self.report(new.events).await;
+            self.take(&new);
+            self.write().await;
         }
     }
 
-    async fn report(&self, calls: Vec<CallEvent>) {
-        if calls.is_empty() {
-            return;
-        }
-        for call in &calls {
+    /// Counts calls and refusals, and keeps events for the log.
+    fn take(&mut self, FollowedEvents { events: calls, refusals, .. }: &FollowedEvents) {
+        refusals.iter().for_each(|refused| self.context.monitor.count_refusal(refused));
+        for call in calls {
             match call {
                 CallEvent::Started(_) => self.live.begin_call(),
                 CallEvent::Ended(_) | CallEvent::Lost(_) => self.live.end_call(),
             }
         }
         let now = now_us();
-        let seen = SandboxActivity {
-            key: self.run.key.clone(),
-            work_us: Some(now),
-            observed_work_us: Some(now),
-            heartbeat: None,
-        };
-        let events = calls.iter().map(|call| event(&self.run, call, now)).collect();
-        let appended = self.context.store.append_events(events, QUOTA).await;
-        if let Err(error) = appended.map(|_| ()).and(self.context.store.record_activity(vec![seen]).await.or(Ok(()))) {
-            // The audit file has them: the follower of a restarted daemon adds them.
-            (self.context.log)(&format!("run {}: events of calls are not in the log: {error}", self.run.key));
+        // The time of the call: a daemon that is back reads old lines, which are no new work.
+        let events = calls.iter().map(|call| event(&self.run, call, time_us(call).unwrap_or(now).min(now)));
+        self.pending.extend(events);
+    }
+
+    /// Writes the pending events. While the disk is full, it waits for room, and no further call is read.
+    async fn write(&mut self) {
+        let mut is_reported = false;
+        while let Some(worked) = self.pending.last().map(|event| event.created_us) {
+            let error = match self.context.store.append_events(self.pending.clone(), EventQuota::default()).await {
+                Ok(appended) => {
+                    let faults = appended.iter().filter_map(|event| event.as_ref().err());
+                    faults.for_each(|fault| self.log(&format!("an event of a call is refused: {fault}")));
+                    self.pending.clear();
+                    return self.record_work(worked).await;
+                }
+                Err(error) => error,
+            };
+            if !is_reported {
+                self.log(&format!("events of calls are not in the log: {}", error_chain(&error)));
+                is_reported = true;
+            }
+            if !error.is_retryable() {
+                // The audit file has them: the follower of a restarted daemon adds them.
+                return self.pending.clear();
+            }
+            sleep(WRITE_AGAIN).await;
         }
     }
+
+    async fn record_work(&self, at_us: i64) {
+        let key = self.run.key.clone();
+        let seen = SandboxActivity { key, work_us: Some(at_us), observed_work_us: Some(at_us), heartbeat: None };
+        if let Err(error) = self.context.store.record_activity(vec![seen]).await {
+            self.log(&format!("its work is not recorded: {}", error_chain(&error)));
+        }
+    }
+
+    fn log(&self, text: &str) {
+        (self.context.log)(&format!("run {}: {text}", self.run.key));
+    }
+}
+
+fn time_us(call: &CallEvent) -> Option<i64> {
+    let ts = match call {
+        CallEvent::Started(call) => &call.ts,
+        CallEvent::Ended(call) => &call.ts,
+        CallEvent::Lost(call) => &call.ts,
+    };
+    humantime::parse_rfc3339(ts).ok().and_then(unix_micros)
 }
 
 fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {

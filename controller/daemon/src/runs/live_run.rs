@@ -1,14 +1,17 @@
 //! What the task of a run knows of it, for the looks of the orchestrator.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use super::watchdog::LiveFacts;
 
 /// What the task of a run knows of it.
 #[derive(Debug, Default)]
 pub(super) struct LiveRun {
     open_calls: AtomicU64,
-    /// Idle time in seconds; 0 before it is known, and where it never ends the run.
-    idle_s: AtomicU64,
+    /// Idle time of its request, once that is read.
+    ttl: OnceLock<Option<Duration>>,
 }
 
 impl LiveRun {
@@ -23,18 +26,15 @@ impl LiveRun {
         let _ = self.open_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
-    /// Returns the number of calls that have not ended.
-    pub(super) fn open_calls(&self) -> u64 {
-        self.open_calls.load(Ordering::Relaxed)
+    /// Sets the idle time of the request; none for that of the host.
+    pub(super) fn set_ttl(&self, ttl: Option<Duration>) {
+        // A request does not change.
+        let _ = self.ttl.set(ttl);
     }
 
-    /// Sets the idle time after which the run ends.
-    pub(super) fn set_idle(&self, idle: Duration) {
-        self.idle_s.store(idle.as_secs(), Ordering::Relaxed);
-    }
-
-    /// Returns the idle time after which the run ends; zero for never.
-    pub(super) fn idle(&self) -> Duration {
-        Duration::from_secs(self.idle_s.load(Ordering::Relaxed))
+    /// Returns what is known; `None` before the request is read.
+    pub(super) fn facts(&self) -> Option<LiveFacts> {
+        let ttl = *self.ttl.get()?;
+        Some(LiveFacts { open_calls: self.open_calls.load(Ordering::Relaxed), ttl })
     }
 }

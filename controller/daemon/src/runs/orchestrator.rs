@@ -36,7 +36,8 @@ const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 #[derive(Debug)]
 pub struct Orchestrator {
     context: Arc<ApiContext>,
-    policy: Arc<RunPolicy>,
+    /// None if nothing is claimed: then only runs that have begun are looked after.
+    policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
     /// Each returns its attempt.
@@ -56,8 +57,8 @@ struct DrivenRun {
 impl Orchestrator {
     /// Makes an orchestrator without runs.
     #[must_use]
-    pub fn new(context: Arc<ApiContext>, policy: Arc<RunPolicy>, service: RunService) -> Self {
-        Self { context, policy, service, driven: HashMap::new(), tasks: JoinSet::new() }
+    pub fn new(context: Arc<ApiContext>, service: RunService) -> Self {
+        Self { policy: context.policy.clone(), context, service, driven: HashMap::new(), tasks: JoinSet::new() }
     }
 
     /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.
@@ -67,10 +68,12 @@ impl Orchestrator {
         loop {
             if Instant::now() >= look_at {
                 let looked = self.look().await;
+                self.context.loops.record("runs", LOOK_EVERY, &looked);
                 self.note("the runs cannot be looked through", looked);
                 look_at = Instant::now() + LOOK_EVERY;
             }
             let claimed = self.claim().await;
+            self.context.loops.record("queue", LOOK_EVERY, &claimed);
             self.note("the queue cannot be read", claimed);
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {
@@ -110,7 +113,8 @@ impl Orchestrator {
 
     /// Claims as many runs as there is room for.
     async fn claim(&mut self) -> Result<(), SandboxError> {
-        let RunPolicy { running_max, owner_running_max, project_running_max, .. } = *self.policy;
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let RunPolicy { running_max, owner_running_max, project_running_max, .. } = **policy;
         let limits = ClaimLimits { host: running_max, project: project_running_max, owner: owner_running_max };
         loop {
             let claim = self.context.store.claim_next(&self.service.host.owner, limits, now_us()).await?;
@@ -128,6 +132,8 @@ impl Orchestrator {
         let (cancel, cancelled) = watch::channel(None);
         let live = Arc::new(LiveRun::default());
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
+        // What an earlier daemon has seen is no new work.
+        let output = output_size(self.context.layout.records().of(&key).directory());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
         let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live) });
         let ended = key.clone();
@@ -135,7 +141,7 @@ impl Orchestrator {
             task.await;
             ended
         });
-        self.driven.insert(id, DrivenRun { key, cancel, live, output: 0 });
+        self.driven.insert(id, DrivenRun { key, cancel, live, output });
     }
 
     /// Looks at all live runs: adopts those without a task, and ends those that are to end.
@@ -179,7 +185,7 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
-        if let Some(due) = overdue(run, driven.live.open_calls(), driven.live.idle(), now_us()) {
+        if let Some(due) = overdue(run, driven.live.facts(), &self.policy.times, now_us()) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
             let decide = |run: &Sandbox| {
                 (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))

@@ -4,12 +4,14 @@
 
 use std::time::Duration;
 
+use sluice_state::sandboxes::RETRY_WAIT_MAX_US;
+
 /// Failures that are retried by themselves: none of them is a result of the program.
 pub const RETRIED: [&str; 5] = ["creation_failed", "internal", "stale_start", "heartbeat_timeout", "node_lost"];
 /// Wait before the second attempt.
 const FIRST: Duration = Duration::from_secs(10);
 /// Longest wait.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_micros(RETRY_WAIT_MAX_US.unsigned_abs());
 
 /// Returns the time to wait before the attempt after this one; `None` if no attempt follows.
 #[must_use]

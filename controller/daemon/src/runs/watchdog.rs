@@ -9,8 +9,37 @@ use std::time::Duration;
 use sluice_contract::time::duration_micros;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 
-/// Longest time from the claim to the start of the program.
-pub const START_WITHIN: Duration = Duration::from_secs(180);
+/// Time for which work counts that only the agent claims.
+const CLAIMED_WORK: Duration = Duration::from_secs(3600);
+/// Words of heartbeats that say that the worker works.
+const WORKING: [&str; 2] = ["running", "alive"];
+
+/// Times after which runs end. Those of silence may be zero: then they end no run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunTimes {
+    /// Time from the claim to the start of the program.
+    pub stale_start: Duration,
+    /// Time without work.
+    pub idle: Duration,
+    /// Time without work of a run whose worker says that it works.
+    pub stuck: Duration,
+}
+
+impl Default for RunTimes {
+    fn default() -> Self {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        Self { stale_start: minutes(3), idle: minutes(10), stuck: minutes(15) }
+    }
+}
+
+/// What is known of a run beside its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveFacts {
+    /// Calls that have not ended.
+    pub open_calls: u64,
+    /// Idle time of its request; `None` for that of the host.
+    pub ttl: Option<Duration>,
+}
 
 /// A reason to end a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +50,9 @@ pub struct Overdue {
     pub message: String,
 }
 
-/// Returns the reason to end a run now. `open_calls` is the number of its calls that have not ended, `idle` its idle time.
+/// Returns the reason to end a run now. Without `facts`, its request is not read yet, and no silence ends it.
 #[must_use]
-pub fn overdue(run: &Sandbox, open_calls: u64, idle: Duration, now_us: i64) -> Option<Overdue> {
-    let since = |us: i64| Duration::from_micros(u64::try_from(now_us.saturating_sub(us)).unwrap_or(0));
+pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     let is_live = run.state.is_active() && run.verdict.is_none();
     if !is_live || run.paused_us.is_some() {
         return None;
@@ -34,17 +62,49 @@ pub fn overdue(run: &Sandbox, open_calls: u64, idle: Duration, now_us: i64) -> O
         return Some(Overdue { code: "timeout", message });
     }
     match run.state {
-        SandboxState::Creating if run.claimed_us.is_some_and(|claimed| since(claimed) >= START_WITHIN) => {
-            let message = format!("the program did not start within {} s", START_WITHIN.as_secs());
+        SandboxState::Creating if run.claimed_us.is_some_and(|claimed| since(claimed, now_us) >= times.stale_start) => {
+            let message = format!("the program did not start within {}", time(times.stale_start));
             Some(Overdue { code: "stale_start", message })
         }
-        SandboxState::Running | SandboxState::Completing if open_calls == 0 && !idle.is_zero() => {
-            let last = run.last_work_us.max(run.started_us)?;
-            let message = || format!("the run did nothing for {}: no call, no output", span(duration_micros(idle)));
-            (since(last) >= idle).then(|| Overdue { code: "ttl_expired", message: message() })
-        }
+        SandboxState::Running | SandboxState::Completing => silent(run, facts?, times, now_us),
         _ => None,
     }
+}
+
+/// Returns the reason to end a run that does nothing. One idle time holds for it: that of its request, else that of the host.
+fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
+    if facts.open_calls > 0 {
+        return None;
+    }
+    let is_working = run.heartbeat_status.as_deref().is_some_and(|status| WORKING.contains(&status));
+    let (code, limit) = match facts.ttl {
+        Some(ttl) => ("ttl_expired", ttl),
+        None if is_working => ("stuck_running", times.stuck),
+        None => ("idle_timeout", times.idle),
+    };
+    if limit.is_zero() || since(last_work(run)?, now_us) < limit {
+        return None;
+    }
+    let message = match code {
+        "stuck_running" => format!("its worker said that it works, and did nothing for {}", time(limit)),
+        _ => format!("the run did nothing for {}: no call, no output", time(limit)),
+    };
+    Some(Overdue { code, message })
+}
+
+/// Returns the time of the last work. Work that only the agent claims counts for an hour after the last that was observed.
+fn last_work(run: &Sandbox) -> Option<i64> {
+    let observed = run.last_observed_work_us.max(run.started_us)?;
+    let claimed = run.last_work_us.map(|work| work.min(observed.saturating_add(duration_micros(CLAIMED_WORK))));
+    Some(claimed.map_or(observed, |claimed| claimed.max(observed)))
+}
+
+fn since(us: i64, now_us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(now_us.saturating_sub(us)).unwrap_or(0))
+}
+
+fn time(time: Duration) -> String {
+    span(duration_micros(time))
 }
 
 /// Returns a span of microseconds in words.
@@ -60,8 +120,6 @@ mod tests {
     use super::*;
 
     const MINUTE: i64 = 60_000_000;
-    const IDLE: Duration = Duration::from_secs(600);
-
     fn run(state: SandboxState) -> Sandbox {
         Sandbox {
             key: "r1.0".parse().expect("a key"),
@@ -98,8 +156,12 @@ mod tests {
         }
     }
 
+    fn facts(open_calls: u64) -> Option<LiveFacts> {
+        Some(LiveFacts { open_calls, ttl: None })
+    }
+
     fn code(run: &Sandbox, open_calls: u64, now_us: i64) -> Option<&'static str> {
-        overdue(run, open_calls, IDLE, now_us).map(|due| due.code)
+        overdue(run, facts(open_calls), &RunTimes::default(), now_us).map(|due| due.code)
     }
 
     #[test]
@@ -107,17 +169,58 @@ mod tests {
         let creating = Sandbox { started_us: None, ..run(SandboxState::Creating) };
         assert_eq!(code(&creating, 0, 4 * MINUTE - 1), None);
         assert_eq!(code(&creating, 0, 4 * MINUTE), Some("stale_start"));
+        let longer = RunTimes { stale_start: Duration::from_secs(600), ..RunTimes::default() };
+        assert_eq!(overdue(&creating, None, &longer, 11 * MINUTE - 1), None);
+        let message = overdue(&creating, None, &longer, 11 * MINUTE).map(|due| due.message);
+        assert_eq!(message.as_deref(), Some("the program did not start within 10 min"));
     }
 
     #[test]
     fn a_silent_run_ends_unless_a_call_is_open() {
         let running = run(SandboxState::Running);
         assert_eq!(code(&running, 0, 12 * MINUTE - 1), None);
-        assert_eq!(code(&running, 0, 12 * MINUTE), Some("ttl_expired"));
+        assert_eq!(code(&running, 0, 12 * MINUTE), Some("idle_timeout"));
         assert_eq!(code(&running, 1, 60 * MINUTE), None);
         let worked = Sandbox { last_work_us: Some(50 * MINUTE), ..running.clone() };
-        assert_eq!((code(&worked, 0, 59 * MINUTE), code(&worked, 0, 60 * MINUTE)), (None, Some("ttl_expired")));
-        assert_eq!(overdue(&running, 0, Duration::ZERO, 60 * MINUTE), None, "0 switches it off");
+        assert_eq!((code(&worked, 0, 59 * MINUTE), code(&worked, 0, 60 * MINUTE)), (None, Some("idle_timeout")));
+        let never = RunTimes { idle: Duration::ZERO, ..RunTimes::default() };
+        assert_eq!(overdue(&running, facts(0), &never, 60 * MINUTE), None, "0 switches it off");
+        assert_eq!(overdue(&running, None, &RunTimes::default(), 60 * MINUTE), None, "its request is not read");
+    }
+
+    #[test]
+    fn the_idle_time_of_a_request_replaces_that_of_the_host() {
+        let beats = Sandbox { heartbeat_status: Some("running".to_owned()), ..run(SandboxState::Running) };
+        for running in [run(SandboxState::Running), beats] {
+            for minutes in [1, 30] {
+                let ttl = Some(Duration::from_secs(minutes * 60));
+                let facts = Some(LiveFacts { open_calls: 0, ttl });
+                let end = 2 * MINUTE + i64::try_from(minutes).expect("a few") * MINUTE;
+                let code = |now_us| overdue(&running, facts, &RunTimes::default(), now_us).map(|due| due.code);
+                assert_eq!((code(end - 1), code(end)), (None, Some("ttl_expired")), "{minutes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_that_says_that_it_works_has_longer() {
+        for (status, end, expected) in
+            [("running", 17, "stuck_running"), ("alive", 17, "stuck_running"), ("waiting", 12, "idle_timeout")]
+        {
+            let beats = Sandbox { heartbeat_status: Some(status.to_owned()), ..run(SandboxState::Running) };
+            assert_eq!(code(&beats, 0, end * MINUTE - 1), None, "{status}");
+            assert_eq!(code(&beats, 0, end * MINUTE), Some(expected), "{status}");
+        }
+    }
+
+    #[test]
+    fn work_that_only_the_agent_claims_counts_for_an_hour() {
+        let claims = |minute: i64| Sandbox { last_work_us: Some(minute * MINUTE), ..run(SandboxState::Running) };
+        assert_eq!(code(&claims(61), 0, 70 * MINUTE), None);
+        assert_eq!(code(&claims(71), 0, 72 * MINUTE - 1), None);
+        assert_eq!(code(&claims(71), 0, 72 * MINUTE), Some("idle_timeout"));
+        let observed = Sandbox { last_observed_work_us: Some(40 * MINUTE), ..claims(71) };
+        assert_eq!((code(&observed, 0, 72 * MINUTE), code(&observed, 0, 81 * MINUTE)), (None, Some("idle_timeout")));
     }
 
     #[test]
@@ -131,6 +234,19 @@ mod tests {
     fn a_clock_that_jumps_back_ends_nothing() {
         for state in SandboxState::ALL {
             assert_eq!(code(&run(state), 0, -5 * MINUTE), None, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_run_lives_as_much_longer_as_its_clock_went_back() {
+        let hour = 60 * MINUTE;
+        // The times were written before the jump, so each limit is later by the jump, and none is gone.
+        for state in [SandboxState::Creating, SandboxState::Running, SandboxState::Completing] {
+            let live =
+                Sandbox { claimed_us: Some(hour), started_us: Some(hour), deadline_us: Some(3 * hour), ..run(state) };
+            assert_eq!((code(&live, 0, hour), code(&live, 0, 0)), (None, None), "{state}");
+            assert!(code(&live, 0, hour + 10 * MINUTE).is_some(), "{state}");
+            assert_eq!(code(&live, 1, 3 * hour), Some("timeout"), "{state}");
         }
     }
 

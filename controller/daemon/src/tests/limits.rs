@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::test_daemon::{TestDaemon, exchange, read_answer};
+use crate::test_daemon::{TestDaemon, exchange, policy, read_answer};
 
 #[tokio::test]
 async fn a_slow_head_is_cut_and_a_large_one_refused() {
@@ -77,4 +78,43 @@ async fn failed_logins_are_delayed_and_counted() {
     let text = std::fs::read_to_string(state.join("audit/control.jsonl")).expect("it is there");
     assert!(text.contains(r#""count":3"#) && text.contains("login.failed"), "{text}");
     assert!(!text.contains("slu_wrong"));
+}
+
+#[tokio::test]
+async fn each_token_waits_for_a_few_runs_at_once() {
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.waits_per_token = 1).await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let path = format!("/api/v1/sandboxes/{id}/wait?until=ended&timeout=1s");
+    let (one, two, other) =
+        tokio::join!(daemon.get("slu_alice", &path), daemon.get("slu_alice", &path), daemon.get("slu_admin", &path));
+    let mut own = [one.status, two.status];
+    own.sort_unstable();
+    assert_eq!((own, other.status), ([204, 429], 204));
+}
+
+#[tokio::test]
+async fn an_owner_does_not_fill_the_control_log() {
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.changes = 3).await;
+    let path = format!("/api/v1/sandboxes/{}/connect", daemon.create("slu_alice", json!({ "task": "x" })).await);
+    let connect = async |token| daemon.request(token, "POST", &path, None).await;
+    assert_eq!((connect("slu_alice").await.status, connect("slu_alice").await.status), (200, 200));
+    assert_eq!(connect("slu_alice").await.error(), (429, "rate_limited".to_owned()));
+    assert_eq!(connect("slu_admin").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_log_that_can_be_written_again_makes_it_ready() {
+    let daemon = TestDaemon::with_runs().await;
+    let log = daemon.settings.state.join("audit/control.jsonl");
+    let aside = log.with_extension("aside");
+    let create = async || daemon.request("slu_alice", "POST", "/api/v1/sandboxes", Some(&json!({ "task": "x" }))).await;
+    std::fs::rename(&log, &aside).expect("it is ours");
+    std::fs::create_dir(&log).expect("there is room");
+    assert_eq!(create().await.error(), (503, "audit_unavailable".to_owned()));
+    assert_eq!(daemon.get("slu_admin", "/ready").await.status, 503);
+    assert_eq!(daemon.get("slu_alice", "/api/v1/sandboxes").await.status, 200, "reads go on");
+    std::fs::remove_dir(&log).expect("it is ours");
+    std::fs::rename(&aside, &log).expect("it is ours");
+    assert_eq!(create().await.status, 201);
+    assert_eq!(daemon.get("slu_admin", "/ready").await.status, 200);
 }

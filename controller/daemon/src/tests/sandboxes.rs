@@ -78,6 +78,7 @@ async fn requests_that_break_a_rule_create_nothing() {
         (task(json!({ "limits": { "disk": 1 } })), "unknown_field", "limits.disk"),
         (task(json!({ "env": { "OPENAI_API_KEY": "x" } })), "invalid_field", "env"),
         (task(json!({ "env": { "A B": "x" } })), "invalid_field", "env"),
+        (task(json!({ "env": { "A": "x".repeat(40_000), "B": "x".repeat(40_000) } })), "invalid_field", "env"),
         (task(json!({ "max_cost_usd": "-1" })), "invalid_field", "max_cost_usd"),
         (task(json!({ "max_cost_usd": 0 })), "invalid_field", "max_cost_usd"),
         (task(json!({ "ttl_minutes": 0 })), "invalid_field", "ttl_minutes"),
@@ -291,4 +292,13 @@ async fn routes_of_the_relay_are_not_here() {
     for path in ["messages", "questions", "pause"] {
         assert_eq!(post(&daemon, "slu_alice", &format!("{PATH}/{id}/{path}"), &body).await.0, 404, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_run_that_never_began_has_an_empty_log() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    daemon.step(&id, SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
+    let answer = daemon.get("slu_alice", &format!("{PATH}/{id}/logs?stream=stdout")).await;
+    assert_eq!((answer.status, answer.body.trim_end_matches(['0', '\r', '\n'])), (200, ""), "{answer:?}");
 }

@@ -6,93 +6,9 @@ use serde_json::{Value, json};
 use sluice_state::events::{EventAges, EventDiff, EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
+use super::stream_client::{Client, append};
 use crate::test_daemon::{TestDaemon, policy};
-
-/// A client of a stream.
-struct Client {
-    stream: TcpStream,
-    text: String,
-}
-
-/// A frame of a stream.
-#[derive(Debug, PartialEq)]
-struct Frame {
-    name: String,
-    id: Option<i64>,
-    data: Value,
-}
-
-impl Client {
-    async fn open(daemon: &TestDaemon, token: &str, path: &str, header: &str) -> Self {
-        let mut stream = TcpStream::connect(daemon.address()).await.expect("it listens");
-        let (host, token) = (daemon.address(), daemon.bearer(token));
-        let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n{header}\r\n");
-        stream.write_all(text.as_bytes()).await.expect("it reads");
-        Self { stream, text: String::new() }
-    }
-
-    /// Reads until the text has this part, and returns what is before it; `None` at the end of the stream.
-    async fn until(&mut self, part: &str) -> Option<String> {
-        loop {
-            if let Some((before, after)) = self.text.split_once(part) {
-                let (before, after) = (before.to_owned(), after.to_owned());
-                self.text = after;
-                return Some(before);
-            }
-            let mut bytes = [0; 4096];
-            let read = self.stream.read(&mut bytes);
-            let count = timeout(Duration::from_secs(20), read).await.expect("it comes in time").unwrap_or_default();
-            if count == 0 {
-                return None;
-            }
-            self.text += std::str::from_utf8(&bytes[..count]).expect("it is text");
-        }
-    }
-
-    async fn status(&mut self) -> u16 {
-        let head = self.until("\r\n\r\n").await.expect("an answer");
-        head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
-    }
-
-    /// Returns the next frame that is no ping.
-    async fn frame(&mut self) -> Option<Frame> {
-        loop {
-            let text = self.until("\n\n").await?;
-            let (mut name, mut id, mut data) = ("message".to_owned(), None, None);
-            // Lines of the transfer encoding stand between frames.
-            for line in text.lines() {
-                match line.split_once(": ") {
-                    Some(("event", value)) => value.clone_into(&mut name),
-                    Some(("id", value)) => id = value.parse().ok(),
-                    Some(("data", value)) => data = serde_json::from_str(value).ok(),
-                    _ => {}
-                }
-            }
-            if let Some(data) = data {
-                return Some(Frame { name, id, data });
-            }
-        }
-    }
-
-    async fn frames(&mut self, count: usize) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        while frames.len() < count {
-            frames.push(self.frame().await.expect("a frame"));
-        }
-        frames
-    }
-}
-
-async fn append(daemon: &TestDaemon, owner: &str, run_id: &str, event_type: &str, data: &Value) -> i64 {
-    let event = NewLoggedEvent::of_run(owner, run_id, event_type, data.to_string(), now_us());
-    let event = NewLoggedEvent { source: EventSource::Agent, ..event };
-    let appended = daemon.store().append_events(vec![event], EventQuota::default()).await.expect("it is writable");
-    appended[0].as_ref().expect("it is right").seq
-}
 
 #[tokio::test]
 async fn a_stream_of_a_run_is_snapshot_events_and_end() {
@@ -222,6 +138,24 @@ async fn streams_of_a_token_are_counted() {
     assert_eq!(second.error(), (429, "too_many_streams".to_owned()));
     let mut other = Client::open(&daemon, "slu_bob", "/api/v1/events/stream", "").await;
     assert_eq!(other.status().await, 200);
+}
+
+#[tokio::test]
+async fn waits_of_a_token_are_counted() {
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.streams_per_token = 1).await;
+    let alices = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let bobs = daemon.create("slu_bob", json!({ "task": "x" })).await;
+    let wait = |id: &str, time: &str| format!("/api/v1/sandboxes/{id}/wait?timeout={time}");
+    let _first = Client::open(&daemon, "slu_alice", &wait(&alices, "60s"), "").await;
+    let second = loop {
+        match daemon.get("slu_alice", &wait(&alices, "10ms")).await {
+            // The first one has not begun.
+            answer if answer.status == 204 => {}
+            answer => break answer,
+        }
+    };
+    assert_eq!(second.error(), (429, "too_many_waits".to_owned()));
+    assert_eq!(daemon.get("slu_bob", &wait(&bobs, "10ms")).await.status, 204, "each token has its own");
 }
 
 #[tokio::test]

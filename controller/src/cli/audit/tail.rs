@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sluice_contract::reader::{AuditLine, Cursor, lines_from, read_file};
-use sluice_contract::record::CallResult;
+use sluice_contract::record::{CallResult, Control, ControlValues};
 use sluice_contract::{Record, exit};
 
 use super::super::error::CommandError;
@@ -96,10 +96,32 @@ fn describe(line: &AuditLine<'_>) -> String {
             format!("{} bytes torn off, {} calls open", recovered.bytes, recovered.open_calls.len())
         }
         Record::Epoch(epoch) => format!("the sidecar was started again, pid {}", epoch.pid),
+        Record::Control(control) => changed(control),
         Record::Close(close) => {
             format!("{} calls, {} refused, ${}: {}", close.calls, close.refused, close.cost_usd, close.reason)
         }
         Record::Other(_) => String::new(),
     };
     format!("{}  {:<9} {detail}", line.header.ts.get(11..26).unwrap_or(&line.header.ts), line.header.kind)
+}
+
+/// Names each value that the operator changed, with its old and its new content.
+fn changed(control: &Control<'_>) -> String {
+    let was = values(&control.from);
+    let pairs = values(&control.to).into_iter().map(|(name, to)| {
+        let from = was.iter().find(|(known, _)| *known == name).map_or("none", |(_, value)| value);
+        format!("{name} {from} -> {to}")
+    });
+    let by = control.by.as_ref().map(|by| format!(", by {}", by.0));
+    let reason = control.reason.as_ref().map(|reason| format!(": {}", reason.0));
+    let changes = pairs.collect::<Vec<_>>().join(", ");
+    format!("{changes}{}{}", by.unwrap_or_default(), reason.unwrap_or_default())
+}
+
+fn values(values: &ControlValues<'_>) -> Vec<(&'static str, String)> {
+    let counts =
+        [("deadline_s", values.deadline_s), ("max_calls", values.max_calls), ("max_tokens", values.max_tokens)];
+    let counts = counts.into_iter().filter_map(|(name, count)| Some((name, count?.0.to_string())));
+    let cost = values.max_cost_usd.iter().map(|cost| ("max_cost_usd", cost.0.to_string()));
+    counts.chain(cost).chain(values.stopped.map(|stopped| ("stopped", stopped.to_string()))).collect()
 }

@@ -19,6 +19,7 @@ pub(super) fn text(inspection: &Inspection) -> String {
         text += &row("cause", message);
     }
     let end = result.as_ref().map_or("goes on or has no record of its end", |result| result.time.as_str());
+    text += &sandbox_rows(&inspection.sandbox);
     text += &row("time", &format!("{} to {end}, {} s", run.started, run.age_s));
     text += &row("use", &used(inspection));
     text += &request.iter().map(request_rows).collect::<String>();
@@ -40,15 +41,29 @@ fn state(inspection: &Inspection) -> String {
     format!("{}{code}{verdict}", inspection.run.state)
 }
 
+/// Returns the rows of a daemon's run.
+fn sandbox_rows(sandbox: &serde_json::Value) -> String {
+    let member = |name: &str| sandbox[name].as_str();
+    let Some(state) = member("state") else { return String::new() };
+    let outcome = member("outcome").map_or_else(String::new, |outcome| format!(", {outcome}"));
+    let attempt = format!(", attempt {}", sandbox["attempt"]);
+    let mut text = row("sandbox", &format!("{state}{outcome}{attempt}"));
+    text += &member("error_message").map(|message| row("cause", message)).unwrap_or_default();
+    text += &member("name").map(|name| row("name", name)).unwrap_or_default();
+    let (owner, agent) = (member("owner_id").unwrap_or_default(), member("agent_id").unwrap_or_default());
+    text += &row("owner", &format!("{owner}, agent {agent}"));
+    text + &member("waiting_for").map(|reason| row("waits for", reason)).unwrap_or_default()
+}
+
 fn used(inspection: &Inspection) -> String {
     let run = &inspection.run;
-    let open = if run.open_calls > 0 { format!(" ({} open)", run.open_calls) } else { String::new() };
+    let open = run.open_calls.filter(|open| *open > 0).map_or_else(String::new, |open| format!(" ({open} open)"));
     let tokens = inspection.result.as_ref().map_or_else(String::new, |result| {
         format!(", {} tokens in, {} out", dash(result.usage.input), dash(result.usage.output))
     });
     let refused = inspection.result.as_ref().map_or_else(String::new, |result| format!(", {} refused", result.refused));
     let cost = run.cost_usd.as_ref().map_or_else(|| "no known cost".to_owned(), |cost| format!("${cost}"));
-    format!("{} calls{open}{refused}{tokens}, {cost}", run.calls)
+    format!("{} calls{open}{refused}{tokens}, {cost}", dash(run.calls))
 }
 
 fn request_rows(request: &RequestRecord) -> String {

@@ -3,13 +3,17 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
+use sluice_client::{Sandbox as ApiSandbox, SandboxDetail};
 use sluice_contract::time::{from_unix_micros, unix_micros};
 use sluice_runs::record::RequestRecord;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
 use sluice_state::live_usage::LiveUsageReader;
 use sluice_state::records::REQUEST;
-use sluice_state::store::KnownRun;
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::{KnownRun, RunDriver};
+
+use super::super::run_status::RunStatus;
 
 /// State of an open run whose controller has ended.
 const ORPHANED: &str = "orphaned";
@@ -19,7 +23,8 @@ const ORPHANED: &str = "orphaned";
 pub(in crate::cli) struct RunView {
     /// `RUN.ATTEMPT`.
     pub(in crate::cli) run: String,
-    /// A phase, `orphaned` for a run whose controller was killed, `ok`, or the word of an error.
+    /// A phase, or the state of a daemon's run; `orphaned` for a run whose controller was killed; `ok`, or the word of an
+    /// error.
     pub(in crate::cli) state: String,
     pub(super) agent: String,
     /// Name of the program; null if the agent was asked, or if the run has no record.
@@ -32,20 +37,41 @@ pub(in crate::cli) struct RunView {
     pub(in crate::cli) age_s: u64,
     /// Exit code of `sluice run`; null for an open run.
     pub(in crate::cli) exit_code: Option<i32>,
-    pub(in crate::cli) calls: u64,
-    /// Number of calls that have not ended.
-    pub(in crate::cli) open_calls: u64,
+    /// Number of calls; null if the API does not say.
+    pub(in crate::cli) calls: Option<u64>,
+    /// Number of calls that have not ended; null if the API does not say.
+    pub(in crate::cli) open_calls: Option<u64>,
     /// Known cost in dollars; null when no cost is known.
     pub(in crate::cli) cost_usd: Option<String>,
     /// Pid of the controller of an open run.
     pid: Option<i32>,
+    /// `once` for a run of `sluice run`, `daemon` for one of a daemon.
+    driver: &'static str,
+    /// Name of a daemon's run.
+    pub(super) name: Option<String>,
+    /// Owner of a daemon's run.
+    owner: Option<String>,
+    /// `PENDING`, `CREATING`, `RUNNING`, `COMPLETING`, `COMPLETED` or `FAILED`.
+    sandbox_state: String,
+    /// `success`, `cancelled` or `failed`, when it is decided.
+    outcome: Option<String>,
+}
+
+/// Calls and cost of a run, as the API sums them up.
+#[derive(Debug, Clone, Default)]
+pub(in crate::cli) struct ApiUsage {
+    pub(in crate::cli) calls: Option<u64>,
+    pub(in crate::cli) cost_usd: Option<String>,
 }
 
 impl RunView {
-    /// Looks at a run: the ledger has the costs of a run that is over, and the audit file those of an open one.
-    pub(in crate::cli) fn of(run: &KnownRun, layout: &Layout) -> Self {
+    /// Looks at a run: the ledger has the costs of a run that is over, and the audit file those of an open one. `sandbox` is
+    /// the row of a daemon's run.
+    pub(in crate::cli) fn of(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout) -> Self {
         let key = &run.entry.key;
-        let is_open = !run.is_closed();
+        let sandbox = sandbox.filter(|sandbox| sandbox.key == *key);
+        let status = RunStatus::of_rows(run, sandbox);
+        let is_open = sandbox.map_or(!run.is_closed(), |_| !status.is_ended());
         let mut audit = LiveUsageReader::default();
         // Without a readable file the numbers are those of the ledger.
         let live = if is_open { audit.read_new(&layout.run(key).audit).ok() } else { None };
@@ -54,19 +80,65 @@ impl RunView {
         let request: Option<RequestRecord> = layout.records().of(key).read_json(REQUEST).ok().flatten();
         Self {
             run: key.to_string(),
-            state: state(run),
+            state: if sandbox.is_some() { status.word().to_owned() } else { state(run) },
             agent: run.entry.agent.clone(),
             program: request.and_then(|request| request.program.into_iter().next()),
             model: run.entry.model.clone(),
             account: run.entry.account.clone(),
             started: humantime::format_rfc3339_seconds(from_unix_micros(run.created_us)).to_string(),
-            age_s: age(run),
-            exit_code: run.exit_code.filter(|_| !is_open),
-            calls,
-            open_calls,
+            age_s: age(run.created_us, (!is_open).then_some(run.updated_us)),
+            exit_code: match sandbox {
+                Some(_) => status.exit_code.map(i32::from),
+                None => run.exit_code.filter(|_| !is_open),
+            },
+            calls: Some(calls),
+            open_calls: Some(open_calls),
             cost_usd: nanos.map(usd),
-            pid: is_open.then_some(run.entry.owner.pid),
+            pid: (is_open && sandbox.is_none()).then_some(run.entry.owner.pid),
+            driver: if run.entry.driver == RunDriver::Daemon { "daemon" } else { "once" },
+            name: sandbox.and_then(|sandbox| sandbox.name.clone()),
+            owner: sandbox.map(|sandbox| sandbox.owner.clone()),
+            sandbox_state: status.state,
+            outcome: status.outcome,
         }
+    }
+
+    /// Returns a run of a list of the API.
+    pub(in crate::cli) fn of_api(sandbox: &ApiSandbox, used: ApiUsage) -> Self {
+        let us = |text: &str| humantime::parse_rfc3339_weak(text).ok().and_then(unix_micros);
+        let word = match (sandbox.is_ended(), sandbox.outcome.as_deref()) {
+            (true, Some("success")) => "ok",
+            (true, Some("cancelled")) => "cancelled",
+            (true, _) => sandbox.failure_code.as_deref().unwrap_or(&sandbox.state),
+            (false, _) => &sandbox.state,
+        };
+        let started = us(&sandbox.created_at).unwrap_or_default();
+        Self {
+            run: format!("{}.{}", sandbox.sandbox_id, sandbox.attempt),
+            state: word.to_owned(),
+            agent: sandbox.agent_id.clone(),
+            program: None,
+            model: None,
+            account: sandbox.billing_account_id.clone(),
+            started: humantime::format_rfc3339_seconds(from_unix_micros(started)).to_string(),
+            age_s: age(started, sandbox.ended_at.as_deref().and_then(us)),
+            exit_code: None,
+            calls: used.calls,
+            open_calls: None,
+            cost_usd: used.cost_usd,
+            pid: None,
+            driver: "daemon",
+            name: sandbox.name.clone(),
+            owner: Some(sandbox.owner_id.clone()),
+            sandbox_state: sandbox.state.clone(),
+            outcome: sandbox.outcome.clone(),
+        }
+    }
+
+    /// Returns a run with its request.
+    pub(in crate::cli) fn of_detail(run: &SandboxDetail, used: ApiUsage) -> Self {
+        let exit_code = RunStatus::of_api(run).exit_code.map(i32::from);
+        Self { model: run.models.first().cloned(), exit_code, ..Self::of_api(&run.sandbox, used) }
     }
 }
 
@@ -84,7 +156,7 @@ fn state(run: &KnownRun) -> String {
 }
 
 /// Returns the seconds from the request of a run to its end, or to now.
-fn age(run: &KnownRun) -> u64 {
-    let end = if run.is_closed() { run.updated_us } else { unix_micros(SystemTime::now()).unwrap_or_default() };
-    u64::try_from((end - run.created_us) / 1_000_000).unwrap_or_default()
+fn age(created_us: i64, ended_us: Option<i64>) -> u64 {
+    let end = ended_us.unwrap_or_else(|| unix_micros(SystemTime::now()).unwrap_or_default());
+    u64::try_from((end - created_us) / 1_000_000).unwrap_or_default()
 }

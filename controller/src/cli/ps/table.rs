@@ -27,8 +27,8 @@ pub(super) fn text(runs: &[RunView], terminal: Option<usize>) -> String {
 }
 
 fn cells(run: &RunView) -> [String; COLUMNS.len()] {
-    let calls =
-        if run.open_calls > 0 { format!("{} ({} open)", run.calls, run.open_calls) } else { run.calls.to_string() };
+    let open = run.open_calls.filter(|open| *open > 0).map_or_else(String::new, |open| format!(" ({open} open)"));
+    let calls = format!("{}{open}", dash(run.calls));
     // A program has the name of its file only.
     let program = run.program.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     [
@@ -38,7 +38,7 @@ fn cells(run: &RunView) -> [String; COLUMNS.len()] {
         calls,
         dash(run.cost_usd.as_ref()),
         dash(run.exit_code),
-        program.unwrap_or(&run.agent).to_owned(),
+        run.name.as_deref().or(program).unwrap_or(&run.agent).to_owned(),
         dash(run.model.as_ref()),
         run.started.get(..19).unwrap_or(&run.started).replace('T', " "),
     ]

@@ -27,7 +27,8 @@ struct ReceiptObject<'a> {
     created_at: &'a str,
 }
 
-const COLUMNS: [Column; 8] = [
+/// Columns of a list of receipts.
+pub(super) const COLUMNS: [Column; 8] = [
     Column::text("time (UTC)").optional(4),
     Column::text("run").cut(),
     Column::text("account").cut().optional(3),

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::{Map, Value};
 
 use super::super::host_args::HostArgs;
 use super::super::parse::{one_route, one_word};
+use super::super::server_args::ServerArgs;
 use crate::settings::separator;
 
 const EXAMPLES: &str = "\
@@ -17,6 +19,7 @@ Examples:
   sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw < task.txt
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
   sluice run --quiet -- sha256sum < archive.tar
+  sluice run -d --name nightly --model gpt-4o-mini -- make test; sluice logs -f nightly
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
@@ -188,6 +191,27 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
     audit_sync: Option<String>,
 
+    /// Let a daemon drive the run, print its id, and return: sluice logs -f and sluice wait follow it. Of the other flags, those
+    /// for the program, its model, image, variables and limits apply
+    #[arg(long, short, conflicts_with_all = ["interactive", "tty", "quiet"], help_heading = "The daemon")]
+    pub(super) detach: bool,
+    /// A name for the run, unique among the live runs of its owner
+    #[arg(long, value_name = "NAME", requires = "detach", help_heading = "The daemon")]
+    pub(super) name: Option<String>,
+    /// A registered agent whose run it is [default: an agent for this run only]
+    #[arg(long = "as", value_name = "AGENT", requires = "detach", help_heading = "The daemon")]
+    pub(super) as_agent: Option<String>,
+    /// A label; repeat for more
+    #[arg(long, value_name = "NAME=VALUE", requires = "detach", help_heading = "The daemon")]
+    pub(super) label: Vec<String>,
+    /// Runs with a higher number, from -100 to 100, begin first [default: 0]
+    #[arg(long, value_name = "N", requires = "detach", allow_negative_numbers = true, help_heading = "The daemon")]
+    pub(super) priority: Option<i64>,
+    /// The full id of a run that must succeed first; repeat for more
+    #[arg(long, value_name = "RUN", requires = "detach", help_heading = "The daemon")]
+    pub(super) depends_on: Vec<String>,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
     #[command(flatten)]
     pub(super) host: HostArgs,
     /// Settings of an earlier run, in place of those of the environment and the file.
@@ -233,6 +257,47 @@ impl RunArgs {
         ];
         let flags = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
         self.recorded.clone().into_iter().chain(flags).chain(self.lists()).collect()
+    }
+
+    /// Returns the flags that a run of a daemon does not have.
+    pub(super) fn not_for_daemons(&self) -> Vec<String> {
+        const TAKEN: [&str; 13] = [
+            "agent", "image", "model", "memory", "cpus", "pids", "timeout", "max_calls", "max_tokens", "max_cost_usd",
+            "max_concurrency", "rate", "env",
+        ];
+        let settings = self.settings().into_keys().filter(|name| !TAKEN.contains(name)).map(str::to_owned);
+        let others = [
+            ("run-id", self.run_id.is_some()),
+            ("file", !self.file.is_empty()),
+            ("patch", self.patch.is_some()),
+            ("out", self.out.is_some()),
+            ("keep-workspace", self.keep_workspace),
+            ("repo", self.repo.is_some()),
+            ("volume", !self.volume.is_empty()),
+        ];
+        let others = others.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name.to_owned());
+        others.chain(settings).map(|name| format!("--{}", name.replace('_', "-"))).collect()
+    }
+
+    /// Returns the limits as the API takes them; none without one.
+    pub(super) fn limits_of_daemon(&self) -> Option<Map<String, Value>> {
+        let limits = [
+            ("timeout", &self.timeout),
+            ("memory", &self.memory),
+            ("cpus", &self.cpus),
+            ("pids", &self.pids),
+            ("max_calls", &self.max_calls),
+            ("max_tokens", &self.max_tokens),
+            ("max_concurrency", &self.max_concurrency),
+            ("rate", &self.rate),
+        ];
+        let given = limits.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?.into())));
+        Some(given.collect::<Map<_, _>>()).filter(|limits| !limits.is_empty())
+    }
+
+    /// Returns the cap in dollars.
+    pub(super) fn cap(&self) -> Option<String> {
+        self.max_cost_usd.clone()
     }
 
     fn lists(&self) -> impl Iterator<Item = (&'static str, String)> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sluice_state::layout::Layout;
+use sluice_state::records::remove_old_records;
 use sluice_state::store::Store;
 
-use super::recording;
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::{LitellmSettings, RecordSettings};
 
@@ -24,7 +24,7 @@ pub(super) fn start(litellm: &LitellmSettings, records: RecordSettings, layout: 
         runtime.block_on(async {
             tokio::time::sleep(DELAY).await;
             // The next run tries again.
-            let _ = recording::remove_old(&layout, &store, records).await;
+            let _ = remove_old_records(&layout, &store, records.keep).await;
             if let Some(reconcile) = ReconcileLoop::new(&litellm, store) {
                 reconcile.run(Duration::ZERO).await;
             }

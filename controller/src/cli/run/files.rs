@@ -8,11 +8,12 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sluice_runs::blueprint::{MountAccess, OUT, REPOSITORY, Volume, WORKSPACE};
 use sluice_runs::exchange::git_names::has_git_name;
 use sluice_runs::exchange::{FileExchange, HostDirectory, InputFile, OutputFile, RepositoryCopy, output_directory};
+use sluice_runs::forbidden_mounts::{ForbiddenPlaces, forbidden};
 
 use super::args::RunArgs;
-use super::forbidden_mounts::{ForbiddenPlaces, forbidden};
-use super::mounts::{forbidden_places, is_copied, split_access};
+use super::mounts::{is_copied, split_access};
 use super::request_error::RequestError;
+use crate::cli::forbidden_places::forbidden_places;
 use crate::settings::{InvalidValue, Settings};
 
 /// Maximum size of a file of `--file`.

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume, reserved_target};
-use sluice_runs::engine::socket_of;
+use sluice_runs::forbidden_mounts::{ForbiddenPlaces, forbidden};
+use sluice_runs::mount_rights::{self, MountFault};
+use sluice_runs::rundir::SANDBOX_UID;
 
 use super::args::RunArgs;
-use super::forbidden_mounts::{ForbiddenPlaces, forbidden};
-use super::mount_rights::{self, MountFault};
 use super::request_error::RequestError;
+use crate::cli::forbidden_places::forbidden_places;
 use crate::settings::{InvalidValue, Settings};
 
 /// Flag of a mount.
@@ -88,21 +89,9 @@ fn check_conflicts(volume: &Volume, others: &[Volume]) -> Result<(), InvalidValu
     if let Some(other) = others.iter().find(|it| contains(&it.target, target) || contains(target, &it.target)) {
         return Err(InvalidValue::new(format!("{target} and {} are one, or inside each other", other.target)));
     }
-    match mount_rights::fault(volume) {
+    match mount_rights::fault(volume, SANDBOX_UID) {
         Some(MountFault::Useless(reason)) => Err(InvalidValue::new(reason)),
         Some(MountFault::Limited(_)) | None => Ok(()),
-    }
-}
-
-/// Returns the places of this host that no sandbox may see, as real paths.
-pub(super) fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
-    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let state = &settings.host.state_dir;
-    ForbiddenPlaces {
-        socket: socket_of(&settings.host.docker_host).map(real),
-        state: real(state),
-        audit: real(&state.join("audit")),
-        keys: settings.litellm.key_files.iter().map(|path| real(path)).collect(),
     }
 }
 

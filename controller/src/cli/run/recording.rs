@@ -1,6 +1,6 @@
-//! The record of a run: its request without secrets, and the removal of old records.
+//! The record of a run: its request without secrets.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,20 +9,19 @@ use sluice_runs::blueprint::OUT_VARIABLE;
 use sluice_runs::host::Host;
 use sluice_runs::one_shot::RunRequest;
 use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder};
-use sluice_state::layout::Layout;
-use sluice_state::records::{RemovedRecords, is_due};
-use sluice_state::store::{Store, StoreError};
 
 use super::args::RunArgs;
 use super::mounts::is_copied;
 use crate::agent_catalogue;
-use crate::settings::{ITEMS, RecordSettings, SettingLayers, Settings};
+use crate::settings::{ITEMS, SettingLayers, Settings};
 
 /// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
-const NOT_RECORDED: [&str; 23] = [
+const NOT_RECORDED: [&str; 37] = [
     "upstream", "ca", "key", "key_file", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
-    "sidecar_uid", "sidecar_gid", "record_keep", "record_output", "artifacts_max", "log_format", "agent", "image",
-    "listen", "run_dir", "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled",
+    "sidecar_uid", "sidecar_gid", "record_keep", "record_output", "log_format", "agent", "image", "listen", "run_dir",
+    "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled", "images", "limits_max", "max_running", "max_queued",
+    "run_deadline", "run_idle_timeout", "stuck_timeout", "stale_start", "grant_roots", "uid_range", "metrics_public",
+    "event_rate", "event_keep", "events_per_run", "artifacts_max",
 ];
 
 /// Creates the record of an admitted run; `None` if no records are kept.
@@ -86,21 +85,6 @@ fn recorded_settings(layers: &SettingLayers) -> BTreeMap<String, String> {
 pub(super) fn as_flags(recorded: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
     let items = ITEMS.iter().filter(|item| !NOT_RECORDED.contains(&item.name));
     items.filter_map(|item| Some((item.name, recorded.get(item.name)?.clone()))).collect()
-}
-
-/// Removes records whose time is over, if they were not looked through a short time ago.
-pub(in crate::cli) async fn remove_old(
-    layout: &Layout,
-    store: &Store,
-    settings: RecordSettings,
-) -> Result<RemovedRecords, StoreError> {
-    let (records, now) = (layout.records(), SystemTime::now());
-    if !is_due(records.last_removal(), now, settings.keep) {
-        return Ok(RemovedRecords::default());
-    }
-    let open: HashSet<_> = store.open_runs().await?.into_iter().map(|open| open.entry.key).collect();
-    // What cannot be listed now is removed later.
-    Ok(records.remove_old(now, settings.keep, &open).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Requests of the daemon's database as requests for runs, by the settings of `sluice run`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
@@ -25,6 +26,8 @@ pub(super) struct SettingsPlanner {
     pub(super) settings: Settings,
     pub(super) seccomp: String,
     pub(super) sandbox_users: SandboxUsers,
+    /// Flags of sidecars for runs of each agent.
+    pub(super) agent_flags: BTreeMap<String, Vec<String>>,
 }
 
 impl Planner for SettingsPlanner {
@@ -56,7 +59,7 @@ impl Planner for SettingsPlanner {
                 argv: stored.argv.clone().unwrap_or_else(|| agent.arguments(values)),
                 workdir: WORKSPACE.to_owned(),
                 env,
-                volumes: Vec::new(),
+                volumes: stored.mounts.volumes(),
                 exchange: FileExchange::default(),
                 stdin: Stdin::Closed,
                 tty: false,
@@ -112,7 +115,7 @@ impl SettingsPlanner {
             ("--rate", limits.rate.clone()),
             ("--metadata", stored.metadata.as_ref().map(ToString::to_string)),
         ];
-        let mut flags = self.settings.run.sidecar_flags.clone();
+        let mut flags = self.agent_flags.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
         for (name, value) in own {
             let Some(value) = value else { continue };
             remove(&mut flags, name);

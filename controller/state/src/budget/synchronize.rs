@@ -80,7 +80,7 @@ impl BudgetLog<'_> {
     /// # Errors
     /// The reason that it cannot be done, most of all [`LogError::Ahead`] and [`LogError::Lost`].
     pub async fn synchronize(&self) -> Result<Option<LogError>, LogError> {
-        let _lock = self.file().lock().map_err(|error| self.failed(error))?;
+        let _lock = self.file().lock_in_task().await.map_err(|error| self.failed(error))?;
         let (rows, entries) = match self.read().await {
             Ok(read) => read,
             Err(damaged @ LogError::Damaged { .. }) => return Ok(Some(damaged)),
@@ -105,7 +105,7 @@ impl BudgetLog<'_> {
     /// # Errors
     /// The reason that it cannot be done. Changes that were restored before stay.
     pub async fn restore(&self, archive: &AuditArchive<'_>) -> Result<u64, LogError> {
-        let _lock = self.file().lock().map_err(|error| self.failed(error))?;
+        let _lock = self.file().lock_in_task().await.map_err(|error| self.failed(error))?;
         let (rows, entries) = self.read().await?;
         let entries = entries.unwrap_or_default();
         let LogPlan::Ahead { .. } = log::plan(Some(&entries), &rows.state) else { return Ok(0) };
@@ -135,7 +135,7 @@ impl BudgetLog<'_> {
     /// The reason that it cannot be done.
     pub async fn confirm(&self) -> Result<Option<PathBuf>, LogError> {
         let file = self.file();
-        let _lock = file.lock().map_err(|error| self.failed(error))?;
+        let _lock = file.lock_in_task().await.map_err(|error| self.failed(error))?;
         let old = file.set_aside().map_err(|error| self.failed(error))?;
         self.store.clear_logged().await?;
         let rows = self.store.log_rows().await?;

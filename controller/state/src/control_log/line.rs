@@ -113,6 +113,12 @@ pub(super) fn signed(entry: ControlEntry, now_us: i64, chain: Chain, key: &Priva
     line.bytes()
 }
 
+/// Returns the place that a line states for itself; `None` for a text that is no line.
+pub(super) fn position(text: &[u8]) -> Option<Chain> {
+    let line: ControlLine = serde_json::from_slice(text.strip_suffix(b"\n").unwrap_or(text)).ok()?;
+    Some(Chain { seq: line.seq, prev: line.prev.parse().ok()? })
+}
+
 /// Parses and verifies the line that follows `chain`.
 pub(super) fn verify(text: &[u8], chain: Chain, keys: &[PublicKey]) -> Result<ControlLine, ControlFault> {
     let fault = |reason| ControlFault { line: chain.seq + 1, reason };

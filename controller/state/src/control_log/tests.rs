@@ -88,7 +88,20 @@ fn a_removed_or_altered_line_is_named() {
     let altered = String::from_utf8(lines[1].to_vec()).expect("it is text").replace("acct-1", "acct-2");
     assert_eq!(named(&[lines[0], altered.as_bytes(), lines[2]].concat()), 2);
     assert_eq!(named(&[lines[0], b"{}\n", lines[1]].concat()), 2);
-    assert!(ControlLog::open(&scene.layout, &scene.keys).is_err(), "nothing is added to it");
+    assert_eq!(named(&[lines[0], altered.as_bytes()].concat()), 2);
+    assert!(ControlLog::open(&scene.layout, &scene.keys).is_err(), "nothing is added after a false line");
+}
+
+#[test]
+fn a_log_is_opened_at_its_last_line() {
+    let scene = Scene::new();
+    let log = scene.open();
+    for length in [10, 900_000, 600_000, 10] {
+        log.append(entry(&"x".repeat(length))).expect("there is room");
+        let next = scene.open().append(entry("next")).expect("it follows");
+        assert_eq!(log.append(entry("again")).expect("it follows"), next + 1);
+    }
+    assert_eq!(scene.verify().expect("it is whole").end.seq, 12);
 }
 
 #[test]

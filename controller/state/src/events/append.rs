@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::watch;
 
-use super::retention::{EventQuota, make_room};
+use super::retention::{EventQuota, make_room, make_room_for_diff};
 use super::{EventFault, NewLoggedEvent};
 use crate::store::{Store, StoreError};
 
@@ -76,10 +76,12 @@ fn append_checked(
     if let Some(known) = known(transaction, event)? {
         return Ok(Ok(known));
     }
-    if event.is_evictable()
-        && let Err(fault) = make_room(transaction, event, quota)?
-    {
-        return Ok(Err(fault));
+    if event.is_evictable() {
+        for room in [make_room_for_diff, make_room] {
+            if let Err(fault) = room(transaction, event, quota)? {
+                return Ok(Err(fault));
+            }
+        }
     }
     insert(transaction, event).map(Ok)
 }
@@ -124,16 +126,16 @@ fn insert(transaction: &Transaction<'_>, event: &NewLoggedEvent) -> rusqlite::Re
         ])?;
     if let Some(diff) = &event.diff {
         transaction
-            .prepare_cached("INSERT INTO event_diffs (seq, diff, truncated) VALUES (?1, ?2, ?3)")?
-            .execute(params![seq, diff.text, diff.truncated])?;
+            .prepare_cached("INSERT INTO event_diffs (seq, diff, truncated, bytes) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![seq, diff.text, diff.truncated, event.diff_bytes().cast_signed()])?;
     }
     if event.is_evictable() {
         transaction
             .prepare_cached(
-                "INSERT INTO event_totals (owner, sandbox_id, bytes, events) VALUES (?1, ?2, ?3, 1)
-                 ON CONFLICT DO UPDATE SET bytes = bytes + ?3, events = events + 1",
+                "INSERT INTO event_totals (owner, sandbox_id, bytes, events, diff_bytes) VALUES (?1, ?2, ?3, 1, ?4)
+                 ON CONFLICT DO UPDATE SET bytes = bytes + ?3, events = events + 1, diff_bytes = diff_bytes + ?4",
             )?
-            .execute(params![event.owner, sandbox_id, bytes])?;
+            .execute(params![event.owner, sandbox_id, bytes, event.diff_bytes().cast_signed()])?;
     }
     Ok(AppendedEvent { seq, id, is_new: true })
 }

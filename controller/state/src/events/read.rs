@@ -3,8 +3,11 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::select::{COLUMNS, Conditions, EventFilter, SEARCH_ROWS_MAX, event};
-use super::{EventDiff, LoggedEvent};
+use super::{EventDiff, LoggedEvent, StoredDiff};
 use crate::store::{Parameters, Store, StoreError, all_of};
+
+/// Bytes of the data of one part, but for a part of one event: many readers hold a part at once.
+const PART_BYTES: usize = 128 << 10;
 
 /// The next part of the log for one reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,10 +79,14 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn event_diff(&self, seq: i64) -> Result<Option<EventDiff>, StoreError> {
+    pub async fn event_diff(&self, seq: i64) -> Result<Option<StoredDiff>, StoreError> {
         self.query(move |connection| {
-            let mut query = connection.prepare_cached("SELECT diff, truncated FROM event_diffs WHERE seq = ?1")?;
-            let diff = |row: &rusqlite::Row<'_>| Ok(EventDiff { text: row.get(0)?, truncated: row.get(1)? });
+            let mut query =
+                connection.prepare_cached("SELECT diff, truncated, removed FROM event_diffs WHERE seq = ?1")?;
+            let diff = |row: &rusqlite::Row<'_>| match row.get(2)? {
+                true => Ok(StoredDiff::Removed),
+                false => Ok(StoredDiff::Kept(EventDiff { text: row.get(0)?, truncated: row.get(1)? })),
+            };
             Ok(query.query_row([seq], diff).optional()?)
         })
         .await
@@ -94,9 +101,10 @@ fn batch(snapshot: &Connection, after: i64, filter: &EventFilter, limit: u32) ->
     let mut parameters = Parameters::default();
     let mut conditions = Conditions::of(filter, &mut parameters);
     conditions.search(format!("seq > {}", parameters.bind(after)));
-    let events = parameters.rows(snapshot, &conditions.selected_rows(COLUMNS, "ASC", limit), event)?;
+    let mut events = parameters.rows(snapshot, &conditions.selected_rows(COLUMNS, "ASC", limit), event)?;
+    let is_cut = cut(&mut events);
     let next = match events.last() {
-        Some(last) if events.len() >= limit as usize => last.seq,
+        Some(last) if is_cut || events.len() >= limit as usize => last.seq,
         _ => {
             let query = format!("SELECT max(seq), count(*) FROM ({})", conditions.searched_rows("seq", "ASC"));
             let (last, rows): (Option<i64>, u32) =
@@ -106,6 +114,20 @@ fn batch(snapshot: &Connection, after: i64, filter: &EventFilter, limit: u32) ->
     };
     let next = next.max(after);
     Ok(EventBatch { events, gap: gap(snapshot, filter, after, next)?, next, is_newest: next >= newest })
+}
+
+/// Drops the events that are over the size of a part, and returns true if there are any.
+fn cut(events: &mut Vec<LoggedEvent>) -> bool {
+    let mut bytes = 0;
+    let kept = events.iter().take_while(|event| {
+        let is_first = bytes == 0;
+        bytes += event.event_data.len();
+        is_first || bytes <= PART_BYTES
+    });
+    let kept = kept.count();
+    let is_cut = kept < events.len();
+    events.truncate(kept);
+    is_cut
 }
 
 /// Returns what was removed of a part. Removals of one run are kept as their first and last position, so it may have
@@ -126,7 +148,8 @@ fn gap(snapshot: &Connection, filter: &EventFilter, after: i64, next: i64) -> ru
     Ok(from.zip(to).map(|(from, to)| EventGap { from: from.max(after + 1), to: to.min(next) }))
 }
 
-fn newest(connection: &Connection) -> rusqlite::Result<i64> {
+/// Returns the position of the newest event that was ever appended.
+pub(crate) fn newest(connection: &Connection) -> rusqlite::Result<i64> {
     let mut query = connection.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'events'")?;
     Ok(query.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }

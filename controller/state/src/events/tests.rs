@@ -5,6 +5,7 @@ use crate::store::Store;
 
 mod histories;
 mod pages;
+mod quotas;
 mod removal;
 
 struct Log {
@@ -29,6 +30,13 @@ impl Log {
 
     async fn after(&self, seq: i64, filter: EventFilter) -> EventBatch {
         self.store.events_after(seq, filter, 100).await.expect("it is readable")
+    }
+
+    /// Returns whether a condition holds for all rows of a table that are selected.
+    fn holds(&self, condition: &str, rows: &str) -> bool {
+        let connection = rusqlite::Connection::open(self.directory.path().join("sluice.db")).expect("it is there");
+        let query = format!("SELECT count(*) > 0 AND min({condition}) FROM {rows}");
+        connection.query_row(&query, [], |row| row.get(0)).expect("it is right")
     }
 
     fn sql(&self, statement: &str) -> rusqlite::Result<()> {
@@ -84,7 +92,7 @@ async fn an_event_is_read_as_it_was_appended() {
     assert_eq!(found, expected);
     assert_eq!(log.store.find_event("r1", &found.id).await.expect("it is readable"), Some(expected));
     assert_eq!(log.store.find_event("r2", &found.id).await.expect("it is readable"), None);
-    assert_eq!(log.store.event_diff(seq).await.expect("it is readable"), Some(diff));
+    assert_eq!(log.store.event_diff(seq).await.expect("it is readable"), Some(StoredDiff::Kept(diff)));
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ pub struct Filter {
     pub attempt: Option<u32>,
     /// Account that pays.
     pub account: Option<String>,
+    /// Owner of the run. A run of `sluice run` has none.
+    pub owner: Option<String>,
     /// Requested model.
     pub model: Option<String>,
     /// Earliest arrival of the receipt or of one of its entries, in microseconds since 1970.
@@ -40,6 +42,9 @@ impl Filter {
         }
         if let Some(account) = &self.account {
             add(&mut clauses, &mut values, "account = ?", Box::new(account.clone()));
+        }
+        if let Some(owner) = &self.owner {
+            add(&mut clauses, &mut values, OF_OWNER, Box::new(owner.clone()));
         }
         if let Some(model) = &self.model {
             add(&mut clauses, &mut values, "model = ?", Box::new(model.clone()));
@@ -88,6 +93,7 @@ fn add(clauses: &mut Vec<String>, values: &mut Vec<Box<dyn ToSql>>, clause: &str
     clauses.push(clause.replace('?', &format!("?{}", values.len())));
 }
 
+const OF_OWNER: &str = "run_id IN (SELECT run_id FROM sandboxes WHERE owner = ?)";
 const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN ('pending_cost', 'unknown')) \
                     AND NOT EXISTS (SELECT 1 FROM entries AS done WHERE done.receipt = receipts.id \
                                     AND done.status NOT IN ('pending_cost', 'unknown'))";

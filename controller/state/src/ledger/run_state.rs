@@ -64,8 +64,9 @@ pub(super) fn unsettled(
         "WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM usage_sums
                         UNION SELECT run_id, attempt FROM readings)
          SELECT known.run_id, known.attempt, coalesce(runs.account, ''), worth, fault, coalesce(ended, 0),
-                runs.phase
+                runs.phase, sandboxes.owner
          FROM known
+         LEFT JOIN sandboxes ON sandboxes.run_id = known.run_id
          LEFT JOIN runs ON runs.run_id = known.run_id AND runs.attempt = known.attempt
          LEFT JOIN readings AS newest ON newest.id = (
              SELECT max(id) FROM readings WHERE readings.run_id = known.run_id AND readings.attempt = known.attempt)
@@ -82,6 +83,7 @@ pub(super) fn unsettled(
         let is_selected = filter.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
             && filter.attempt.is_none_or(|wanted| wanted == attempt)
             && filter.account.as_ref().is_none_or(|wanted| *wanted == account)
+            && (filter.owner.is_none() || filter.owner == row.get(7)?)
             && filter.model.is_none()
             && filter.since_us.is_none()
             && filter.until_us.is_none();

@@ -96,10 +96,11 @@ const HALVES: &str = "cache_write_high, cache_write_low, cached_input_high, cach
 
 /// Condition of the columns of [`KEY`], with the values of [`named_values`].
 const SELECTED: &str = "(?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR attempt = ?2) AND (?3 IS NULL OR account = ?3) \
-                        AND (?4 IS NULL OR model = ?4)";
+                        AND (?4 IS NULL OR model = ?4) \
+                        AND (?7 IS NULL OR run_id IN (SELECT run_id FROM sandboxes WHERE owner = ?7))";
 
-/// Returns the values of a filter: run, attempt, account, model, first and last time.
-fn named_values(filter: &Filter) -> [Value; 6] {
+/// Returns the values of a filter: run, attempt, account, model, first and last time, owner.
+fn named_values(filter: &Filter) -> [Value; 7] {
     let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::Text);
     [
         text(&filter.run_id),
@@ -108,6 +109,7 @@ fn named_values(filter: &Filter) -> [Value; 6] {
         text(&filter.model),
         Value::Integer(filter.since_us.unwrap_or(i64::MIN)),
         Value::Integer(filter.until_us.unwrap_or(i64::MAX)),
+        text(&filter.owner),
     ]
 }
 

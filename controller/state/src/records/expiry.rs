@@ -2,7 +2,6 @@
 //!
 //! Only files that a record has are removed, by their names. Nothing here descends into a directory of a record.
 
-use std::collections::HashSet;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -40,11 +39,16 @@ pub fn is_due(last: Option<SystemTime>, now: SystemTime, keep: Duration) -> bool
 }
 
 impl Records {
-    /// Removes the records that have not changed for this time, except for those of open runs.
+    /// Removes the records that have not changed for this time, except for those that `stays` selects.
     ///
     /// # Errors
     /// When the records cannot be listed.
-    pub fn remove_old(&self, now: SystemTime, keep: Duration, open: &HashSet<RunKey>) -> io::Result<RemovedRecords> {
+    pub fn remove_old(
+        &self,
+        now: SystemTime,
+        keep: Duration,
+        stays: impl Fn(&RunKey) -> bool,
+    ) -> io::Result<RemovedRecords> {
         let mut result = RemovedRecords::default();
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(result),
@@ -54,7 +58,7 @@ impl Records {
             let Some(key) = entry?.file_name().to_str().and_then(|name| name.parse::<RunKey>().ok()) else { continue };
             let record = self.of(&key);
             let is_old = record.changed().is_some_and(|then| now.duration_since(then).is_ok_and(|age| age >= keep));
-            if !is_old || open.contains(&key) {
+            if !is_old || stays(&key) {
                 continue;
             }
             match record.remove() {
@@ -125,9 +129,8 @@ mod tests {
     fn only_old_records_of_ended_runs_are_removed() {
         let directory = tempfile::tempdir().expect("there is room");
         let records = Records::at(directory.path().join("records"));
-        let none = HashSet::new();
         assert_eq!(
-            records.remove_old(SystemTime::now(), DAY, &none).expect("no record is no work"),
+            records.remove_old(SystemTime::now(), DAY, |_| false).expect("no record is no work"),
             Default::default()
         );
         for name in ["old.0", "open.0"] {
@@ -140,10 +143,10 @@ mod tests {
             }
         }
         let now = SystemTime::now();
-        let open = HashSet::from([key("open.0")]);
+        let open = |one: &RunKey| *one == key("open.0");
 
-        let early = records.remove_old(now + DAY / 2, DAY, &open).expect("it is ours");
-        let late = records.remove_old(now + 2 * DAY, DAY, &open).expect("it is ours");
+        let early = records.remove_old(now + DAY / 2, DAY, open).expect("it is ours");
+        let late = records.remove_old(now + 2 * DAY, DAY, open).expect("it is ours");
 
         assert_eq!((early.removed, late.removed), (vec![], vec![key("old.0")]));
         assert!(records.of(&key("open.0")).path(REQUEST).exists());
@@ -164,7 +167,7 @@ mod tests {
         std::os::unix::fs::symlink(&outside, record.path(RESULT)).expect("there is room");
         fs::create_dir(directory.path().join("records/not-a-run")).expect("there is room");
 
-        let done = records.remove_old(SystemTime::now() + 2 * DAY, DAY, &HashSet::new()).expect("it is ours");
+        let done = records.remove_old(SystemTime::now() + 2 * DAY, DAY, |_| false).expect("it is ours");
 
         assert_eq!((done.removed.len(), done.remaining.len()), (0, 1));
         assert!(inside.join(REQUEST).exists() && outside.exists() && !record.path(REQUEST).exists());

@@ -7,7 +7,7 @@ use sluice_contract::{RunId, RunKey};
 use super::SandboxError;
 use super::create::check_name;
 use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, after_step};
-use super::row::{Sandbox, report, seen, update};
+use super::row::{Sandbox, find, report, seen, update};
 use crate::agents::{self, NewAgent};
 use crate::budget::{self, Admission};
 use crate::events::announce;
@@ -103,6 +103,32 @@ impl Store {
         .await
     }
 
+    /// Ends a run whose attempt is closed, and whose daemon is gone: as was decided, otherwise as cancelled. Returns `None` if
+    /// it has ended, or its attempt is not closed.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn end_swept(&self, run_id: &RunId, now_us: i64) -> Result<Option<Sandbox>, SandboxError> {
+        let (run_id, signal) = (run_id.clone(), self.event_signal());
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(mut sandbox) = find(&transaction, &run_id)?.filter(|run| !run.state.is_ended()) else {
+                return Ok(None);
+            };
+            if !is_closed(&transaction, &sandbox.key)? {
+                return Ok(None);
+            }
+            let mut last = 0;
+            while let Some(step) = last_step(&sandbox) {
+                last = take_step(&transaction, &mut sandbox, &step, "swept", now_us)?;
+            }
+            transaction.commit()?;
+            announce(&signal, last);
+            Ok(Some(sandbox))
+        })
+        .await
+    }
+
     /// Records the state that the owner of a live run wants.
     ///
     /// # Errors
@@ -164,6 +190,22 @@ impl Store {
         })
         .await
     }
+}
+
+/// Returns the next step of a run of which nothing is left.
+fn last_step(sandbox: &Sandbox) -> Option<SandboxStep> {
+    match (sandbox.state, &sandbox.verdict) {
+        (state, _) if state.is_ended() => None,
+        (SandboxState::Pending, _) => Some(SandboxStep::Drop(SandboxVerdict::Cancelled)),
+        (_, None) => Some(SandboxStep::Decide(SandboxVerdict::Cancelled)),
+        (_, Some(_)) => Some(SandboxStep::Finish),
+    }
+}
+
+fn is_closed(transaction: &Transaction<'_>, key: &RunKey) -> Result<bool, SandboxError> {
+    let mut query = transaction.prepare_cached("SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2")?;
+    let phase = query.query_row(params![key.run_id.as_str(), key.attempt], |row| row.get::<_, String>(0)).optional()?;
+    Ok(phase.is_none_or(|phase| phase == Phase::Closed.as_str()))
 }
 
 /// Takes a step, writes the row and appends its events. Returns the position of the last one.

@@ -11,7 +11,10 @@ use super::lifecycle::{SandboxStep, SandboxVerdict};
 use super::row::{COLUMNS, Sandbox, sandbox};
 use crate::events::announce;
 use crate::process::Process;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
+
+/// Longest wait before a further attempt.
+pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
 
 /// Largest numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub struct ClaimLimits {
 pub struct Claim {
     /// The run that begins now.
     pub claimed: Option<ClaimedSandbox>,
-    /// Runs that have ended, since one on which they depend did not succeed.
+    /// Runs that have ended in the queue: one on which they depend did not succeed, or their attempt is closed.
     pub ended: Vec<Sandbox>,
 }
 
@@ -42,9 +45,12 @@ pub struct ClaimedSandbox {
     pub run_generation: u32,
 }
 
+/// Failure of a run whose attempt something else has closed while it waited.
+const CLOSED: &str = "internal";
+
 impl Store {
-    /// Claims the next run: of those whose time has come, whose dependencies have succeeded and for which there is room, the
-    /// oldest of the highest priority. Of several that claim at once, one gets it.
+    /// Claims the next run of the owner who has the fewest at work: of those whose time has come, whose dependencies have
+    /// succeeded and for which there is room, the oldest of the highest priority. Of several that claim at once, one gets it.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -53,34 +59,24 @@ impl Store {
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut last = 0;
-            let ended = end_dependents(&transaction, now_us, &mut last)?;
-            let claimed = match next(&transaction, limits, now_us)? {
-                None => None,
-                Some(mut sandbox) => {
+            let mut ended = end_dependents(&transaction, now_us, &mut last)?;
+            let mut claimed = None;
+            while let Some(mut sandbox) = next(&transaction, limits, now_us)? {
+                if let Some(run_generation) = take_over(&transaction, &sandbox, &daemon)? {
                     last = take_step(&transaction, &mut sandbox, &SandboxStep::Claim, "claimed", now_us)?;
-                    let run_generation = take_over(&transaction, &sandbox, &daemon)?;
-                    Some(ClaimedSandbox { sandbox, run_generation })
+                    claimed = Some(ClaimedSandbox { sandbox, run_generation });
+                    break;
                 }
-            };
+                // It must not keep those behind it from their turn.
+                let verdict = SandboxVerdict::Failed { code: CLOSED.to_owned(), message: None };
+                last = take_step(&transaction, &mut sandbox, &SandboxStep::Drop(verdict), CLOSED, now_us)?;
+                ended.push(sandbox);
+            }
             transaction.commit()?;
             if last > 0 {
                 announce(&signal, last);
             }
             Ok(Claim { claimed, ended })
-        })
-        .await
-    }
-
-    /// Returns the next time at which a run that waits for another try may be claimed, in microseconds since 1970.
-    ///
-    /// # Errors
-    /// Errors of SQLite.
-    pub async fn next_try(&self, now_us: i64) -> Result<Option<i64>, SandboxError> {
-        self.query(move |connection| {
-            let mut query = connection.prepare_cached(
-                "SELECT min(next_try_us) FROM sandboxes WHERE state = 'PENDING' AND next_try_us > ?1",
-            )?;
-            Ok(query.query_row([now_us], |row| row.get(0))?)
         })
         .await
     }
@@ -141,22 +137,26 @@ fn next(transaction: &Transaction<'_>, limits: ClaimLimits, now_us: i64) -> Resu
     };
     let query = format!(
         "SELECT {COLUMNS} FROM sandboxes
-         WHERE state = 'PENDING' AND next_try_us <= ?1
+         WHERE state = 'PENDING' AND (next_try_us <= ?1 OR next_try_us > ?6)
            AND owner NOT IN (SELECT value FROM json_each(?2))
            AND (project IS NULL OR (?4 > 0 AND project NOT IN (SELECT value FROM json_each(?3))))
            AND NOT EXISTS (
                SELECT 1 FROM sandbox_dependencies AS dependency JOIN sandboxes AS other ON other.run_id = depends_on
                WHERE dependency.run_id = sandboxes.run_id
                  AND (other.ended_us IS NULL OR other.outcome IS NOT 'success'))
-         ORDER BY priority DESC, created_us, run_id LIMIT 1"
+         ORDER BY coalesce((SELECT value FROM json_each(?5) WHERE key = owner), 0), priority DESC, created_us, run_id
+         LIMIT 1"
     );
-    let (owners, projects) = (full(&owners, limits.owner), full(&projects, limits.project));
+    // A later time was written before the clock jumped back.
+    let latest_us = now_us.saturating_add(RETRY_WAIT_MAX_US);
+    let (at_work, owners, projects) = (json!(owners), full(&owners, limits.owner), full(&projects, limits.project));
     let mut query = transaction.prepare_cached(&query)?;
-    Ok(query.query_row(params![now_us, owners, projects, limits.project], sandbox).optional()?)
+    let values = params![now_us, owners, projects, limits.project, at_work.to_string(), latest_us];
+    Ok(query.query_row(values, sandbox).optional()?)
 }
 
-/// Makes this daemon the driver of the attempt, and returns the generation of its row.
-fn take_over(transaction: &Transaction<'_>, sandbox: &Sandbox, daemon: &Process) -> Result<u32, SandboxError> {
+/// Makes this daemon the driver of the attempt, and returns the generation of its row; `None` if it is not pending.
+fn take_over(transaction: &Transaction<'_>, sandbox: &Sandbox, daemon: &Process) -> Result<Option<u32>, SandboxError> {
     let key = &sandbox.key;
     let generation = transaction
         .prepare_cached(
@@ -168,5 +168,5 @@ fn take_over(transaction: &Transaction<'_>, sandbox: &Sandbox, daemon: &Process)
             |row| row.get(0),
         )
         .optional()?;
-    generation.ok_or_else(|| StoreError::Stale(key.clone()).into())
+    Ok(generation)
 }

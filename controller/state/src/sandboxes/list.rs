@@ -121,6 +121,35 @@ impl Store {
         .await
     }
 
+    /// Returns each owner's run of this name: the live ones, otherwise the newest ones that have ended.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn sandboxes_named(&self, name: &str) -> Result<Vec<Sandbox>, SandboxError> {
+        let name = name.to_owned();
+        self.query(move |connection| {
+            let query = format!(
+                "SELECT {COLUMNS} FROM sandboxes WHERE name = ?1
+                 ORDER BY ended_us IS NULL DESC, created_us DESC, run_id DESC"
+            );
+            let mut query = connection.prepare_cached(&query)?;
+            let mut found: Vec<Sandbox> = Vec::new();
+            for row in query.query_map(params![name], sandbox)? {
+                let sandbox = row?;
+                let is_after_live =
+                    found.first().is_some_and(|first| first.ended_us.is_none()) && sandbox.ended_us.is_some();
+                if is_after_live {
+                    break;
+                }
+                if !found.iter().any(|other| other.owner == sandbox.owner) {
+                    found.push(sandbox);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// Returns the runs that have not ended, oldest first.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use crate::process::Process;
 use crate::store::Store;
 
 mod attempts;
+mod claims;
 mod creation;
 mod histories;
 mod queries;

@@ -23,6 +23,8 @@ pub enum TokenRole {
     Viewer,
     /// Chat.
     Chat,
+    /// Read the metrics and the state of the daemon.
+    Metrics,
 }
 
 /// A token to create.
@@ -259,13 +261,15 @@ impl TokenRole {
             Self::Owner => "owner",
             Self::Viewer => "viewer",
             Self::Chat => "chat",
+            Self::Metrics => "metrics",
         }
     }
 
     /// Returns the role of a word.
     #[must_use]
     pub fn of(word: &str) -> Option<Self> {
-        [Self::Admin, Self::Owner, Self::Viewer, Self::Chat].into_iter().find(|role| role.as_str() == word)
+        let all = [Self::Admin, Self::Owner, Self::Viewer, Self::Chat, Self::Metrics];
+        all.into_iter().find(|role| role.as_str() == word)
     }
 }
 

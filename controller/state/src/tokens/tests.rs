@@ -71,6 +71,19 @@ async fn expired_and_revoked_tokens_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_clock_that_jumps_back_revives_no_revoked_token() {
+    let (_directory, store) = open();
+    let (value, token) = create(&store, 100).await;
+    let find = async |now_us| store.find_token(value.expose(), now_us).await.expect("it is readable");
+    assert!(matches!(find(1).await, TokenLookup::Valid(_)), "it does not end early");
+    let revoked = store.revoke_token(&token.id, 90).await.expect("it is there");
+    for now_us in [1, 89, 90, 91] {
+        assert!(!revoked.is_valid(now_us), "{now_us}");
+        assert!(matches!(find(now_us).await, TokenLookup::Revoked(_)), "{now_us}");
+    }
+}
+
+#[tokio::test]
 async fn a_use_is_recorded_once_a_minute() {
     let (_directory, store) = open();
     let (_, created) = create(&store, 5).await;

@@ -172,6 +172,26 @@ fn samples() -> Vec<String> {
             usage,
             v: SCHEMA,
         }),
+        written(&Control {
+            attempt: 0,
+            by: Some(OptionalText(text("alice"))),
+            from: ControlValues {
+                deadline_s: Some(ControlCount(60)),
+                max_calls: Some(ControlCount(10)),
+                max_cost_usd: Some(OptionalText(text("0.5"))),
+                max_tokens: Some(ControlCount(1000)),
+                stopped: Some(false),
+            },
+            kind: text(Control::KIND),
+            prev: text("0"),
+            reason: Some(OptionalText(text("a \"long\" test"))),
+            run_id: text("r1"),
+            seq: 6,
+            to: ControlValues { max_calls: Some(ControlCount(INTEGER_MAX)), ..ControlValues::default() },
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            v: SCHEMA,
+            what: text("caps"),
+        }),
         // Nothing is known of it: what is optional is null, but for what is left out.
         written(&Outcome {
             account: None,

@@ -2,8 +2,8 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, NullReason, Open, OptionalText, Outcome, Peer,
-    Recovered, Refused, RunLimits, SCHEMA, Timing, TokenCount, Usage,
+    CallResult, Certificate, Close, Control, ControlCount, ControlValues, CostSource, End, Epoch, Intent, NullReason,
+    Open, OptionalText, Outcome, Peer, Recovered, Refused, RunLimits, SCHEMA, Timing, TokenCount, Usage,
 };
 use sluice_contract::{AuditLog, Hash, PrivateKey, PublicKey, Totals, Usd};
 
@@ -228,6 +228,31 @@ impl File {
                 tool: tool.map(|tool| OptionalText(tool.to_owned().into())),
             }
         );
+        self.push(&line(&record));
+        self
+    }
+
+    /// The operator raises caps, stops the clock of the deadline, and lets it go on.
+    pub(crate) fn controlled(self) -> Self {
+        let count = |count| Some(ControlCount(count));
+        let from = ControlValues { deadline_s: count(600), max_calls: count(10), ..ControlValues::default() };
+        let to = ControlValues { deadline_s: count(900), max_calls: count(20), ..ControlValues::default() };
+        let stopped = |stopped| ControlValues { stopped: Some(stopped), ..ControlValues::default() };
+        self.control("caps", Some("alice"), Some("a w\u{e9}ird \"long\" test"), from, to)
+            .control("clock", None, None, stopped(false), stopped(true))
+            .control("clock", Some("bob"), Some(""), stopped(true), stopped(false))
+    }
+
+    fn control(
+        mut self,
+        what: &'static str,
+        by: Option<&'static str>,
+        reason: Option<&'static str>,
+        from: ControlValues<'static>,
+        to: ControlValues<'static>,
+    ) -> Self {
+        let text = |text: &'static str| OptionalText(text.into());
+        let record = record!(self, Control { by: by.map(text), from, reason: reason.map(text), to, what: what.into() });
         self.push(&line(&record));
         self
     }

@@ -30,6 +30,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("bounded", File::opened().bounded().outcome(ok).bounded().outcome(left).closed(Some(&key())), 0),
         ("refused", named_refusals().closed(Some(&key())), 0),
         ("named", named().closed(Some(&key())), 0),
+        ("controlled", begun().controlled().outcome(ok).closed(Some(&key())), 0),
         ("empty", File::default(), 3),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),

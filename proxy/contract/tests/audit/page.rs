@@ -92,6 +92,7 @@ fn the_page_agrees_on_every_golden_file() {
 fn the_page_agrees_on_altered_files() {
     assert_agreed("signed", &altered("signed", &signed()), true);
     assert_agreed("certified", &altered("certified", &File::opened().refused().certified()), true);
+    assert_agreed("controlled", &altered("controlled", &File::opened().controlled()), true);
     for (name, file, _) in
         files().into_iter().filter(|(name, ..)| ["certified", "unsigned", "twice", "additive"].contains(name))
     {

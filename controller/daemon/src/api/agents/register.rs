@@ -64,10 +64,13 @@ pub(super) async fn register(
 ) -> Result<Response, ApiError> {
     const OPERATION: &str = "agent.register";
     principal.require(Operation::RegisterAgent)?;
-    let new = body.value.checked(&context, &principal)?;
+    let new = body.value.checked(&context, &principal).await?;
+    let granted: Value = serde_json::from_str(&new.grants).map_err(|error| ApiError::internal(&error))?;
     let entry = ControlEntry {
         request: Some(body.digest),
-        after: Some(json!({ "account": new.billing_account_id, "allow_sandbox": new.allow_sandbox })),
+        after: Some(json!({
+            "account": new.billing_account_id, "allow_sandbox": new.allow_sandbox, "grants": granted,
+        })),
         ..entry(OPERATION, &new.owner, &new.agent_id)
     };
     let seq = context.record(&principal, entry).await?;
@@ -80,7 +83,7 @@ pub(super) async fn register(
 
 impl Registration {
     /// Checks all members, and fills in what is left out.
-    fn checked(self, context: &ApiContext, principal: &Principal) -> Result<NewAgent, ApiError> {
+    async fn checked(self, context: &ApiContext, principal: &Principal) -> Result<NewAgent, ApiError> {
         let is_admins = self.owner_id.is_some()
             || self.billing_account_id.is_some()
             || self.allow_sandbox.is_some()
@@ -91,11 +94,6 @@ impl Registration {
         check_agent_id(&self.agent_id)?;
         for (field, text) in [("owner_id", &self.owner_id), ("zone_id", &self.zone_id), ("name", &self.name)] {
             text.as_ref().map_or(Ok(()), |text| check_text(field, text, TEXT_MAX))?;
-        }
-        if self.grants.is_some_and(|grants| !grants.is_empty()) {
-            let message = "a grant lies under a directory of the setting grant_roots, and there is none";
-            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "grant_outside_roots", message);
-            return Err(error.with_details(json!({ "field": "grants" })));
         }
         let account = match self.billing_account_id {
             Some(account) => account,
@@ -114,7 +112,8 @@ impl Registration {
             zone_id: self.zone_id,
             billing_account_id: account.to_string(),
             allow_sandbox: self.allow_sandbox.unwrap_or(true),
-            grants: "[]".to_owned(),
+            // Last: it looks at the file system.
+            grants: super::grants::checked(context, self.grants.unwrap_or_default()).await?,
             metadata,
         })
     }

@@ -21,7 +21,7 @@ use super::{lookup, record};
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::names::check_text;
 use crate::api::receipts::{PageQuery, Receipts, page};
-use crate::api::{Context, NoQuery};
+use crate::api::{Context, NoQuery, agent_accounts};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
@@ -78,9 +78,8 @@ async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -
     if !sandbox.state.is_ended() {
         return Err(illegal(&sandbox, SandboxStep::Reopen.name()));
     }
-    let request = context.store.sandbox_request(run_id).await?.ok_or_else(ApiError::not_found)?;
-    let request: crate::stored_request::StoredRequest =
-        serde_json::from_str(&request).map_err(|error| ApiError::internal(&error))?;
+    agent_accounts::check(principal, &sandbox.account)?;
+    let request = context.stored_request(run_id).await?;
     if !request.variables.is_empty() && context.variables.get(run_id).is_none() {
         let message = "the values of the run's variables are not kept after its end; create a new run with env";
         return Err(ApiError::new(StatusCode::CONFLICT, "variables_lost", message));
@@ -100,13 +99,13 @@ fn illegal(sandbox: &Sandbox, step: &'static str) -> ApiError {
     sluice_state::sandboxes::SandboxError::from(IllegalStep { state: sandbox.state, step }).into()
 }
 
-/// Host directories that a run sees.
+/// Directories in the sandbox that are those of the host that its agent may read.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct MountTable {
     mount_table: Vec<String>,
 }
 
-/// Reports that a client begins to work with a run, and returns what the run sees of the host.
+/// Reports that a client begins to work with a run, and returns the mount table of the run.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/connect",
     params(("id" = String, Path, description = "Id, or a name of the own owner")),
@@ -126,17 +125,19 @@ pub(super) async fn connect(
     if sandbox.state.is_ended() {
         return Err(illegal(&sandbox, "connect"));
     }
+    let mount_table = context.stored_request(&sandbox.key.run_id).await?.mounts.targets();
     record(&context, &principal, "sandbox.connect", &sandbox, ControlEntry::default()).await?;
     let run_id = sandbox.key.run_id.as_str();
+    let data = json!({ "mount_paths": mount_table }).to_string();
     let event = NewLoggedEvent {
         attempt: Some(sandbox.key.attempt),
         agent_id: Some(sandbox.agent_id.clone()),
-        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, "sandbox.connected", "{}".to_owned(), now_us())
+        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, "sandbox.connected", data, now_us())
     };
     for appended in context.store.append_events(vec![event], EventQuota::default()).await? {
         appended.map_err(|fault| ApiError::internal(&fault))?;
     }
-    Ok(Json(MountTable { mount_table: Vec::new() }))
+    Ok(Json(MountTable { mount_table }))
 }
 
 /// Why a run fails.
@@ -144,6 +145,7 @@ pub(super) async fn connect(
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure {
     /// Reason, for people: 1 to 1,000 characters.
+    #[schema(min_length = 1, max_length = 1000)]
     reason: String,
 }
 

@@ -27,6 +27,7 @@ use crate::api::{Context, agent_accounts, names};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, Query};
+use crate::mount_table::MountTable;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
@@ -58,7 +59,7 @@ struct CreatedRun {
     state: &'static str,
     /// Its agent.
     agent: RunAgentView,
-    /// Host directories that the run sees.
+    /// Directories in the sandbox that are those of the host that the agent may read, as they are.
     mount_table: Vec<String>,
     /// Whether the account has a budget, of which an amount is held.
     budget_checked: bool,
@@ -104,8 +105,9 @@ pub(super) async fn create(
     if query.dry_run {
         let new = new_run(&context, &principal, &policy, body.value).await?;
         check_budget_log(&context, &new.sandbox.account).await?;
+        let mounts = new.sandbox.mount_paths.clone();
         let created = context.store.check_sandbox(new.sandbox, now_us()).await?;
-        let mut run = CreatedRun::new(&created);
+        let mut run = CreatedRun::new(&created, mounts);
         (run.sandbox_id, run.run_id) = (None, None);
         return Ok(Json(run).into_response());
     }
@@ -114,9 +116,9 @@ pub(super) async fn create(
         Repetition::New(key) => key,
     };
     match record_and_create(&context, &principal, &policy, body, key.clone()).await {
-        Ok(created) => {
+        Ok((created, mounts)) => {
             context.work.notify_one();
-            let run = CreatedRun::new(&created);
+            let run = CreatedRun::new(&created, mounts);
             let location = format!("/api/v1/sandboxes/{}", created.sandbox.key.run_id);
             Ok((StatusCode::CREATED, [(LOCATION, location)], Json(run)).into_response())
         }
@@ -133,26 +135,29 @@ async fn record_and_create(
     policy: &RunPolicy,
     body: JsonBody<SandboxRequest>,
     key: Option<IdempotencyKey>,
-) -> Result<CreatedSandbox, ApiError> {
+) -> Result<(CreatedSandbox, Vec<String>), ApiError> {
     const OPERATION: &str = "sandbox.create";
     let NewRun { mut sandbox, variables } = new_run(context, principal, policy, body.value).await?;
     take_creation(context, &sandbox.owner)?;
     check_budget_log(context, &sandbox.account).await?;
     sandbox.idempotency = key;
-    let run_id = sandbox.run_id.clone();
+    let (run_id, mounts) = (sandbox.run_id.clone(), sandbox.mount_paths.clone());
     let entry = ControlEntry {
         operation: OPERATION.to_owned(),
         object: Some(run_id.to_string()),
         owner: Some(sandbox.owner.clone()),
         request: Some(body.digest),
-        after: Some(json!({ "account": sandbox.account, "image": sandbox.image, "name": sandbox.name })),
+        after: Some(json!({
+            "account": sandbox.account, "image": sandbox.image, "mount_paths": mounts, "name": sandbox.name,
+            "project": sandbox.project,
+        })),
         ..ControlEntry::default()
     };
     let seq = context.record(principal, entry).await?;
     // An orchestrator may claim the run as soon as it is there.
     context.variables.keep(run_id.clone(), variables);
     match context.store.create_sandbox(sandbox, now_us()).await {
-        Ok(created) => Ok(created),
+        Ok(created) => Ok((created, mounts)),
         Err(error) => {
             context.variables.forget(&run_id);
             Err(context.record_failure(principal, OPERATION, seq, error.into()).await)
@@ -229,12 +234,17 @@ async fn new_run(
         Some(id) => Some(registered(context, principal, &owner, id).await?),
         None => None,
     };
-    let checked = request.check(policy)?;
+    let project = match &request.project {
+        Some(name) => Some(project(principal, policy, &owner, name)?),
+        None => None,
+    };
+    let mut checked = request.check(policy)?;
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
     let (agent, account) = match agent {
         Some(agent) => {
             agent_accounts::check(principal, &agent.billing_account_id)?;
+            checked.stored.mounts = mount_table(context, policy, &agent).await;
             (RunAgent::Registered(agent.agent_id), agent.billing_account_id)
         }
         None => {
@@ -247,7 +257,7 @@ async fn new_run(
         owner,
         agent,
         name: checked.name,
-        project: None,
+        project,
         account,
         graph: checked.stored.graph_id.clone(),
         model: checked.stored.models.first().cloned(),
@@ -261,12 +271,37 @@ async fn new_run(
         priority: checked.priority,
         labels: checked.labels,
         depends_on: checked.depends_on,
-        run_time_us: sluice_contract::time::duration_micros(policy.run_time),
-        mount_paths: Vec::new(),
+        run_time_us: sluice_contract::time::duration_micros(policy.deadline(&checked.stored.limits)),
+        mount_paths: checked.stored.mounts.targets(),
         queued_max: policy.queued_max,
         idempotency: None,
     };
     Ok(NewRun { sandbox, variables: checked.variables })
+}
+
+/// Returns the project of the new run. One of others answers like one that does not exist.
+fn project(principal: &Principal, policy: &RunPolicy, owner: &str, name: &str) -> Result<String, ApiError> {
+    let is_admin = principal.may(Operation::GrantAgent).is_some();
+    let own = policy.project(name, owner).or_else(|| policy.projects.iter().find(|it| is_admin && it.name == name));
+    own.map(|project| project.name.clone()).ok_or_else(|| {
+        let message = "you have no project of this name; leave it out, or ask an admin to add you to its owners";
+        let error = ApiError::new(StatusCode::NOT_FOUND, "unknown_project", message);
+        error.with_details(json!({ "field": "project" }))
+    })
+}
+
+/// Returns the mount table of an agent's grants. If one of them cannot be mounted, the operator's log says why, and the run
+/// sees none.
+async fn mount_table(context: &ApiContext, policy: &RunPolicy, agent: &Agent) -> MountTable {
+    match policy.grants.mount_table(&agent.grants).await {
+        Ok(table) => table,
+        Err(error) => {
+            let (owner, id) = (&agent.owner, &agent.agent_id);
+            let error = error_chain(&error);
+            (context.log)(&format!("agent {owner}/{id}: its run sees no directory of the host: {error}"));
+            MountTable::default()
+        }
+    }
 }
 
 /// Returns the agent of a run that names none.
@@ -287,15 +322,17 @@ fn ephemeral(owner: &str, run_id: &RunId, account: &str) -> NewAgent {
 async fn repeated(context: &Arc<ApiContext>, principal: &Principal, run_id: &str) -> Result<Response, ApiError> {
     let sandbox = super::lookup::identified(context, principal, Operation::Create, run_id).await?;
     let agent = context.store.find_agent(&sandbox.owner, &sandbox.agent_id).await?;
-    Ok(Json(CreatedRun::of(&sandbox, agent.as_ref())).into_response())
+    let mounts = context.stored_request(&sandbox.key.run_id).await?.mounts.targets();
+    Ok(Json(CreatedRun::of(&sandbox, agent.as_ref(), mounts)).into_response())
 }
 
 impl CreatedRun {
-    fn new(created: &CreatedSandbox) -> Self {
-        Self { budget_checked: created.is_budget_checked, ..Self::of(&created.sandbox, Some(&created.agent)) }
+    fn new(created: &CreatedSandbox, mount_table: Vec<String>) -> Self {
+        let run = Self::of(&created.sandbox, Some(&created.agent), mount_table);
+        Self { budget_checked: created.is_budget_checked, ..run }
     }
 
-    fn of(sandbox: &Sandbox, agent: Option<&Agent>) -> Self {
+    fn of(sandbox: &Sandbox, agent: Option<&Agent>, mount_table: Vec<String>) -> Self {
         Self {
             sandbox_id: Some(sandbox.key.run_id.to_string()),
             run_id: Some(sandbox.key.run_id.to_string()),
@@ -307,7 +344,7 @@ impl CreatedRun {
                 generation: agent.map(|agent| agent.generation),
                 ephemeral: sandbox.agent_ephemeral,
             },
-            mount_table: Vec::new(),
+            mount_table,
             budget_checked: sandbox.hold.is_some(),
         }
     }

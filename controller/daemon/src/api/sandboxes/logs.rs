@@ -1,6 +1,5 @@
 //! Output of a run, as it is stored and while it is written.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
 use sluice_contract::RunKey;
 use sluice_state::records::{OutputReader, RecordedStream};
-use sluice_state::sandboxes::{Sandbox, SandboxState};
+use sluice_state::sandboxes::Sandbox;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
@@ -53,7 +52,7 @@ pub(super) struct LogQuery {
 /// A stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum LogStream {
+pub(super) enum LogStream {
     Stdout,
     Stderr,
 }
@@ -97,9 +96,12 @@ pub(super) async fn logs(
         checked,
         _counted: counted,
     };
-    let lines = stream::unfold(output, async |mut output| {
-        let lines = output.next().await?;
-        Some((Ok::<_, Infallible>(lines), output))
+    let lines = stream::unfold(Some(output), async |output| {
+        let mut output = output?;
+        match output.next().await {
+            Ok(lines) => lines.map(|lines| (Ok(lines), Some(output))),
+            Err(cut) => Some((Err(cut), None)),
+        }
     });
     let headers = [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, Body::from_stream(lines)).into_response())
@@ -116,8 +118,9 @@ pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -
         None if *attempt > 0 && !has_record(&run.key) && !run.state.is_ended() => of(attempt - 1),
         None => run.key.clone(),
     };
-    let has_begun = key.attempt < *attempt || !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
-    if has_begun && !has_record(&key) {
+    // The program of the present attempt may never have begun.
+    let had_output = key.attempt < *attempt || run.started_us.is_some();
+    if had_output && !has_record(&key) {
         return Err(record_removed());
     }
     Ok(key)
@@ -125,8 +128,19 @@ pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -
 
 /// Returns the error of a run whose record is not there any more.
 pub(super) fn record_removed() -> ApiError {
-    let message = "the record of this run has been removed, since its time was over";
+    let message = "there is no record of this attempt: its time is over, or it never began";
     ApiError::new(StatusCode::GONE, "record_removed", message)
+}
+
+/// Reason that output ends before its end. The client sees a broken answer, and not one that looks whole.
+#[derive(Debug, thiserror::Error)]
+enum Cut {
+    #[error("the daemon stops")]
+    Stop,
+    #[error("the token is not valid any more")]
+    Token,
+    #[error("the output cannot be read")]
+    Unreadable,
 }
 
 /// A reader of a run's output.
@@ -145,38 +159,45 @@ struct Output {
 
 impl Output {
     /// Returns the next lines; `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Result<Option<Bytes>, Cut> {
         let mut stop = self.context.stop.clone();
         loop {
+            self.check_principal().await?;
             // Read before the output: what the run has written is there when it is over.
             let is_over = !self.follow || self.is_over().await?;
             let lines = self.read().await?;
             if !lines.is_empty() {
-                return Some(lines);
+                return Ok(Some(lines));
             }
             if is_over {
-                return None;
+                return Ok(None);
             }
             tokio::select! {
-                () = stop.stopped() => return None,
+                () = stop.stopped() => return Err(Cut::Stop),
                 () = sleep(LOOK_EVERY) => {}
             }
         }
     }
 
-    /// Returns whether nothing follows. `None` if the principal may no longer see the run.
-    async fn is_over(&mut self) -> Option<bool> {
-        if self.checked.elapsed() >= self.context.limits.stream_check {
-            self.checked = Instant::now();
-            self.context.access.is_current(&self.principal).await.ok().filter(|current| *current)?;
+    async fn check_principal(&mut self) -> Result<(), Cut> {
+        if self.checked.elapsed() < self.context.limits.stream_check {
+            return Ok(());
         }
-        let run = self.context.store.find_sandbox(None, &self.key.run_id).await.ok()??;
-        Some(run.state.is_ended() || run.key != self.key)
+        self.checked = Instant::now();
+        let is_current = self.context.access.is_current(&self.principal).await.map_err(|_| Cut::Unreadable)?;
+        if is_current { Ok(()) } else { Err(Cut::Token) }
+    }
+
+    /// Returns whether nothing follows.
+    async fn is_over(&self) -> Result<bool, Cut> {
+        let run = self.context.store.find_sandbox(None, &self.key.run_id).await.map_err(|_| Cut::Unreadable)?;
+        let run = run.ok_or(Cut::Unreadable)?;
+        Ok(run.state.is_ended() || run.key != self.key)
     }
 
     /// Reads what is there; empty for nothing.
-    async fn read(&mut self) -> Option<Bytes> {
-        let (mut reader, only) = (self.reader.take()?, self.only);
+    async fn read(&mut self) -> Result<Bytes, Cut> {
+        let (mut reader, only) = (self.reader.take().ok_or(Cut::Unreadable)?, self.only);
         let read = spawn_blocking(move || {
             let mut lines = String::new();
             while lines.len() < READ_AT_ONCE {
@@ -188,14 +209,14 @@ impl Output {
             }
             (Ok(lines), Some(reader))
         });
-        match read.await.ok()? {
+        match read.await.map_err(|_| Cut::Unreadable)? {
             (Ok(lines), reader) => {
                 self.reader = reader;
-                Some(lines.into())
+                Ok(lines.into())
             }
             (Err(error), _) => {
                 (self.context.log)(&format!("run {}: its output cannot be read: {error}", self.key));
-                None
+                Err(Cut::Unreadable)
             }
         }
     }

@@ -12,13 +12,14 @@ use sluice_runs::blueprint::reserved_variable;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
-use super::requested_limits::{Profile, RequestedLimits, limits};
+use super::requested_limits::{Profile, RequestedLimits, limits, max_cost};
 use crate::api::names::{check_text, is_run_name};
 use crate::api::quantity::Quantity;
 use crate::api::state_errors::unknown_dependency;
 use crate::api_error::ApiError;
-use crate::run_policy::RunPolicy;
-use crate::stored_request::StoredRequest;
+use crate::mount_table::MountTable;
+use crate::run_policy::{Graph, RunPolicy};
+use crate::stored_request::{RunLimits, StoredRequest};
 use crate::variable_values::Variables;
 
 /// A request for a run. One of `task`, `messages` and `argv` is needed.
@@ -48,7 +49,9 @@ pub(super) struct SandboxRequest {
     models: Vec<String>,
     /// Image, one of those that the host allows.
     image: Option<String>,
-    /// Environment variables. Their values are kept in memory alone.
+    /// A project of the host that the owner may use.
+    pub(super) project: Option<String>,
+    /// Environment variables, at most 64 KiB together. Their values are kept in memory alone.
     #[serde(default)]
     env: BTreeMap<String, String>,
     /// Limits.
@@ -57,7 +60,7 @@ pub(super) struct SandboxRequest {
     /// Sizes for what `limits` leaves out.
     #[serde(default)]
     profile: Profile,
-    /// Minutes without work after which the run ends.
+    /// Minutes without work after which the run ends; those of the host otherwise.
     #[schema(minimum = 1, maximum = 1440)]
     ttl_minutes: Option<u32>,
     /// Cap of all attempts in dollars.
@@ -119,6 +122,8 @@ const LABEL_LENGTH: usize = 63;
 const DEPENDENCIES_MAX: usize = 16;
 const MODELS_MAX: usize = 32;
 const ARGV_BYTES: usize = 64 << 10;
+/// Bytes of all variables of a run: their values are in memory as long as it lives.
+const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;
 const TEXT_MAX: usize = 255;
@@ -137,43 +142,56 @@ impl SandboxRequest {
             return Err(ApiError::invalid("name", message));
         }
         check_labels(&self.labels)?;
-        let ttl_default = u32::try_from(policy.idle.as_secs().div_ceil(60)).unwrap_or(TTL_MAX).clamp(1, TTL_MAX);
-        let ttl_minutes = self.ttl_minutes.unwrap_or(ttl_default);
-        if !(1..=TTL_MAX).contains(&ttl_minutes) {
+        if self.ttl_minutes.is_some_and(|minutes| !(1..=TTL_MAX).contains(&minutes)) {
             return Err(ApiError::invalid("ttl_minutes", "ttl_minutes is a number from 1 to 1440"));
         }
         if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
             return Err(ApiError::invalid("priority", "priority is a number from -100 to 100"));
         }
-        let cap = self.max_cost_usd.as_ref().map(|cap| cap.usd("max_cost_usd")).transpose()?;
-        if cap == Some(0) {
-            return Err(ApiError::invalid("max_cost_usd", "a run without money makes no call; leave max_cost_usd out"));
-        }
-        let models = models(self.model, self.models, &policy.models)?;
-        let (graph_id, image) = program(self.graph_id.as_deref(), self.image, self.argv.as_deref(), policy)?;
-        let is_single = self.argv.is_none() && policy.graph(&graph_id).is_some_and(|graph| graph.takes_one_message);
+        let (graph, image) = program(self.graph_id.as_deref(), self.image.as_deref(), self.argv.as_deref(), policy)?;
+        let defaults = Defaults::of(graph, policy);
+        let models = models(self.model, self.models, defaults.models)?;
+        let is_single = self.argv.is_none() && graph.is_some_and(|graph| graph.takes_one_message);
         let messages = messages(self.task, self.messages, self.argv.is_some(), is_single)?;
         let stored = StoredRequest {
-            graph_id,
+            graph_id: graph.map_or(GRAPH, |graph| graph.graph_id.as_str()).to_owned(),
             argv: self.argv,
             messages,
             models,
             image,
             variables: self.env.keys().cloned().collect(),
-            limits: limits(&self.limits, self.profile, policy)?,
-            ttl_minutes,
+            limits: limits(&self.limits, self.profile, defaults.limits, &policy.limits_max)?,
+            ttl_minutes: self.ttl_minutes,
+            mounts: MountTable::default(),
             metadata: self.metadata.map(RunMetadata::checked).transpose()?,
         };
         Ok(CheckedRequest {
             name: self.name,
             stored,
-            cap: cap.or(policy.max_cost),
+            cap: max_cost(self.max_cost_usd.as_ref(), defaults.max_cost, policy.max_cost_max)?,
             priority: self.priority,
             labels: self.labels,
             depends_on: dependencies(&self.depends_on)?,
             retry_on: failure_codes(self.retry_on)?,
             variables: variables(self.env)?,
         })
+    }
+}
+
+/// Values for what a request leaves out.
+struct Defaults<'a> {
+    models: &'a [String],
+    limits: &'a RunLimits,
+    max_cost: Option<i64>,
+}
+
+impl<'a> Defaults<'a> {
+    /// Returns those of the program, otherwise those of the host.
+    fn of(graph: Option<&'a Graph>, policy: &'a RunPolicy) -> Self {
+        match graph {
+            Some(Graph { models, limits, max_cost, .. }) => Self { models, limits, max_cost: *max_cost },
+            None => Self { models: &policy.models, limits: &policy.limits, max_cost: policy.max_cost },
+        }
     }
 }
 
@@ -208,13 +226,13 @@ fn models(model: Option<String>, further: Vec<String>, default: &[String]) -> Re
     if models.is_empty() { Err(needed()) } else { Ok(models) }
 }
 
-/// Returns graph and image.
-fn program(
+/// Returns graph and image; no graph for a program that is not of the host.
+fn program<'a>(
     graph_id: Option<&str>,
-    image: Option<String>,
+    image: Option<&str>,
     argv: Option<&[String]>,
-    policy: &RunPolicy,
-) -> Result<(String, String), ApiError> {
+    policy: &'a RunPolicy,
+) -> Result<(Option<&'a Graph>, String), ApiError> {
     if let Some(argv) = argv {
         let bytes: usize = argv.iter().map(|argument| argument.len() + 1).sum();
         if argv.first().is_none_or(String::is_empty) || bytes > ARGV_BYTES {
@@ -227,16 +245,15 @@ fn program(
         let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_graph", message);
         return Err(error.with_details(json!({ "field": "graph_id" })));
     }
-    if let Some(image) = &image
-        && !policy.allows_image(image)
-    {
-        let message = "this image is not in the list of this host; leave it out, or ask an admin to add it";
-        let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "image_not_allowed", message);
-        return Err(error.with_details(json!({ "field": "image" })));
-    }
-    let image = image.or_else(|| known.and_then(|graph| graph.image.clone()));
-    let graph_id = known.map_or(GRAPH, |graph| graph.graph_id.as_str()).to_owned();
-    Ok((graph_id, image.unwrap_or_else(|| policy.default_image.clone())))
+    let allowed = match image {
+        Some(asked) => Some(policy.image(asked).ok_or_else(|| {
+            let message = "this image is not in the list of this host; leave it out, or ask an admin to add it";
+            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "image_not_allowed", message);
+            error.with_details(json!({ "field": "image" }))
+        })?),
+        None => known.and_then(|graph| graph.image.as_deref()),
+    };
+    Ok((known, allowed.unwrap_or(&policy.default_image).to_owned()))
 }
 
 /// Returns the messages of the request.
@@ -288,6 +305,9 @@ fn failure_codes(codes: Vec<String>) -> Result<Vec<String>, ApiError> {
 }
 
 fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
+    if env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>() > ENV_BYTES {
+        return Err(ApiError::invalid("env", "env has at most 64 KiB of names and values together"));
+    }
     for name in env.keys() {
         if let Some(reason) = reserved_variable(name) {
             return Err(ApiError::invalid("env", format!("a variable of env {reason}; leave it out")));

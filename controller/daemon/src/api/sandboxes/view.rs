@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
-use crate::stored_request::{RunLimits, StoredRequest};
+use crate::stored_request::RunLimits;
 
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -28,6 +28,7 @@ pub(in crate::api) struct SandboxView {
     owner_id: String,
     agent_id: String,
     billing_account_id: String,
+    project: Option<String>,
     /// `PENDING`, `CREATING`, `RUNNING`, `COMPLETING`, `COMPLETED` or `FAILED`.
     state: &'static str,
     /// State that its owner wants: `running`, `paused` or `stopped`.
@@ -71,7 +72,10 @@ pub(in crate::api) struct SandboxDetail {
     /// Names of the environment variables that the request set.
     env_names: Vec<String>,
     limits: LimitsView,
-    ttl_minutes: u32,
+    /// Minutes without work after which it ends; null for those of the host.
+    ttl_minutes: Option<u32>,
+    /// Directories in the sandbox that are those of the host that its agent may read.
+    mount_table: Vec<String>,
     depends_on: Vec<String>,
     /// Exit code of the command `sluice run` for the last attempt that has ended.
     exit_code: Option<i32>,
@@ -91,11 +95,6 @@ struct LimitsView {
 }
 
 impl SandboxView {
-    /// Returns the id of the run.
-    pub(in crate::api) fn sandbox_id(&self) -> &str {
-        &self.sandbox_id
-    }
-
     /// Returns a run.
     pub(in crate::api) fn of(sandbox: Sandbox) -> Self {
         let (code, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
@@ -124,6 +123,7 @@ impl SandboxView {
             owner_id: sandbox.owner,
             agent_id: sandbox.agent_id,
             billing_account_id: sandbox.account,
+            project: sandbox.project,
             labels: sandbox.labels,
             priority: sandbox.priority,
             generation: sandbox.generation,
@@ -144,8 +144,7 @@ fn observed_state(sandbox: &Sandbox) -> &'static str {
 /// Returns a run with its request.
 pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Result<SandboxDetail, ApiError> {
     let run_id = &sandbox.key.run_id;
-    let text = context.store.sandbox_request(run_id).await?.ok_or_else(ApiError::not_found)?;
-    let request: StoredRequest = serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))?;
+    let request = context.stored_request(run_id).await?;
     let depends_on = context.store.sandbox_dependencies(run_id).await?;
     Ok(SandboxDetail {
         reason: reason(context, &sandbox).await?,
@@ -156,6 +155,7 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         env_names: request.variables.into_iter().collect(),
         limits: LimitsView::of(request.limits),
         ttl_minutes: request.ttl_minutes,
+        mount_table: request.mounts.targets(),
         depends_on,
         exit_code: exit_code(context, &sandbox).await?,
         sandbox: SandboxView::of(sandbox),

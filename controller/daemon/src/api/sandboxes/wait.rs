@@ -41,7 +41,7 @@ pub(super) struct WaitQuery {
 /// State to wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum Until {
+pub(super) enum Until {
     /// It works.
     Running,
     /// Its work is over.

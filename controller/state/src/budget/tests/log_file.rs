@@ -217,3 +217,17 @@ async fn a_cut_or_forged_log_is_reported() {
     assert!(aside.is_some_and(|path| path.exists()));
     assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none());
 }
+
+/// On one thread: a task that blocked it in its wait for the lock would keep the one that has the lock from going on.
+#[tokio::test]
+async fn tasks_that_synchronize_at_once_block_no_thread() {
+    let state = State::new();
+    state.set(5).await;
+    let log = state.log();
+    let all =
+        tokio::join!(log.synchronize(), log.synchronize(), log.check_admission("acct"), log.check_admission("acct"));
+    for damage in [all.0, all.1, all.2, all.3] {
+        assert!(damage.expect("both agree").is_none());
+    }
+    assert_eq!(state.lines(), 2);
+}

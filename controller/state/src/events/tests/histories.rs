@@ -51,7 +51,7 @@ impl Reader {
 }
 
 const RUNS: [&str; 2] = ["r0", "r1"];
-const QUOTA: EventQuota = EventQuota { bytes: 1500, events: 4 };
+const QUOTA: EventQuota = EventQuota { bytes: 1500, events: 4, diff_bytes: 0 };
 
 async fn check(ops: Vec<Op>) {
     let log = Log::new();

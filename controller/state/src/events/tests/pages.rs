@@ -30,6 +30,39 @@ async fn a_walk_returns_each_event_once() {
 }
 
 #[tokio::test]
+async fn a_part_is_bounded_in_bytes() {
+    let log = Log::new();
+    let data = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
+    for bytes in [50_000, 50_000, 20_000, 20_000, 99_000, 99_000, 10, 10] {
+        log.append(NewLoggedEvent { event_data: data(bytes), ..system("r1", "a") }).await;
+    }
+    let (mut parts, mut after) = (Vec::new(), 0);
+    loop {
+        let batch = log.after(after, of_run("r1")).await;
+        parts.push(seqs(&batch.events));
+        after = batch.next;
+        if batch.is_newest {
+            break;
+        }
+    }
+    assert_eq!(parts, [vec![1, 2, 3], vec![4, 5], vec![6, 7, 8]]);
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_changes_no_order() {
+    let log = Log::new();
+    for created_us in [3600, 3601, 1, 2, 3602] {
+        log.append(NewLoggedEvent { created_us, ..system("r1", "a") }).await;
+    }
+    let newest = EventQuery { filter: of_run("r1"), limit: 9, ..EventQuery::default() };
+    assert_eq!(seqs(&page(&log, newest).await.events), [5, 4, 3, 2, 1]);
+    assert_eq!(seqs(&log.after(0, of_run("r1")).await.events), [1, 2, 3, 4, 5]);
+    let query = TrajectoryQuery { sandbox_id: "r1".to_owned(), types: Vec::new(), cursor: None, limit: 9 };
+    let part = log.store.trajectory(query).await.expect("it is readable");
+    assert_eq!(seqs(&part.events), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
 async fn newer_pages_are_newest_first_too() {
     let log = Log::new();
     for _ in 0..5 {

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_flood_evicts_only_its_own_agent_events() {
     let log = Log::new();
-    let quota = EventQuota { bytes: u64::MAX / 2, events: 3 };
+    let quota = EventQuota { bytes: u64::MAX / 2, events: 3, diff_bytes: 0 };
     log.append_within(agent("r2", "agent.message"), quota).await;
     log.append_within(system("r1", "approval.decided"), quota).await;
     log.append_within(system("r1", "llm.call"), quota).await;
@@ -23,7 +23,7 @@ async fn a_flood_evicts_only_its_own_agent_events() {
 #[tokio::test]
 async fn what_is_kept_stays_below_the_quota() {
     let log = Log::new();
-    let quota = EventQuota { bytes: 10_000, events: 1000 };
+    let quota = EventQuota { bytes: 10_000, events: 1000, diff_bytes: 5_000 };
     for size in [10, 4000, 9000, 1, 1, 7000, 500] {
         let data = format!("\"{}\"", "x".repeat(size));
         log.append_within(NewLoggedEvent { event_data: data, ..agent("r1", "agent.message") }, quota).await;
@@ -35,14 +35,44 @@ async fn what_is_kept_stays_below_the_quota() {
     let refused = log.store.append_events(vec![large], quota).await.expect("it is writable").remove(0);
     assert!(matches!(refused, Err(EventFault::OverQuota { .. })), "{refused:?}");
     // The sums follow the rows.
-    log.sql("CREATE TEMP TABLE t AS SELECT 1 / (bytes = (SELECT sum(bytes) FROM events)) AS x FROM event_totals")
-        .expect("they agree");
+    assert!(log.holds("bytes = (SELECT sum(bytes) FROM events)", "event_totals"));
+}
+
+#[tokio::test]
+async fn diffs_have_a_quota_of_their_own() {
+    let log = Log::new();
+    let quota = EventQuota { bytes: 10_000, events: 1000, diff_bytes: 1_600 };
+    let edited = |run: &str, size: usize| {
+        let diff = Some(EventDiff { text: "x".repeat(size), truncated: true });
+        NewLoggedEvent { diff, ..agent(run, "agent.file_edited") }
+    };
+    let other = log.append_within(edited("r2", 1_600), quota).await;
+    let mut seqs_of_run = Vec::new();
+    for _ in 0..5 {
+        seqs_of_run.push(log.append_within(edited("r1", 400), quota).await);
+    }
+    let mut kept = Vec::new();
+    for seq in &seqs_of_run {
+        kept.push(matches!(log.store.event_diff(*seq).await, Ok(Some(StoredDiff::Kept(_)))));
+    }
+    assert_eq!(kept, [false, false, true, true, true], "a sixteenth is freed at once");
+    assert_eq!(log.store.event_diff(seqs_of_run[0]).await.expect("it is readable"), Some(StoredDiff::Removed));
+    assert!(matches!(log.store.event_diff(other).await, Ok(Some(StoredDiff::Kept(_)))), "each run has its own");
+    assert_eq!(log.after(0, of_run("r1")).await.events.len(), 5, "the events stay");
+    let refused = log.store.append_events(vec![edited("r1", 1_601)], quota).await.expect("it is writable").remove(0);
+    assert_eq!(refused, Err(EventFault::OverQuota { bytes: 1_601, quota: 1_600 }));
+    let agree = "diff_bytes = (SELECT sum(event_diffs.bytes) FROM events JOIN event_diffs USING (seq)
+                               WHERE events.sandbox_id = event_totals.sandbox_id)";
+    assert!(log.holds(agree, "event_totals"));
+    let ages = EventAges { agent_before_us: 2, system_before_us: 2 };
+    log.store.remove_old_events(ages).await.expect("it is writable");
+    assert!(log.holds("diff_bytes + bytes + events = 0", "event_totals"));
 }
 
 #[tokio::test]
 async fn a_gap_covers_what_was_removed() {
     let log = Log::new();
-    let quota = EventQuota { bytes: u64::MAX / 2, events: 2 };
+    let quota = EventQuota { bytes: u64::MAX / 2, events: 2, diff_bytes: 0 };
     log.append_within(system("r1", "sandbox.created"), quota).await;
     for _ in 0..5 {
         log.append_within(agent("r1", "agent.message"), quota).await;

@@ -111,12 +111,29 @@ async fn retries_wait_and_are_counted() {
     assert_eq!((retried.key.to_string(), retried.state), ("r1.1".to_owned(), SandboxState::Pending));
     assert_eq!((retried.verdict, retried.claimed_us, retried.deadline_us), (None, None, Some(1100)));
     assert_eq!(daemon.agent_state("a").await, AgentState::Connected);
-    assert_eq!((daemon.claim(69).await, daemon.store.next_try(69).await.expect("ours")), (None, Some(70)));
+    assert_eq!(daemon.claim(69).await, None);
     daemon.fail("r1").await;
     assert_eq!(daemon.find("r1").await.deadline_us, Some(1100), "retries do not move the deadline");
     assert!(matches!(daemon.retry("r1").await, Err(SandboxError::RetriesSpent(1))));
     daemon.step("r1", SandboxStep::Finish).await;
     assert_eq!(daemon.agent_state("a").await, AgentState::Idle);
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_delays_no_retry_for_long() {
+    const HOUR_US: i64 = 3600 * 1_000_000;
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(NewSandbox { run_time_us: 2 * HOUR_US, ..daemon.sandbox("r1", "a") }, HOUR_US).await;
+    assert_eq!(daemon.claim(HOUR_US).await.as_deref(), Some("r1"));
+    let run = daemon.step("r1", SandboxStep::Decide(failed("internal"))).await;
+    let next_try_us = HOUR_US + RETRY_WAIT_MAX_US;
+    let next = NextAttempt { daemon: daemon.process.clone(), next_try_us, reason: "internal".to_owned() };
+    let retried = daemon.store.retry_sandbox(&id("r1"), run.generation, next, HOUR_US).await.expect("it has retries");
+    assert_eq!(retried.deadline_us, Some(3 * HOUR_US));
+    assert_eq!(daemon.claim(HOUR_US).await, None, "the longest wait is kept");
+    assert_eq!(daemon.claim(next_try_us - 1).await, None);
+    assert_eq!(daemon.claim(1).await.as_deref(), Some("r1"), "it would wait for an hour more");
+    assert_eq!(daemon.find("r1").await.deadline_us, Some(3 * HOUR_US), "nothing moves the deadline");
 }
 
 #[tokio::test]

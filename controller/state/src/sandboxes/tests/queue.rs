@@ -18,6 +18,53 @@ async fn claims_go_by_priority_then_age() {
 }
 
 #[tokio::test]
+async fn one_owner_does_not_take_every_turn() {
+    let daemon = Daemon::new(&[]).await;
+    for number in 0..3 {
+        let new = daemon.ephemeral(&format!("a{number}"));
+        daemon.create(NewSandbox { priority: 100, ..new }, 1).await;
+    }
+    daemon.create(NewSandbox { owner: "p".into(), ..daemon.ephemeral("b0") }, 2).await;
+    let mut claimed = Vec::new();
+    while let Some(run_id) = daemon.claim(100).await {
+        claimed.push(run_id);
+    }
+    assert_eq!(claimed, ["a0", "b0", "a1", "a2"]);
+}
+
+#[tokio::test]
+async fn a_closed_attempt_keeps_nobody_from_its_turn() {
+    let daemon = Daemon::new(&[]).await;
+    for run_id in ["r1", "r2"] {
+        daemon.create(daemon.ephemeral(run_id), 1).await;
+    }
+    daemon.sql("UPDATE runs SET phase = 'closed' WHERE run_id = 'r1'");
+    assert_eq!(daemon.claim(2).await.as_deref(), Some("r2"));
+    assert_eq!((daemon.find("r1").await.state, daemon.agent("r1").await), (SandboxState::Failed, None));
+}
+
+#[tokio::test]
+async fn a_swept_run_ends_and_frees_its_agent() {
+    let daemon = Daemon::new(&["one", "two"]).await;
+    daemon.create(daemon.sandbox("r1", "one"), 1).await;
+    daemon.create(daemon.sandbox("r2", "two"), 2).await;
+    assert_eq!(daemon.claim(3).await.as_deref(), Some("r1"));
+    assert_eq!(daemon.store.end_swept(&id("r1"), 4).await.expect("it is writable"), None, "its attempt is open");
+    daemon.sql("UPDATE runs SET phase = 'closed'");
+    for (run_id, agent) in [("r1", "one"), ("r2", "two")] {
+        let ended = daemon.store.end_swept(&id(run_id), 4).await.expect("it is writable").expect("it was live");
+        assert_eq!(
+            (ended.state, ended.verdict),
+            (SandboxState::Completed, Some(SandboxVerdict::Cancelled)),
+            "{run_id}"
+        );
+        assert_eq!(daemon.agent_state(agent).await, AgentState::Idle);
+        assert_eq!(daemon.store.end_swept(&id(run_id), 5).await.expect("it is writable"), None);
+    }
+    assert_eq!(daemon.claim(6).await, None);
+}
+
+#[tokio::test]
 async fn each_run_is_claimed_once() {
     let daemon = Daemon::new(&[]).await;
     for number in 0..10 {
@@ -56,9 +103,9 @@ async fn limits_hold_per_host_project_and_owner() {
     assert_eq!(claim(0, 9, 9).await, None);
     assert_eq!(claim(9, 9, 0).await, None);
     assert_eq!(claim(9, 1, 2).await.as_deref(), Some("r1"));
+    assert_eq!(claim(9, 1, 2).await.as_deref(), Some("r5"), "the other owner has none");
     assert_eq!(claim(9, 1, 2).await.as_deref(), Some("r3"), "the project has its run");
-    assert_eq!(claim(9, 1, 2).await.as_deref(), Some("r5"), "the owner has its runs");
-    assert_eq!(claim(9, 1, 2).await, None);
+    assert_eq!(claim(9, 1, 2).await, None, "the owner has its runs");
     assert_eq!(claim(3, 9, 9).await, None);
     assert_eq!(claim(4, 9, 9).await.as_deref(), Some("r2"));
 }

@@ -7,7 +7,7 @@ CREATE TABLE tokens (
     -- SHA-256 of the value.
     hash         TEXT    NOT NULL UNIQUE CHECK (length(hash) = 64),
     owner        TEXT    NOT NULL CHECK (owner <> ''),
-    role         TEXT    NOT NULL CHECK (role IN ('admin', 'owner', 'viewer', 'chat')),
+    role         TEXT    NOT NULL CHECK (role IN ('admin', 'owner', 'viewer', 'chat', 'metrics')),
     -- JSON: the accounts that its runs may be billed to.
     accounts     TEXT    NOT NULL CHECK (json_valid(accounts)),
     label        TEXT,

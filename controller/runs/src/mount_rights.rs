@@ -1,4 +1,4 @@
-//! Rights of the sandbox's user to mounted files, checked before a run starts.
+//! Rights of a sandbox's user to mounted files, checked before a run starts.
 //!
 //! Nothing is reported if modes do not decide alone, as with an ACL or on a file system with other rules.
 
@@ -6,8 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sluice_runs::blueprint::{MountAccess, Volume};
-use sluice_runs::rundir::SANDBOX_UID;
+use crate::blueprint::{MountAccess, Volume};
 
 /// File systems on which modes decide alone: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
 const BY_MODES: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1];
@@ -23,28 +22,31 @@ struct FileMode {
 
 /// Missing rights to a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MountFault {
+pub enum MountFault {
     /// The sandbox cannot use it at all.
     Useless(String),
     /// The sandbox cannot use it in every way that its flag allows.
     Limited(String),
 }
 
-/// Returns the missing rights to a mount, if they are certainly missing.
-pub(super) fn fault(volume: &Volume) -> Option<MountFault> {
-    fault_of(file_mode(&volume.source)?, volume)
+/// Returns the missing rights of a user to a mount, if they are certainly missing.
+#[must_use]
+pub fn fault(volume: &Volume, user: u32) -> Option<MountFault> {
+    fault_of(file_mode(&volume.source)?, volume, user)
 }
 
 /// Returns the warning about a mount that the sandbox can use in part.
-pub(super) fn warning(volume: &Volume) -> Option<String> {
-    match fault(volume)? {
+#[must_use]
+pub fn warning(volume: &Volume, user: u32) -> Option<String> {
+    match fault(volume, user)? {
         MountFault::Limited(reason) => Some(reason),
         MountFault::Useless(_) => None,
     }
 }
 
 /// Returns the warning about a writable directory with a repository of git.
-pub(super) fn git_warning(volume: &Volume) -> Option<String> {
+#[must_use]
+pub fn git_warning(volume: &Volume) -> Option<String> {
     let has_git = volume.access == MountAccess::ReadWrite && fs::symlink_metadata(volume.source.join(".git")).is_ok();
     has_git.then(|| {
         format!(
@@ -67,10 +69,10 @@ fn file_mode(path: &Path) -> Option<FileMode> {
     Some(FileMode { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777, is_directory: meta.is_dir() })
 }
 
-fn fault_of(file: FileMode, volume: &Volume) -> Option<MountFault> {
+fn fault_of(file: FileMode, volume: &Volume, user: u32) -> Option<MountFault> {
     let FileMode { uid, gid, mode, is_directory } = file;
     // The kernel uses the first class that matches, and no other.
-    let shift = match (uid == SANDBOX_UID, gid == SANDBOX_UID) {
+    let shift = match (uid == user, gid == user) {
         (true, _) => 6,
         (false, true) => 3,
         (false, false) => 0,
@@ -80,10 +82,10 @@ fn fault_of(file: FileMode, volume: &Volume) -> Option<MountFault> {
     let path = volume.source.display();
     let reason = |what: &str, fix: &str| {
         format!(
-            "the sandbox's user {SANDBOX_UID} cannot {what} {path}, which belongs to {uid}:{gid} with mode {mode:04o}; {fix}"
+            "the sandbox's user {user} cannot {what} {path}, which belongs to {uid}:{gid} with mode {mode:04o}; {fix}"
         )
     };
-    let chown = format!("chown {SANDBOX_UID}:{SANDBOX_UID} {path}");
+    let chown = format!("chown {user}:{user} {path}");
     match volume.access {
         _ if !enters => Some(MountFault::Useless(reason("enter", &format!("{chown}, or chmod o+rx {path}")))),
         _ if !reads && !is_directory => {
@@ -101,6 +103,7 @@ fn fault_of(file: FileMode, volume: &Volume) -> Option<MountFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rundir::SANDBOX_UID;
 
     #[test]
     fn owner_group_and_mode_decide_on_rights() {
@@ -123,7 +126,7 @@ mod tests {
         ] {
             let file = FileMode { uid, gid, mode, is_directory };
             let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access };
-            let said = fault_of(file, &volume);
+            let said = fault_of(file, &volume, SANDBOX_UID);
             let kind = said.as_ref().map(|fault| match fault {
                 MountFault::Useless(_) => "useless",
                 MountFault::Limited(_) => "limited",
@@ -136,7 +139,9 @@ mod tests {
     fn the_message_names_owner_mode_and_fix() {
         let file = FileMode { uid: 0, gid: 5, mode: 0o755, is_directory: true };
         let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: MountAccess::ReadWrite };
-        let Some(MountFault::Limited(said)) = fault_of(file, &volume) else { panic!("it cannot be written") };
+        let Some(MountFault::Limited(said)) = fault_of(file, &volume, SANDBOX_UID) else {
+            panic!("it cannot be written")
+        };
         assert_eq!(
             said,
             "the sandbox's user 1001 cannot create files in /srv/code, which belongs to 0:5 with mode 0755; \

@@ -1,23 +1,25 @@
 //! Directories of the host that no sandbox may see.
 //!
-//! Pure. The paths are real: the caller resolves links.
+//! Pure. The paths are real: the caller resolves links, or refuses them.
 
 use std::path::{Path, PathBuf};
 
-/// ForbiddenPlaces of this host that no sandbox may see, in addition to those of [`SYSTEM`].
-#[derive(Debug, Default)]
-pub(super) struct ForbiddenPlaces {
+/// Places of this host that no sandbox may see, in addition to those of all hosts.
+#[derive(Debug, Clone, Default)]
+pub struct ForbiddenPlaces {
     /// Path of the engine's socket, if it has one.
-    pub(super) socket: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
     /// The state directory.
-    pub(super) state: PathBuf,
+    pub state: PathBuf,
     /// Directory of audit files, which may be outside of the state directory by a link.
-    pub(super) audit: PathBuf,
+    pub audit: PathBuf,
+    /// Directory of the daemon's sockets, if there is a daemon.
+    pub sockets: Option<PathBuf>,
     /// Files that hold keys.
-    pub(super) keys: Vec<PathBuf>,
+    pub keys: Vec<PathBuf>,
 }
 
-/// ForbiddenPlaces of all hosts, with the reason for each.
+/// Places of all hosts, with the reason for each.
 const SYSTEM: [(&str, &str); 8] = [
     ("/proc", "belongs to the kernel"),
     ("/sys", "belongs to the kernel"),
@@ -30,7 +32,8 @@ const SYSTEM: [(&str, &str); 8] = [
 ];
 
 /// Returns the reason why a sandbox may not see a directory; none if it may.
-pub(super) fn forbidden(source: &Path, places: &ForbiddenPlaces) -> Option<String> {
+#[must_use]
+pub fn forbidden(source: &Path, places: &ForbiddenPlaces) -> Option<String> {
     let holds = |place: &Path| place.starts_with(source);
     let overlaps = |place: &Path| holds(place) || source.starts_with(place);
     if places.socket.as_deref().is_some_and(holds) {
@@ -38,6 +41,9 @@ pub(super) fn forbidden(source: &Path, places: &ForbiddenPlaces) -> Option<Strin
     }
     if overlaps(&places.state) || overlaps(&places.audit) {
         return Some("holds the state of sluice: keys, audit files, other runs".to_owned());
+    }
+    if places.sockets.as_deref().is_some_and(overlaps) {
+        return Some("holds the sockets of the daemon".to_owned());
     }
     if let Some(key) = places.keys.iter().find(|key| holds(key)) {
         return Some(format!("holds a key of yours, {}; keep that file in another directory", key.display()));
@@ -56,6 +62,7 @@ mod tests {
             socket: Some("/home/o/.docker/engine.sock".into()),
             state: "/srv/sluice".into(),
             audit: "/mnt/audit/sluice".into(),
+            sockets: Some("/opt/sockets/sluice".into()),
             keys: vec!["/home/o/keys/litellm".into(), "/opt/spend/key".into()],
         };
         for (source, reason) in [
@@ -71,7 +78,9 @@ mod tests {
             ("/mnt/audit/sluice", Some("state of sluice")),
             ("/mnt/code", None),
             ("/home/o/keys", Some("/home/o/keys/litellm")),
-            ("/opt", Some("/opt/spend/key")),
+            ("/opt/sockets", Some("sockets of the daemon")),
+            ("/opt/sockets/sluice/relay", Some("sockets of the daemon")),
+            ("/opt/spend", Some("/opt/spend/key")),
             ("/home/o/keys/old", None),
             ("/proc", Some("kernel")),
             ("/sys/fs/cgroup", Some("overlaps /sys")),

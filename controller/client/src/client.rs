@@ -1,0 +1,206 @@
+//! Requests and their answers.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Request, header};
+use serde::de::DeserializeOwned;
+use tokio::time::{sleep, timeout};
+
+use crate::answer;
+use crate::connection::{self, AnswerBody, OneBody, SendError};
+use crate::error::ClientError;
+use crate::line_stream::LineStream;
+use crate::request::ApiRequest;
+use crate::retry::Retries;
+use crate::server::Server;
+
+/// Limits on answers.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientLimits {
+    /// Longest time of an answer, beside the time that a server takes on purpose.
+    pub within: Duration,
+    /// Size of an answer in bytes.
+    pub answer: usize,
+    /// Size of one line of a stream, or of one frame.
+    pub line: usize,
+    /// Time without a byte after which an event stream counts as lost: the daemon writes every 15 s.
+    pub quiet: Duration,
+    /// Time without a connection after which a stream is given up.
+    pub without_connection: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            within: Duration::from_secs(30),
+            answer: 16 << 20,
+            line: 8 << 20,
+            quiet: Duration::from_secs(60),
+            without_connection: Duration::from_secs(120),
+        }
+    }
+}
+
+/// A client of one daemon.
+#[derive(Debug, Clone)]
+pub struct ApiClient {
+    server: Server,
+    limits: ClientLimits,
+}
+
+impl ApiClient {
+    /// Makes a client. Nothing is sent yet.
+    #[must_use]
+    pub fn new(server: Server) -> Self {
+        Self { server, limits: ClientLimits::default() }
+    }
+
+    /// Sets the limits.
+    #[must_use]
+    pub fn with_limits(self, limits: ClientLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Returns the limits.
+    pub(crate) fn limits(&self) -> ClientLimits {
+        self.limits
+    }
+
+    /// Returns the name of the server, for messages.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server.name
+    }
+
+    /// Sends a request, and returns its answer as a typed object.
+    ///
+    /// # Errors
+    /// [`ClientError`]; every status but 2xx is one.
+    pub async fn send<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
+        let name = request.name();
+        let (_, body) = self.bytes(request).await?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::Malformed(self.server.name.clone(), name, error))
+    }
+
+    /// Sends a `GET`, also while the daemon starts anew.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`]; the last error when no answer comes for `without_connection`.
+    pub async fn send_again<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
+        let mut retries = Retries::default();
+        loop {
+            let error = match self.send(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let pause = if error.may_pass() { retries.pause(self.limits.without_connection) } else { None };
+            sleep(pause.ok_or(error)?).await;
+        }
+    }
+
+    /// Sends a request that may be answered without an object (204).
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`].
+    pub async fn send_optional<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<Option<T>, ClientError> {
+        let name = request.name();
+        let (status, body) = self.bytes(request).await?;
+        if status == 204 {
+            return Ok(None);
+        }
+        let read = serde_json::from_slice(&body).map(Some);
+        read.map_err(|error| ClientError::Malformed(self.server.name.clone(), name, error))
+    }
+
+    /// Sends a request, and returns the status and the bytes of its answer.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`].
+    pub async fn bytes(&self, request: ApiRequest) -> Result<(u16, Vec<u8>), ClientError> {
+        self.bytes_up_to(request, self.limits.answer).await
+    }
+
+    /// The same with another limit on the size.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`].
+    pub async fn bytes_up_to(&self, request: ApiRequest, most: usize) -> Result<(u16, Vec<u8>), ClientError> {
+        let name = request.name();
+        let within = self.limits.within + request.wait;
+        let exchange = async {
+            let (status, mut body) = self.begin(request).await?;
+            let bytes = self.read(&name, &mut body, most).await?;
+            if (200..=299).contains(&status) {
+                Ok((status, bytes))
+            } else {
+                Err(self.refused(name.clone(), status, &bytes))
+            }
+        };
+        let late = |_| ClientError::Late(self.server.name.clone(), name.clone(), within);
+        timeout(within, exchange).await.map_err(late)?
+    }
+
+    /// Sends a request, and returns the lines of its answer. The head must come in time; the lines may take any time.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`].
+    pub async fn open(&self, request: ApiRequest) -> Result<LineStream, ClientError> {
+        let name = request.name();
+        let within = self.limits.within + request.wait;
+        let head = async {
+            let (status, mut body) = self.begin(request).await?;
+            if (200..=299).contains(&status) {
+                return Ok(body);
+            }
+            let bytes = self.read(&name, &mut body, self.limits.answer).await?;
+            Err(self.refused(name.clone(), status, &bytes))
+        };
+        let late = |_| ClientError::Late(self.server.name.clone(), name.clone(), within);
+        let body = timeout(within, head).await.map_err(late)??;
+        Ok(LineStream::new(body, self.limits.line, self.server.name.clone(), name))
+    }
+
+    async fn begin(&self, request: ApiRequest) -> Result<(u16, AnswerBody), ClientError> {
+        let (server, name) = (self.server.name.clone(), request.name());
+        match connection::send(&self.server, self.http(request)).await {
+            Ok(answer) => Ok(answer),
+            Err(SendError::BeforeSending(error)) => Err(ClientError::Unreachable(server, error)),
+            Err(SendError::Interrupted(error)) => Err(ClientError::Interrupted(server, name, error)),
+        }
+    }
+
+    async fn read(&self, name: &str, body: &mut AnswerBody, most: usize) -> Result<Vec<u8>, ClientError> {
+        let server = || self.server.name.clone();
+        let broken = |error| ClientError::Interrupted(server(), name.to_owned(), error);
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.next().await.map_err(broken)? {
+            if bytes.len() + piece.len() > most {
+                return Err(ClientError::TooLong(server(), name.to_owned(), most));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    fn refused(&self, name: String, status: u16, body: &[u8]) -> ClientError {
+        match answer::failure(status, body) {
+            Some(failure) => ClientError::Api(failure),
+            None => ClientError::Status(self.server.name.clone(), name, status),
+        }
+    }
+
+    fn http(&self, request: ApiRequest) -> Request<OneBody> {
+        let ApiRequest { method, target, body, headers, .. } = request;
+        let uri = self.server.address.try_target(&target).expect("its parts are percent-encoded");
+        let mut request = Request::new(OneBody::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        let all = request.headers_mut();
+        all.extend(headers);
+        let host = HeaderValue::from_str(&self.server.address.authority).expect("an authority is visible ASCII");
+        all.insert(header::HOST, host);
+        all.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        all.extend(self.server.token.as_ref().map(|token| (header::AUTHORIZATION, token.bearer())));
+        request
+    }
+}

@@ -1,0 +1,42 @@
+//! Waiting for the end of a run.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::client::ApiClient;
+use crate::error::ClientError;
+use crate::objects::SandboxDetail;
+use crate::request::ApiRequest;
+use crate::retry::Retries;
+
+/// Longest time of one request.
+const WAIT: Duration = Duration::from_secs(60);
+/// Pause before the next one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl ApiClient {
+    /// Waits until a run has ended, also while its daemon starts anew.
+    ///
+    /// # Errors
+    /// As of [`crate::EventStream::next`].
+    pub async fn ended(&self, id: &str) -> Result<SandboxDetail, ClientError> {
+        let mut retries = Retries::default();
+        loop {
+            let wait = format!("{}s", WAIT.as_secs());
+            let request = ApiRequest::get(&["sandboxes", id, "wait"]).query("timeout", &wait).waiting(WAIT);
+            match self.send_optional::<SandboxDetail>(request).await {
+                Ok(Some(run)) if run.sandbox.is_ended() => return Ok(run),
+                Ok(_) => {
+                    retries.reset();
+                    sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    let most = self.limits().without_connection;
+                    let pause = if error.may_pass() { retries.pause(most) } else { None };
+                    sleep(pause.ok_or(error)?).await;
+                }
+            }
+        }
+    }
+}

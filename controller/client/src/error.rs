@@ -1,0 +1,69 @@
+//! A request without a usable answer.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A request without a usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing was sent.
+    #[error("cannot connect to {0}")]
+    Unreachable(String, #[source] io::Error),
+    /// The request was sent, at least in part, and its answer is incomplete.
+    #[error("{0} broke off its answer to {1}")]
+    Interrupted(String, String, #[source] io::Error),
+    /// The answer did not come in time.
+    #[error("{0} did not answer {1} within {2:?}")]
+    Late(String, String, Duration),
+    /// The answer, or one line of it, is too long.
+    #[error("the answer of {0} to {1} is longer than {2} bytes; is it a sluice daemon?")]
+    TooLong(String, String, usize),
+    /// The answer is not one of this API.
+    #[error("the answer of {0} to {1} is not one of this API; is it a sluice daemon of this version?")]
+    Malformed(String, String, #[source] serde_json::Error),
+    /// An answer that is neither a success nor an error of this API.
+    #[error("{0} answered {1} with status {2}, and not as this API does; is it a sluice daemon?")]
+    Status(String, String, u16),
+    /// The API refused the request.
+    #[error(transparent)]
+    Api(ApiFailure),
+}
+
+/// An error of the API. Its texts are sanitised.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiFailure {
+    /// Status of the answer.
+    pub status: u16,
+    /// Stable word.
+    pub code: String,
+    /// What was wrong, and what to do.
+    pub message: String,
+    /// Facts for programs.
+    pub details: Option<Value>,
+}
+
+impl ClientError {
+    /// Returns whether the same request may succeed later, at the same server: it could not be reached, broke off, or is
+    /// busy.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable(..) | Self::Interrupted(..) | Self::Late(..) => true,
+            Self::Api(failure) => matches!(failure.status, 429 | 502 | 503 | 504),
+            Self::Status(.., status) => matches!(status, 502..=504),
+            Self::TooLong(..) | Self::Malformed(..) => false,
+        }
+    }
+
+    /// Returns the error of the API, if it is one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&ApiFailure> {
+        match self {
+            Self::Api(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}

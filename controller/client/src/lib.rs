@@ -1,0 +1,37 @@
+//! A client of the daemon's API (`sluice serve`).
+//!
+//! A server may be another program than its name says, so each answer has limits on its time and its size, no redirect is
+//! followed, and texts of errors are sanitised and truncated. Streams go on after a lost connection, from the last
+//! position that was read.
+
+mod answer;
+mod client;
+mod connection;
+mod ended;
+mod error;
+mod event_stream;
+mod line_splitter;
+mod line_stream;
+mod log_stream;
+mod objects;
+mod request;
+mod retry;
+mod server;
+mod sse;
+mod token;
+
+pub use client::{ApiClient, ClientLimits};
+pub use error::{ApiFailure, ClientError};
+pub use event_stream::{EventStream, StreamItem, StreamSelection};
+pub use line_stream::LineStream;
+pub use log_stream::{LogLine, LogSelection, LogStream};
+pub use objects::{
+    Agent, AgentPage, CreatedRun, Event, EventPage, HeartbeatSummary, RunAgent, Sandbox, SandboxDetail, SandboxPage,
+    StreamEnd, TrajectoryPage,
+};
+pub use request::ApiRequest;
+pub use server::{Server, ServerError};
+pub use token::{Token, TokenError};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The output of a run, piece by piece.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use tokio::time::{sleep, timeout};
+
+use crate::client::ApiClient;
+use crate::error::ClientError;
+use crate::line_stream::LineStream;
+use crate::request::ApiRequest;
+use crate::retry::Retries;
+
+/// Output to read.
+#[derive(Debug, Clone, Default)]
+pub struct LogSelection {
+    /// Id of the run.
+    pub sandbox: String,
+    /// `stdout` or `stderr`; both otherwise.
+    pub stream: Option<&'static str>,
+    /// Goes on until the run has ended.
+    pub follow: bool,
+    /// Position after which it begins.
+    pub after: u64,
+}
+
+/// A piece of output.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct LogLine {
+    /// Position after it.
+    pub position: u64,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// Time in UTC.
+    #[serde(default)]
+    pub ts: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    base64: Option<String>,
+    /// Number of bytes that were not kept.
+    #[serde(default)]
+    pub missing: Option<u64>,
+}
+
+impl LogLine {
+    /// Returns the bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let decoded = || BASE64_STANDARD.decode(self.base64.as_deref().unwrap_or_default()).unwrap_or_default();
+        self.text.as_ref().map_or_else(decoded, |text| text.clone().into_bytes())
+    }
+}
+
+/// The output of a run. Lost connections are made again while it follows.
+pub struct LogStream<'a> {
+    client: &'a ApiClient,
+    selection: LogSelection,
+    connected: Option<LineStream>,
+    retries: Retries,
+}
+
+impl<'a> LogStream<'a> {
+    /// Makes a stream. Nothing is sent yet.
+    #[must_use]
+    pub fn new(client: &'a ApiClient, selection: LogSelection) -> Self {
+        Self { client, selection, connected: None, retries: Retries::default() }
+    }
+
+    /// Returns the next piece; `None` when the server has no more of a run that has ended, or ends its streams.
+    ///
+    /// # Errors
+    /// As of [`crate::EventStream::next`]. A request that does not follow is sent once.
+    pub async fn next(&mut self) -> Result<Option<LogLine>, ClientError> {
+        loop {
+            let error = match self.read().await {
+                Ok(line) => {
+                    self.retries.reset();
+                    return Ok(line);
+                }
+                Err(error) => error,
+            };
+            self.connected = None;
+            let most = self.client.limits().without_connection;
+            let may_pass = self.selection.follow && error.may_pass();
+            let pause = if may_pass { self.retries.pause(most) } else { None };
+            sleep(pause.ok_or(error)?).await;
+        }
+    }
+
+    async fn read(&mut self) -> Result<Option<LogLine>, ClientError> {
+        let lines = match &mut self.connected {
+            Some(lines) => lines,
+            connected => connected.insert(self.client.open(self.selection.request()).await?),
+        };
+        // The program may write nothing for hours, so silence is no error: it only makes another connection.
+        let quiet = self.client.limits().quiet;
+        let late = |_| ClientError::Late(self.client.server().to_owned(), "the output of a run".to_owned(), quiet);
+        let Some(line) = timeout(quiet, lines.next()).await.map_err(late)?? else {
+            self.connected = None;
+            return Ok(None);
+        };
+        let line: LogLine = lines.parse(&line)?;
+        self.selection.after = line.position;
+        Ok(Some(line))
+    }
+}
+
+impl LogSelection {
+    fn request(&self) -> ApiRequest {
+        let request = ApiRequest::get(&["sandboxes", &self.sandbox, "logs"]).query_of("stream", self.stream);
+        let request = if self.follow { request.query("follow", "true") } else { request };
+        if self.after > 0 { request.query("after", &self.after.to_string()) } else { request }
+    }
+}

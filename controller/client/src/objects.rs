@@ -1,0 +1,231 @@
+//! Objects of the API, as far as the command line needs them. Members that a later daemon adds are ignored.
+//!
+//! Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// Id.
+    pub sandbox_id: String,
+    /// Present attempt, from 0.
+    pub attempt: u32,
+    /// Name.
+    pub name: Option<String>,
+    /// Owner.
+    pub owner_id: String,
+    /// Agent.
+    pub agent_id: String,
+    /// Account that pays.
+    pub billing_account_id: String,
+    /// `PENDING`, `CREATING`, `RUNNING`, `COMPLETING`, `COMPLETED` or `FAILED`.
+    pub state: String,
+    /// State that its owner wants.
+    pub desired_state: String,
+    /// `success`, `cancelled` or `failed`, when it is decided.
+    pub outcome: Option<String>,
+    /// One word for the reason of a failure.
+    pub failure_code: Option<String>,
+    /// The reason, for people.
+    pub error_message: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Runs of a higher priority begin first.
+    pub priority: i64,
+    /// Cap of all attempts in dollars.
+    pub max_cost_usd: Option<String>,
+    /// Time of the creation.
+    pub created_at: String,
+    /// Time of the first sign of life.
+    pub started_at: Option<String>,
+    /// Time of the end.
+    pub ended_at: Option<String>,
+    /// Time at which it ends at the latest.
+    pub deadline_at: Option<String>,
+}
+
+/// A run with its request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxDetail {
+    /// The run.
+    #[serde(flatten)]
+    pub sandbox: Sandbox,
+    /// Reason of the last change of its state.
+    pub reason: Option<String>,
+    /// What a run in the queue waits for.
+    pub waiting_for: Option<String>,
+    /// Program.
+    pub graph_id: String,
+    /// Models, the default first.
+    pub models: Vec<String>,
+    /// Image.
+    pub image: String,
+    /// Names of the environment variables that the request set.
+    pub env_names: Vec<String>,
+    /// Limits, in the grammar of settings.
+    pub limits: Value,
+    /// Minutes without work after which it ends.
+    pub ttl_minutes: u32,
+    /// Runs that must succeed first.
+    pub depends_on: Vec<String>,
+    /// Exit code of the last attempt that has ended.
+    pub exit_code: Option<i32>,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SandboxPage {
+    /// Runs.
+    pub sandboxes: Vec<Sandbox>,
+    /// Cursor of the next page.
+    pub next_cursor: Option<String>,
+}
+
+/// A run that was created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedRun {
+    /// Id.
+    pub sandbox_id: String,
+    /// Attempt, from 0.
+    pub attempt: u32,
+    /// State.
+    pub state: String,
+    /// Its agent.
+    pub agent: RunAgent,
+    /// Host directories that it sees.
+    pub mount_table: Vec<String>,
+    /// Whether the account has a budget, of which an amount is held.
+    pub budget_checked: bool,
+}
+
+/// The agent of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAgent {
+    /// Id.
+    pub agent_id: String,
+    /// State; null if it was removed with the run.
+    pub state: Option<String>,
+    /// True if it exists for this run only.
+    pub ephemeral: bool,
+}
+
+/// A registered agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Agent {
+    /// Id, unique for its owner.
+    pub agent_id: String,
+    /// Owner.
+    pub owner_id: String,
+    /// Zone.
+    pub zone_id: Option<String>,
+    /// Name for people.
+    pub name: Option<String>,
+    /// Account that pays for its runs.
+    pub billing_account_id: String,
+    /// Whether it may have runs.
+    pub allow_sandbox: bool,
+    /// Host directories that its runs may read.
+    pub grants: Vec<String>,
+    /// `UNKNOWN`, `CONNECTED`, `IDLE` or `SUSPENDED`.
+    pub state: String,
+    /// Number of moves into CONNECTED.
+    pub generation: u64,
+    /// Time of the last heartbeat.
+    pub last_heartbeat: Option<String>,
+    /// What the owner keeps with it.
+    pub metadata: Value,
+    /// Time of the registration.
+    pub created_at: String,
+    /// Time of the last change.
+    pub updated_at: String,
+}
+
+/// A page of agents.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct AgentPage {
+    /// Agents.
+    pub agents: Vec<Agent>,
+    /// Cursor of the next page.
+    pub next_cursor: Option<String>,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Position in the log.
+    pub seq: i64,
+    /// Id.
+    pub id: String,
+    /// Run.
+    pub sandbox_id: Option<String>,
+    /// Attempt of the run.
+    pub attempt: Option<u32>,
+    /// Agent.
+    pub agent_id: Option<String>,
+    /// Type.
+    pub event_type: String,
+    /// What the reporter says. Of an agent, it is a claim.
+    pub event_data: Value,
+    /// The reporter: `agent`, `worker` or `system`.
+    pub source: String,
+    /// Time in UTC.
+    pub created_at: String,
+}
+
+/// A page of events, newest first.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct EventPage {
+    /// Events.
+    pub events: Vec<Event>,
+    /// Cursor of the next page.
+    pub next_cursor: Option<i64>,
+}
+
+/// A part of a run's trajectory: its events but for heartbeats, oldest first.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct TrajectoryPage {
+    /// Events.
+    pub events: Vec<Event>,
+    /// The heartbeats.
+    pub heartbeat_summary: HeartbeatSummary,
+    /// Number of events of the run, with heartbeats.
+    pub total_events: u64,
+    /// Number of events of the run, without heartbeats.
+    pub trajectory_events: u64,
+    /// Cursor of the next page.
+    pub next_cursor: Option<i64>,
+}
+
+/// Heartbeats of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatSummary {
+    /// Number.
+    pub count: u64,
+    /// Time of the first one.
+    pub first_heartbeat: Option<String>,
+    /// Time of the last one.
+    pub last_heartbeat: Option<String>,
+}
+
+/// The last frame of a run's stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamEnd {
+    /// State of the run.
+    pub state: String,
+    /// One word for the reason of a failure.
+    pub failure_code: Option<String>,
+    /// Exit code of the last attempt.
+    pub exit_code: Option<i32>,
+}
+
+impl Sandbox {
+    /// Returns whether the run has ended.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        matches!(self.state.as_str(), "COMPLETED" | "FAILED")
+    }
+}

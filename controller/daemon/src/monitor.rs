@@ -1,0 +1,96 @@
+//! What the daemon measures of itself: counters since its start.
+//!
+//! Counters of runs and calls come from the event log alone: `follower` reads what was committed, `measurement` says what
+//! an event counts, and `instruments` has the numbers. `scrape` adds what the database knows at that moment.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use sluice_runs::call_event::RefusedRequest;
+use sluice_runs::timings::Timings;
+
+pub(crate) mod engine_probe;
+pub(crate) mod follower;
+mod instruments;
+mod label_values;
+mod measurement;
+mod read_position;
+mod scrape;
+
+pub(crate) use read_position::ReadPosition;
+pub(crate) use scrape::{METRICS_TYPE, Scrape, age};
+
+use instruments::Instruments;
+use measurement::Measurement;
+
+/// Clients that may read the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsReaders {
+    /// Admins, and tokens of the role `metrics`.
+    WithRole,
+    /// Everyone who reaches the daemon.
+    Everyone,
+}
+
+/// What the daemon measures of itself.
+#[derive(Debug)]
+pub struct Monitor {
+    /// Clients that may read the metrics.
+    pub(crate) readers: MetricsReaders,
+    /// Position up to which the event log is counted.
+    pub(crate) read: ReadPosition,
+    /// The last scrape.
+    pub(crate) scrape: Scrape,
+    started: Instant,
+    /// Time of the start in the text of audit files.
+    started_at: String,
+    instruments: Mutex<Instruments>,
+}
+
+impl Monitor {
+    /// Starts with counters of 0. Events up to the position `read` are not counted.
+    #[must_use]
+    pub(crate) fn new(readers: MetricsReaders, read: i64) -> Self {
+        Self {
+            readers,
+            read: ReadPosition::new(read),
+            scrape: Scrape::default(),
+            started: Instant::now(),
+            started_at: humantime::format_rfc3339_micros(SystemTime::now()).to_string(),
+            instruments: Mutex::new(Instruments::new(env!("CARGO_PKG_VERSION"))),
+        }
+    }
+
+    /// Returns the time of the start.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Counts an error of an audit log: one that cannot be written, or that has a wrong line.
+    pub(crate) fn count_audit_error(&self) {
+        self.lock().count_audit_error();
+    }
+
+    /// Counts the request of a sandbox that its sidecar has refused, unless an earlier daemon has counted it.
+    pub(crate) fn count_refusal(&self, refused: &RefusedRequest) {
+        if refused.ts >= self.started_at {
+            self.lock().count_refusal(&refused.reason);
+        }
+    }
+
+    /// Records the durations of a run that this daemon has driven from its start.
+    pub(crate) fn record_timings(&self, timings: &Timings) {
+        if let Some(ms) = timings.sidecar_ready {
+            self.lock().record_sidecar_ready(ms / 1e3);
+        }
+    }
+
+    fn count(&self, measurement: &Measurement) {
+        self.lock().count(measurement);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instruments> {
+        // Nothing panics while it is held.
+        self.instruments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

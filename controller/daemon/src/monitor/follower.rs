@@ -1,0 +1,77 @@
+//! Counts the events of the log: all that were committed after the start of the daemon.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::text::error_chain;
+use sluice_state::events::{EventFilter, LoggedEvent};
+use sluice_state::sandboxes::{Sandbox, SandboxError};
+use sluice_state::store::Store;
+use tokio::time::sleep;
+
+use super::Monitor;
+use super::measurement::{COUNTED_TYPES, needs_run, of_event};
+use crate::loops::Loops;
+use crate::stop_signal::StopSignal;
+
+/// Name of the loop.
+const NAME: &str = "metrics";
+/// Longest time after which the log is read without a signal: other processes append too.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time in which events are taken together.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Events that are read at once.
+const EVENTS: u32 = 200;
+
+/// Counts events until the signal.
+pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, loops: Arc<Loops>, log: fn(&str), mut stop: StopSignal) {
+    let mut committed = store.events_committed();
+    loop {
+        let counted = tokio::select! {
+            () = stop.stopped() => return,
+            counted = count_new(&store, &monitor) => counted,
+        };
+        loops.record(NAME, LOOK_EVERY, &counted);
+        if let Err(error) = &counted {
+            log(&format!("metrics: the event log cannot be read: {}", error_chain(error)));
+        }
+        let may_have_more = async {
+            tokio::select! {
+                // An error means that the store is gone.
+                changed = committed.changed(), if counted.is_ok() => drop(changed),
+                () = sleep(LOOK_EVERY) => {}
+            }
+            sleep(PAUSE).await;
+        };
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = may_have_more => {}
+        }
+    }
+}
+
+/// Counts the events after the position, to the end of the log.
+async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), SandboxError> {
+    let filter =
+        EventFilter { types: COUNTED_TYPES.iter().map(ToString::to_string).collect(), ..EventFilter::default() };
+    loop {
+        let batch = store.events_after(monitor.read.get(), filter.clone(), EVENTS).await?;
+        for event in &batch.events {
+            let run = if needs_run(event) { find_run(store, event).await? } else { None };
+            of_event(event, run.as_ref()).iter().for_each(|measurement| monitor.count(measurement));
+            // An event is counted once, also if the next one cannot be.
+            monitor.read.set(event.seq);
+        }
+        monitor.read.set(batch.next);
+        if batch.is_newest {
+            return Ok(());
+        }
+    }
+}
+
+async fn find_run(store: &Store, event: &LoggedEvent) -> Result<Option<Sandbox>, SandboxError> {
+    match event.sandbox_id.as_deref().and_then(|id| id.parse().ok()) {
+        Some(id) => store.find_sandbox(None, &id).await,
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,145 @@
+//! What an event of the log counts.
+//!
+//! Only events of the system count: an agent's are claims.
+//!
+//! Pure.
+
+use serde::Deserialize;
+use sluice_contract::Usd;
+use sluice_contract::record::Usage;
+use sluice_state::events::{EventSource, LoggedEvent};
+use sluice_state::sandboxes::Sandbox;
+
+/// Types of the events that count.
+pub(super) const COUNTED_TYPES: [&str; 3] = [STATE_CHANGED, STOPPED, CALL];
+
+const STATE_CHANGED: &str = "run.state_changed";
+const STOPPED: &str = "sandbox.stopped";
+const CALL: &str = "llm.call";
+
+/// One thing to count.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Measurement {
+    /// An attempt was claimed, after it waited for so many seconds.
+    Claimed {
+        /// Seconds in the queue.
+        waited: f64,
+    },
+    /// A run has ended.
+    Ended {
+        /// `success`, `cancelled` or `failed`.
+        outcome: String,
+        /// Word for the reason of a failure.
+        failure_code: Option<String>,
+        /// Seconds from the claim of its first attempt; none if it was never claimed.
+        took: Option<f64>,
+    },
+    /// A call has ended.
+    Called(Called),
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Called {
+    /// The model that the request names.
+    pub(super) model: Option<String>,
+    /// Word for the result; none for a call without an end.
+    pub(super) result: Option<String>,
+    /// Tokens, with all input in `input`.
+    pub(super) usage: Usage,
+    /// Cost in nano-USD; 0 where it is not known.
+    pub(super) nano_usd: u64,
+    /// Seconds to the head of the answer.
+    pub(super) first_byte: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct StateChanged {
+    to: String,
+}
+
+#[derive(Deserialize)]
+struct Stopped {
+    outcome: Option<String>,
+    failure_code: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct CallData {
+    model: Option<String>,
+    result: Option<String>,
+    usage: Option<Usage>,
+    cost: Option<Cost>,
+    timing_us: Option<TimeToHead>,
+}
+
+#[derive(Deserialize)]
+struct Cost {
+    known: Option<KnownCost>,
+}
+
+#[derive(Deserialize)]
+struct KnownCost {
+    usd: String,
+}
+
+#[derive(Deserialize)]
+struct TimeToHead {
+    ttfb: Option<u64>,
+}
+
+/// Returns whether [`of_event`] needs the run of an event.
+pub(super) fn needs_run(event: &LoggedEvent) -> bool {
+    event.source == EventSource::System && event.event_type != CALL
+}
+
+/// Returns what an event counts. `run` is the run as it is now.
+pub(super) fn of_event(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Measurement> {
+    if event.source != EventSource::System {
+        return None;
+    }
+    match event.event_type.as_str() {
+        STATE_CHANGED => claimed(event, run?),
+        STOPPED => ended(event, run),
+        CALL => called(event),
+        _ => None,
+    }
+}
+
+/// A run may have had another attempt since the event: then the wait of this one is not known any more.
+fn claimed(event: &LoggedEvent, run: &Sandbox) -> Option<Measurement> {
+    let change: StateChanged = serde_json::from_str(&event.event_data).ok()?;
+    let is_claim = change.to == "CREATING" && event.attempt == Some(run.key.attempt);
+    is_claim.then(|| Measurement::Claimed { waited: seconds(run.created_us.max(run.next_try_us), event.created_us) })
+}
+
+fn ended(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Measurement> {
+    let Stopped { outcome, failure_code } = serde_json::from_str(&event.event_data).ok()?;
+    // The deadline is set at the first claim.
+    let begun = run.and_then(|run| Some(run.deadline_us?.saturating_sub(run.run_time_us)));
+    let took = begun.map(|begun| seconds(begun, event.created_us));
+    Some(Measurement::Ended { outcome: outcome?, failure_code, took })
+}
+
+fn called(event: &LoggedEvent) -> Option<Measurement> {
+    let call: CallData = serde_json::from_str(&event.event_data).ok()?;
+    let usd = call.cost.and_then(|cost| cost.known).and_then(|known| Usd::parse(&known.usd).ok());
+    Some(Measurement::Called(Called {
+        model: call.model,
+        result: call.result,
+        usage: call.usage.unwrap_or_default(),
+        nano_usd: usd.map_or(0, |usd| u64::try_from(usd.to_nanos()).unwrap_or(0)),
+        first_byte: call
+            .timing_us
+            .and_then(|timing| timing.ttfb)
+            .map(|us| seconds(0, us.try_into().unwrap_or(i64::MAX))),
+    }))
+}
+
+/// Returns the seconds between two times in microseconds; 0 after a clock that jumped back.
+fn seconds(from_us: i64, to_us: i64) -> f64 {
+    to_us.saturating_sub(from_us).max(0) as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests;

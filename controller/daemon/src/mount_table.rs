@@ -1,0 +1,152 @@
+//! The host directories that a run reads, and where it sees them.
+//!
+//! Pure. The table is the border of the API: a path outside of it, and outside of the workspace, does not exist.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sluice_runs::blueprint::{MountAccess, Volume};
+
+/// Directory of the sandbox in which each grant has its own path.
+pub const GRANTS: &str = "/mnt/grants";
+
+/// Host directories, sorted; none of them lies in another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MountTable(Vec<String>);
+
+/// A path of the sandbox as a place on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPlace<'a> {
+    /// Directory of the table that holds it.
+    pub root: &'a Path,
+    /// Path in that directory; empty for the directory itself.
+    pub inside: PathBuf,
+}
+
+impl MountTable {
+    /// Returns the table of these grants, which are absolute paths without `.` and `..`.
+    #[must_use]
+    pub fn of(grants: impl IntoIterator<Item = String>) -> Self {
+        let mut sorted: Vec<String> = grants.into_iter().collect();
+        // By parts of paths: what lies in a directory follows it.
+        sorted.sort_by(|one, other| Path::new(one).cmp(Path::new(other)));
+        let mut table: Vec<String> = Vec::with_capacity(sorted.len());
+        for grant in sorted {
+            if table.last().is_none_or(|last| !Path::new(&grant).starts_with(last)) {
+                table.push(grant);
+            }
+        }
+        Self(table)
+    }
+
+    /// Returns whether the run sees no directory of the host.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the directories on the host.
+    #[must_use]
+    pub fn sources(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Returns the directories as the sandbox sees them.
+    #[must_use]
+    pub fn targets(&self) -> Vec<String> {
+        self.0.iter().map(|source| target(source)).collect()
+    }
+
+    /// Returns the mounts of the container.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Volume> {
+        let volume =
+            |source: &String| Volume { source: source.into(), target: target(source), access: MountAccess::ReadOnly };
+        self.0.iter().map(volume).collect()
+    }
+
+    /// Returns the place on the host of an absolute path in the sandbox; `None` for a path outside of the table. Links on the
+    /// host are not followed here: the caller opens `inside` below `root` and refuses them.
+    #[must_use]
+    pub fn host_place(&self, path: &Path) -> Option<HostPlace<'_>> {
+        let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        if !path.components().all(is_plain) {
+            return None;
+        }
+        let host = Path::new("/").join(path.strip_prefix(GRANTS).ok()?);
+        self.0.iter().find_map(|source| {
+            let inside = host.strip_prefix(source).ok()?.to_owned();
+            Some(HostPlace { root: Path::new(source), inside })
+        })
+    }
+}
+
+fn target(source: &str) -> String {
+    format!("{GRANTS}{source}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(grants: &[&str]) -> MountTable {
+        MountTable::of(grants.iter().map(ToString::to_string))
+    }
+
+    #[test]
+    fn nested_and_repeated_grants_are_dropped() {
+        let rows: [(&[&str], &[&str]); 5] = [
+            (&[], &[]),
+            (&["/b", "/a", "/b"], &["/a", "/b"]),
+            (&["/a/b/c", "/a", "/a/b"], &["/a"]),
+            // A sign that is smaller than the separator does not come between a directory and what is in it.
+            (&["/a/b", "/a-b", "/a!", "/a"], &["/a", "/a!", "/a-b"]),
+            (&["/srv/x/1", "/srv/x", "/srv/xy", "/srv/w/x"], &["/srv/w/x", "/srv/x", "/srv/xy"]),
+        ];
+        for (grants, expected) in rows {
+            assert_eq!(table(grants).sources(), expected, "{grants:?}");
+        }
+    }
+
+    #[test]
+    fn grants_are_seen_read_only_below_one_directory() {
+        let table = table(&["/srv/data", "/opt/models"]);
+        assert_eq!(table.targets(), ["/mnt/grants/opt/models", "/mnt/grants/srv/data"]);
+        let [first, second] = &table.volumes()[..] else { panic!("{table:?}") };
+        assert_eq!((first.source.as_path(), first.access), (Path::new("/opt/models"), MountAccess::ReadOnly));
+        assert_eq!((second.target.as_str(), second.access), ("/mnt/grants/srv/data", MountAccess::ReadOnly));
+    }
+
+    #[test]
+    fn a_path_outside_of_the_table_does_not_exist() {
+        let table = table(&["/srv/data", "/opt/models"]);
+        let place = |path: &str| table.host_place(Path::new(path)).map(|place| (place.root, place.inside));
+        let data = Path::new("/srv/data");
+        for (path, expected) in [
+            ("/mnt/grants/srv/data", Some("")),
+            ("/mnt/grants/srv/data/", Some("")),
+            ("/mnt/grants/srv/data/a/b", Some("a/b")),
+            ("/mnt/grants/srv/data/a/../../../etc", None),
+            ("/mnt/grants/srv/../srv/data", None),
+            ("/mnt/grants/srv/database", None),
+            ("/mnt/grants/srv", None),
+            ("/mnt/grants", None),
+            ("/mnt/grantssrv/data", None),
+            ("/srv/data", None),
+            ("mnt/grants/srv/data", None),
+            ("/workspace", None),
+            ("", None),
+        ] {
+            assert_eq!(place(path), expected.map(|inside| (data, PathBuf::from(inside))), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_stored_as_a_list() {
+        let table = table(&["/srv/data"]);
+        let text = serde_json::to_string(&table).expect("plain data");
+        assert_eq!(text, r#"["/srv/data"]"#);
+        assert_eq!(serde_json::from_str::<MountTable>(&text).ok(), Some(table));
+    }
+}

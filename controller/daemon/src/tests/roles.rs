@@ -1,0 +1,119 @@
+//! Which role may do what, in each operation of the document.
+
+use serde_json::{Value, json};
+
+use super::document::operations;
+use crate::test_daemon::{TestDaemon, policy};
+
+/// Operations that need a token, of any role.
+const OF_ALL_ROLES: [&str; 2] = ["/api/openapi.json", "/api/v1/sandboxes/health"];
+/// Members that an owner never sets.
+const FORBIDDEN: [&str; 12] = [
+    "owner_id", "owner", "billing_account_id", "grants", "allow_sandbox", "state", "generation", "suspended_by_admin",
+    "source", "role", "run_id", "created_at",
+];
+
+async fn daemon() -> TestDaemon {
+    TestDaemon::with_policy(Some(policy()), |settings| {
+        settings.limits.requests_per_second = 10_000;
+        settings.limits.request_burst = 10_000;
+        settings.limits.failed_logins = 10_000;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn each_route_needs_a_valid_token() {
+    let daemon = daemon().await;
+    let host = &*format!("Host: {}", daemon.address());
+    let mut seen = 0;
+    for operation in operations() {
+        let path = operation.at(&vec!["x"; operation.parameters().len()]);
+        let bad = ["Authorization: Bearer slu_wrong", "Authorization: Basic cm9vdDo=", "Cookie: session=1"];
+        for credential in bad {
+            let answer = daemon.bare(&operation.method, &path, &[host, credential]).await;
+            assert_eq!(answer.error(), (401, "unauthorized".to_owned()), "{} {path}", operation.method);
+            assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+        }
+        let answer = daemon.bare(&operation.method, &path, &[host]).await;
+        let expected = if operation.is_anonymous { 200 } else { 401 };
+        assert_eq!(answer.status, expected, "{} {path}", operation.method);
+        let by_query = daemon.bare(&operation.method, &format!("{path}?token=slu_admin"), &[host]).await;
+        assert_eq!(by_query.status, expected, "{} {path}", operation.method);
+        seen += 1;
+    }
+    assert!(seen > 25, "{seen}");
+}
+
+#[tokio::test]
+async fn a_role_without_an_operation_is_refused() {
+    let daemon = daemon().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    for operation in operations().iter().filter(|operation| !operation.is_anonymous) {
+        // Its own run, one that is not there, and one of others: the role is judged before the object.
+        for first in [&*id, "x", "bob%2Fx"] {
+            let mut values = vec!["x"; operation.parameters().len()];
+            values.iter_mut().take(1).for_each(|value| *value = first);
+            let path = operation.at(&values);
+            for (token, is_allowed) in [("slu_chat", false), ("slu_viewer", operation.method == "GET")] {
+                if is_allowed || OF_ALL_ROLES.contains(&path.as_str()) {
+                    continue;
+                }
+                let answer = daemon.request(token, &operation.method, &path, operation.body.as_ref()).await;
+                assert_eq!(answer.status, 403, "{token} {} {path}: {answer:?}", operation.method);
+                assert!(["forbidden", "admin_only"].contains(&&*answer.error().1), "{answer:?}");
+            }
+        }
+    }
+    for path in OF_ALL_ROLES {
+        assert_eq!(daemon.get("slu_chat", path).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_body_with_a_forbidden_member_is_refused() {
+    let daemon = daemon().await;
+    let agent = json!({ "agent_id": "bot" });
+    assert_eq!(daemon.request("slu_alice", "POST", "/api/v1/agents", Some(&agent)).await.status, 201);
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let before = [format!("/api/v1/sandboxes/{id}"), "/api/v1/agents/bot".to_owned(), "/api/v1/agents".to_owned()];
+    let state = async || {
+        let mut texts = Vec::new();
+        for path in &before {
+            texts.push(daemon.get("slu_alice", path).await.body);
+        }
+        texts
+    };
+    let first = state().await;
+    let mut seen = 0;
+    for operation in operations() {
+        let Some(body) = &operation.body else { continue };
+        let values = operation.parameters().into_iter().map(|(collection, _)| match collection {
+            "sandboxes" => &*id,
+            "agents" => "bot",
+            "budgets" => "acct-1",
+            _ => "x",
+        });
+        let path = operation.at(&values.collect::<Vec<_>>());
+        for field in FORBIDDEN {
+            let mut body = body.clone();
+            body[field] = match field {
+                "grants" => json!(["/root"]),
+                "allow_sandbox" | "suspended_by_admin" => json!(true),
+                "generation" => json!(7),
+                "owner_id" | "owner" => json!("bob"),
+                "billing_account_id" => json!("acct-2"),
+                _ => json!("CONNECTED"),
+            };
+            let answer = daemon.request("slu_alice", &operation.method, &path, Some(&body)).await;
+            let refused = answer.error();
+            let is_named = answer.json()["error"]["details"]["field"] == Value::from(field);
+            let is_refused =
+                refused == (422, "unknown_field".to_owned()) && is_named || refused == (403, "admin_only".to_owned());
+            assert!(is_refused, "{} {path} {field}: {answer:?}", operation.method);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 60, "{seen}");
+    assert_eq!(state().await, first, "nothing has changed");
+}

@@ -1,0 +1,32 @@
+//! The level of the event log and of its disk: above it, events of runs are refused, and those of the system go on.
+
+use nix::sys::statvfs::statvfs;
+use tokio::task::spawn_blocking;
+
+use crate::context::ApiContext;
+use crate::event_limits::{EventLimits, StoreLevel, store_full};
+use crate::loops::LoopFault;
+
+/// The part of the daemon in its readiness.
+const PART: &str = "event store";
+
+/// Measures the level, and refuses the events of runs or takes them again.
+pub(super) async fn look(context: &ApiContext, limits: &EventLimits) -> Result<(), LoopFault> {
+    let used = context.store.used_bytes().await?;
+    let path = context.layout.state().to_owned();
+    let disk = spawn_blocking(move || statvfs(&path)).await??;
+    let block = disk.fragment_size();
+    let level = StoreLevel { used, disk_free: disk.blocks_available() * block, disk_total: disk.blocks() * block };
+    let full = store_full(level, limits, context.events.is_full());
+    context.events.set_full(full.is_some());
+    match full {
+        None => {
+            context.readiness.pass(PART);
+            Ok(())
+        }
+        Some(full) => {
+            context.readiness.fail(PART, full.to_string());
+            Err(LoopFault::new(full.to_string()))
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The task of one webhook: from the event log to its outbox, and from there to its receiver.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sluice_contract::text::error_chain;
+use sluice_state::events::EventFilter;
+use sluice_state::store::{Store, StoreError, now_us};
+use sluice_state::webhooks::{DEAD_MAX, NextTry, OUTBOX_MAX, WebhookMessage};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Webhook;
+use super::message::message;
+use super::schedule::next_try;
+use super::sender::send;
+use crate::loops::{LoopFault, Loops};
+use crate::stop_signal::StopSignal;
+
+/// Longest time between two looks: a command may have put messages back.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Time in which events are taken together.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Events that are read at once.
+const EVENTS: u32 = 100;
+/// Messages that are sent at once.
+const AT_ONCE: usize = 4;
+/// Messages that are sent before the event log is looked at again.
+const MESSAGES: u32 = 16;
+/// Events without a message after which the position is written.
+const WRITE_EVERY: i64 = 1000;
+
+/// What one webhook may use of what all share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    waiting_max: u32,
+    dead_max: u32,
+}
+
+impl Share {
+    /// Returns the equal share of each of this number of webhooks.
+    pub(crate) fn of(webhooks: usize) -> Self {
+        let webhooks = u32::try_from(webhooks.max(1)).unwrap_or(u32::MAX);
+        Self { waiting_max: (OUTBOX_MAX / webhooks).max(1), dead_max: (DEAD_MAX / webhooks).max(1) }
+    }
+}
+
+/// The task of one webhook.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) webhook: Webhook,
+    pub(crate) store: Store,
+    pub(crate) share: Share,
+    /// Beginning of links.
+    pub(crate) origin: String,
+    pub(crate) loops: Arc<Loops>,
+    pub(crate) log: fn(&str),
+}
+
+/// Positions in the event log.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    /// The one in the database.
+    written: i64,
+    /// The last event that was read.
+    read: i64,
+}
+
+impl Consumer {
+    /// Works until the signal. A try that the signal meets is repeated by the next daemon.
+    pub(crate) async fn run(self, mut stop: StopSignal) {
+        let name = format!("webhook {}", self.webhook.name);
+        self.loops.register(&name, LOOK_EVERY);
+        let mut committed = self.store.events_committed();
+        let mut cursor = None;
+        loop {
+            self.loops.begin(&name, now_us());
+            let turn = tokio::select! {
+                () = stop.stopped() => return,
+                turn = self.turn(&mut cursor) => turn,
+            };
+            let (next, result) = match turn {
+                Ok((next, fault)) => (next, fault.map_or(Ok(()), Err)),
+                Err(error) => (Instant::now() + LOOK_EVERY, Err(LoopFault::from(error))),
+            };
+            if let Some(line) = self.loops.end(&name, result, now_us()) {
+                (self.log)(&line);
+            }
+            tokio::select! {
+                () = stop.stopped() => return,
+                () = sleep_until(next) => {}
+                // An error means that the store is gone; the next turn says so.
+                _ = committed.changed() => tokio::select! {
+                    () = stop.stopped() => return,
+                    () = sleep(PAUSE) => {}
+                },
+            }
+        }
+    }
+
+    /// Takes new events, and sends what is due. Returns the time of the next turn, and the last failed delivery.
+    async fn turn(&self, cursor: &mut Option<Cursor>) -> Result<(Instant, Option<LoopFault>), StoreError> {
+        let position = match *cursor {
+            Some(position) => position,
+            None => {
+                let written = self.store.begin_webhook(&self.webhook.name, now_us()).await?;
+                Cursor { written, read: written }
+            }
+        };
+        // None after an error: the database says what was written.
+        *cursor = None;
+        let (position, mut fault) = self.take(position).await?;
+        let due = self.store.due_webhook_messages(&self.webhook.name, now_us(), MESSAGES).await?;
+        let is_all = due.len() < MESSAGES as usize;
+        for messages in due.chunks(AT_ONCE) {
+            for failed in join_all(messages.iter().map(|message| self.deliver(message))).await {
+                fault = failed?.or(fault);
+            }
+        }
+        *cursor = Some(position);
+        let next = match self.store.next_webhook_try(&self.webhook.name).await? {
+            _ if !is_all => Duration::ZERO,
+            Some(us) => Duration::from_micros(u64::try_from(us.saturating_sub(now_us())).unwrap_or(0)).min(LOOK_EVERY),
+            None => LOOK_EVERY,
+        };
+        Ok((Instant::now() + next, fault))
+    }
+
+    /// Takes events into the outbox, until the log has no more or the outbox has no room.
+    async fn take(&self, mut at: Cursor) -> Result<(Cursor, Option<LoopFault>), StoreError> {
+        let Webhook { name, types, owners, .. } = &self.webhook;
+        let filter = EventFilter { types: types.clone(), ..EventFilter::default() };
+        let owners: HashSet<&str> = owners.iter().map(String::as_str).collect();
+        let mut fault = None;
+        loop {
+            let waiting = self.store.waiting_webhook_messages(name).await?;
+            let room = self.share.waiting_max.saturating_sub(waiting).min(EVENTS);
+            if room == 0 {
+                return Ok((at, fault));
+            }
+            let batch = self.store.events_after(at.read, filter.clone(), room).await?;
+            // Of the events of the system, none is removed while a webhook waits for its receiver.
+            if let Some(gap) = batch.gap.filter(|_| selects_agents(types)) {
+                let reason = format!("events from {} to {} were removed before they were sent", gap.from, gap.to);
+                fault = Some(LoopFault::new(reason));
+            }
+            let is_own = |owner: &str| owners.is_empty() || owners.contains(owner);
+            let own = batch.events.iter().filter(|event| is_own(&event.owner));
+            let messages: Vec<_> = own.map(|event| message(name, event, &self.origin)).collect();
+            at.read = batch.next;
+            if !messages.is_empty() || at.read - at.written >= WRITE_EVERY {
+                if !self.store.take_webhook_events(name, (at.written, at.read), messages, now_us()).await? {
+                    // Its row was removed, or changed by another program: begin again from what it has.
+                    at.read = self.store.begin_webhook(name, now_us()).await?;
+                }
+                at.written = at.read;
+            }
+            if batch.is_newest {
+                return Ok((at, fault));
+            }
+        }
+    }
+
+    /// Tries a message once, and records the result. Returns the failure.
+    async fn deliver(&self, message: &WebhookMessage) -> Result<Option<LoopFault>, StoreError> {
+        let Err(failed) = send(&self.webhook, &message.id, &message.body).await else {
+            self.store.webhook_delivered(message, now_us()).await?;
+            return Ok(None);
+        };
+        let (now_us, word) = (now_us(), failed.word());
+        let next = next_try(message.attempts, now_us);
+        let dropped = self.store.webhook_failed(message, &word, next, self.share.dead_max, now_us).await?;
+        if next == NextTry::Never {
+            let lost = if dropped > 0 { ", and the oldest one that was given up is dropped" } else { "" };
+            (self.log)(&format!("webhook {}: {} is given up ({word}){lost}", self.webhook.name, message.id));
+        }
+        Ok(Some(LoopFault::new(error_chain(&failed))))
+    }
+}
+
+/// Returns whether events that agents report may be selected.
+fn selects_agents(types: &[String]) -> bool {
+    types.iter().any(|name| name.starts_with("agent."))
+}

@@ -1,0 +1,148 @@
+//! `sluice cp`: files out of a sandbox, and a file into one.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sluice_client::{ApiClient, ApiRequest};
+
+use super::database::wrong;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::named_run;
+use super::output::{print, print_json, say};
+use super::server_args::ServerArgs;
+
+mod tree;
+
+/// Size of the largest file that the API takes.
+const UPLOAD_MAX: u64 = 64 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice cp nightly:/workspace/out results        to the new directory results
+  sluice cp fix.diff nightly:/workspace/fix.diff";
+
+/// Copies files out of a sandbox of a daemon into a new directory, or one file into a live sandbox.
+///
+/// Regular files and directories are copied, with the modes 0644 and 0755. Links are not followed; they are named and left out,
+/// as devices are. At most 100,000 files and 2 GiB come out.
+#[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
+pub(super) struct CpArgs {
+    /// RUN:/PATH in a sandbox, or a file
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// A directory that does not exist yet, or RUN:/PATH in a sandbox
+    #[arg(value_name = "TARGET")]
+    target: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// Something that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct LeftOut {
+    path: String,
+    reason: &'static str,
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+struct Copied {
+    files: u64,
+    bytes: u64,
+    left_out: Vec<LeftOut>,
+}
+
+/// The answer to an upload.
+#[derive(Deserialize)]
+struct WrittenFile {
+    size: u64,
+}
+
+pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
+    let (name, path, is_out) = match (in_sandbox(&args.source), in_sandbox(&args.target)) {
+        (Some((run, path)), None) => (run, path, true),
+        (None, Some((run, path))) => (run, path, false),
+        _ => {
+            let message = "one of SOURCE and TARGET is RUN:/PATH in a sandbox, and the other is on this host; write ./NAME \
+                           for a file here whose name has a colon";
+            return Err(wrong(message.to_owned()));
+        }
+    };
+    let api = args.server.daemon(&args.host)?;
+    let id = named_run::find(&api, name).await?.sandbox.sandbox_id;
+    let copied = if is_out {
+        tree::copy_out(&api, &id, path, Path::new(&args.target)).await?
+    } else {
+        copy_in(&api, &id, Path::new(&args.source), path).await?
+    };
+    let Copied { files, bytes, left_out } = copied;
+    for LeftOut { path, reason } in &left_out {
+        say(&format!("left out {path}: {reason}"));
+    }
+    if args.json {
+        print_json(&json!({ "run": id, "path": path, "files": files, "bytes": bytes, "left_out": left_out }));
+    } else {
+        print(&format!("{files} files, {bytes} bytes\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns run and path of `RUN:/PATH`; `None` for a path on this host.
+fn in_sandbox(text: &str) -> Option<(&str, &str)> {
+    let (run, path) = text.split_once(':')?;
+    let is_run = !run.is_empty() && !run.starts_with(['/', '.']);
+    (is_run && path.starts_with('/')).then_some((run, path))
+}
+
+async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &str) -> Result<Copied, CommandError> {
+    let failed = |error: std::io::Error| wrong(format!("cannot read {}: {error}", source.display()));
+    let meta = std::fs::metadata(source).map_err(failed)?;
+    if !meta.is_file() || meta.len() > UPLOAD_MAX {
+        let message =
+            format!("{} is not a file of at most {} MiB; pack what is larger", source.display(), UPLOAD_MAX >> 20);
+        return Err(wrong(message));
+    }
+    let content = std::fs::read(source).map_err(failed)?;
+    let name = source.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let target = if target.ends_with('/') { format!("{target}{name}") } else { target.to_owned() };
+    let request = ApiRequest::put(&["sandboxes", id, "files"], Bytes::from(content)).path(target.as_bytes());
+    let written: WrittenFile = api.send(request).await?;
+    Ok(Copied { files: 1, bytes: written.size, left_out: Vec::new() })
+}
+
+/// Returns the last part of a path in a sandbox.
+fn base_name(path: &str) -> PathBuf {
+    PathBuf::from(path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_sandboxes_are_told_from_those_of_the_host() {
+        for (text, expected) in [
+            ("nightly:/workspace/out", Some(("nightly", "/workspace/out"))),
+            ("alice/nightly:/workspace", Some(("alice/nightly", "/workspace"))),
+            ("./a:/b", None),
+            ("/a:/b", None),
+            ("a:b", None),
+            (":/b", None),
+            ("file", None),
+        ] {
+            assert_eq!(in_sandbox(text), expected, "{text}");
+        }
+        assert_eq!(base_name("/workspace/out/"), PathBuf::from("out"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs of a daemon by id, name, or the beginning of an id.
+
+use sluice_client::{ApiClient, ApiRequest, SandboxDetail, SandboxPage};
+use sluice_contract::RunKey;
+
+use super::database::wrong;
+use super::error::CommandError;
+use super::output::say;
+
+/// Maximum number of runs that an error names.
+const NAMED_MAX: usize = 10;
+/// Maximum number of pages of runs that are read for a prefix.
+const PAGES_MAX: usize = 20;
+
+/// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or the beginning
+/// of one id. The full id of a run that is not named by it goes to stderr.
+pub(super) async fn find(api: &ApiClient, name: &str) -> Result<SandboxDetail, CommandError> {
+    let unknown = || wrong(format!("there is no run '{name}' at {}; sluice ps --all lists all runs", api.server()));
+    if name.is_empty() {
+        return Err(unknown());
+    }
+    if let Some(run) = show(api, name).await? {
+        if run.sandbox.sandbox_id != name {
+            say(&format!("run {}", run.sandbox.sandbox_id));
+        }
+        return Ok(run);
+    }
+    // A user may copy RUN.ATTEMPT from a list.
+    let name = name.parse::<RunKey>().map_or_else(|_| name.to_owned(), |key| key.run_id.to_string());
+    let found = with_prefix(api, &name).await?;
+    match &found[..] {
+        [] => Err(unknown()),
+        [id] => {
+            say(&format!("run {id}"));
+            show(api, id).await?.ok_or_else(unknown)
+        }
+        several => {
+            let more = if several.len() > NAMED_MAX { ", and more" } else { "" };
+            let named = several[..several.len().min(NAMED_MAX)].join(", ");
+            Err(wrong(format!("'{name}' is the beginning of several runs: {named}{more}")))
+        }
+    }
+}
+
+async fn show(api: &ApiClient, name: &str) -> Result<Option<SandboxDetail>, CommandError> {
+    match api.send(ApiRequest::get(&["sandboxes", name])).await {
+        Ok(run) => Ok(Some(run)),
+        Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the ids that begin so, a few more than an error names at most.
+async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, CommandError> {
+    let (mut found, mut cursor) = (Vec::new(), None::<String>);
+    for _ in 0..PAGES_MAX {
+        let request = ApiRequest::get(&["sandboxes"]).query("q", prefix).query("limit", "500");
+        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let ids = page.sandboxes.into_iter().map(|sandbox| sandbox.sandbox_id);
+        found.extend(ids.filter(|id| id.starts_with(prefix)));
+        cursor = page.next_cursor;
+        if cursor.is_none() || found.len() > NAMED_MAX {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,102 @@
+//! What the settings say about runs of the daemon.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_daemon::run_policy::Project;
+use sluice_runs::blueprint::SandboxLimits;
+use sluice_runs::sandbox_user::SandboxUsers;
+
+use super::daemon_values::{self, HighestLimits, RunningMax};
+use super::error::SettingError;
+use super::layers::SettingLayers;
+use super::sidecar_flags::sidecar_flags;
+use super::values;
+
+/// What an operator decides about runs of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonRunSettings {
+    /// Images that requests may name beside those of agents, each with its digest.
+    pub images: Vec<String>,
+    /// The highest limits of requests.
+    pub limits_max: HighestLimits,
+    /// Numbers of runs that may be at work.
+    pub max_running: RunningMax,
+    /// Runs of one owner that may wait.
+    pub max_queued: u32,
+    /// Time from the first claim of a run to its end, retries included.
+    pub run_deadline: Duration,
+    /// Time without work after which a run ends; zero for never.
+    pub idle: Duration,
+    /// The same for a run whose worker says that it works.
+    pub stuck: Duration,
+    /// Time from a claim to the start of the program.
+    pub stale_start: Duration,
+    /// Directories under which grants of agents may be.
+    pub grant_roots: Vec<PathBuf>,
+    /// Projects.
+    pub projects: Vec<Project>,
+    /// Users of sandboxes.
+    pub users: SandboxUsers,
+}
+
+/// What a run of one agent gets where its request names nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the settings")]
+pub struct AgentRunDefaults {
+    pub timeout: Duration,
+    pub limits: SandboxLimits,
+    pub models: Vec<String>,
+    pub max_calls: Option<u64>,
+    pub max_tokens: Option<u64>,
+    pub max_concurrency: Option<u64>,
+    pub rate: Option<String>,
+    /// Nano-USD.
+    pub max_cost: Option<i64>,
+    /// What calls may contain, and further limits, as flags of the sidecar.
+    pub sidecar_flags: Vec<String>,
+}
+
+impl SettingLayers {
+    /// Returns the settings for runs of the daemon.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn daemon_runs(&self) -> Result<DaemonRunSettings, SettingError> {
+        Ok(DaemonRunSettings {
+            images: self.parse("images", daemon_values::images)?.unwrap_or_default(),
+            limits_max: self.parse("limits_max", daemon_values::limits_max)?.unwrap_or_default(),
+            max_running: self.required("max_running", daemon_values::max_running)?,
+            max_queued: self.required("max_queued", daemon_values::count)?,
+            run_deadline: self.required("run_deadline", daemon_values::deadline)?,
+            idle: self.required("run_idle_timeout", values::duration)?,
+            stuck: self.required("stuck_timeout", values::duration)?,
+            stale_start: self.required("stale_start", values::positive_duration)?,
+            grant_roots: self.parse("grant_roots", daemon_values::grant_roots)?.unwrap_or_default(),
+            projects: self.projects().to_vec(),
+            users: self.required("uid_range", daemon_values::sandbox_users)?,
+        })
+    }
+
+    /// Returns what runs of the agent of these layers get where a request names nothing.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn agent_run_defaults(&self) -> Result<AgentRunDefaults, SettingError> {
+        Ok(AgentRunDefaults {
+            timeout: self.required("timeout", values::positive_duration)?,
+            limits: SandboxLimits {
+                memory: self.required("memory", values::memory)?,
+                cpu_millis: self.required("cpus", values::cpus)?,
+                pids: self.required("pids", values::pids)?,
+            },
+            models: self.parse("model", values::models)?.unwrap_or_default(),
+            max_calls: self.parse("max_calls", values::number)?,
+            max_tokens: self.parse("max_tokens", values::number)?,
+            max_concurrency: self.parse("max_concurrency", values::number)?,
+            rate: self.get("rate").map(|(rate, _)| rate.to_owned()),
+            max_cost: self.parse("max_cost_usd", values::nano_usd)?,
+            sidecar_flags: sidecar_flags(self)?,
+        })
+    }
+}

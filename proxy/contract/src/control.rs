@@ -1,0 +1,136 @@
+//! The bodies of the sidecar's control socket.
+//!
+//! Pure. The sidecar answers with [`SidecarState`], or with [`ControlFailure`]. What may be asked, and when it is refused:
+//! docs/guide/sidecar.md.
+
+use serde::{Deserialize, Serialize};
+
+/// Path of the state, for `GET`.
+pub const STATE_PATH: &str = "/state";
+/// Path of the caps, for `POST` with [`RaiseCaps`].
+pub const CAPS_PATH: &str = "/caps";
+/// Path of the deadline's clock, for `POST` with [`SetClock`].
+pub const CLOCK_PATH: &str = "/clock";
+
+/// Maximum length of the body of a request.
+pub const BODY_MAX: usize = 64 << 10;
+
+/// Longest time in all for which the clock of the deadline can stand still, in seconds.
+pub const STOPPED_MAX_S: u64 = 24 * 3600;
+
+/// Code of a refusal for a value that is below the one in force.
+pub const NOT_RAISED: &str = "not_raised";
+/// Code of a refusal for a limit that the run does not have: any value would lower it.
+pub const NOT_LIMITED: &str = "not_limited";
+/// Code of a refusal for a clock that has stood still for the longest time in all.
+pub const STOPPED_TOO_LONG: &str = "stopped_too_long";
+/// Code of a refusal for a member that is missing, unknown, or has another type or range.
+pub const INVALID_MEMBER: &str = "invalid_member";
+
+/// State of a running sidecar.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SidecarState {
+    /// Caps in force.
+    pub caps: CapsInForce,
+    /// Amounts that count against the caps.
+    pub used: UsedAmounts,
+    /// Number of calls that are under way.
+    pub open_calls: u64,
+    /// Number of calls that wait for a decision of a person.
+    pub held_calls: u64,
+    /// Deadline of the run; null without one.
+    pub deadline: Option<DeadlineState>,
+    /// True if the sidecar is ending, and refuses new calls.
+    pub draining: bool,
+}
+
+/// Caps in force; null is unlimited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CapsInForce {
+    /// Calls of the run.
+    pub max_calls: Option<u64>,
+    /// Dollars of the run, as a decimal.
+    pub max_cost_usd: Option<String>,
+    /// Tokens of the run, input and output.
+    pub max_tokens: Option<u64>,
+}
+
+/// Amounts that count against the caps.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UsedAmounts {
+    /// Calls, with those under way.
+    pub calls: u64,
+    /// Dollars of ended calls, as a decimal.
+    pub cost_usd: String,
+    /// Dollars that are reserved for calls under way, as a decimal.
+    pub reserved_cost_usd: String,
+    /// Tokens that are reserved for calls under way.
+    pub reserved_tokens: u64,
+    /// Tokens of ended calls.
+    pub tokens: u64,
+}
+
+/// Deadline of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineState {
+    /// Seconds from the start of the sidecar to the end of the run, without the time for which the clock stood still.
+    pub deadline_s: u64,
+    /// Seconds that are left.
+    pub left_s: u64,
+    /// True while the clock stands still.
+    pub stopped: bool,
+    /// Seconds for which the clock has stood still.
+    pub stopped_s: u64,
+}
+
+/// Request to raise caps. Values are absolute; one that is left out stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RaiseCaps {
+    /// Person or program that asks.
+    pub by: String,
+    /// Reason of the change.
+    pub reason: String,
+    /// Calls of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u64>,
+    /// Tokens of the run, input and output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Dollars of the run, as a decimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<String>,
+    /// Seconds from the start of the sidecar to the end of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<u64>,
+}
+
+/// Request to stop the clock of the deadline, or to let it go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetClock {
+    /// True to stop it.
+    pub stopped: bool,
+    /// Person or program that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Reason of the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a request that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlFailure {
+    /// What was wrong.
+    pub error: ControlFault,
+}
+
+/// What was wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlFault {
+    /// A stable word, such as [`NOT_RAISED`].
+    pub code: String,
+    /// What was wrong, and what to do.
+    pub message: String,
+}

@@ -1,0 +1,189 @@
+//! The requests of the control socket: routes, and bodies with their rules.
+//!
+//! Pure.
+
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use sluice_contract::Usd;
+use sluice_contract::control::{CAPS_PATH, CLOCK_PATH, RaiseCaps, STATE_PATH, SetClock};
+use sluice_contract::record::INTEGER_MAX;
+
+use super::error::ControlRefusal;
+
+/// Maximum length of the name of who asks, in bytes.
+const BY_MAX: usize = 128;
+/// Maximum length of a reason, in bytes.
+const REASON_MAX: usize = 1000;
+/// Longest deadline, as of the flag.
+const DEADLINE_MAX_S: u64 = 365 * 24 * 3600;
+
+/// A path of the control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ControlRoute {
+    State,
+    Caps,
+    Clock,
+}
+
+/// A change that is asked for, with all its members valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AskedChange {
+    Caps(RaiseCaps, Option<i64>),
+    Clock(SetClock),
+}
+
+/// Finds the path, byte for byte; a query is not allowed.
+pub(super) fn route(method: &Method, path: &str) -> Result<ControlRoute, ControlRefusal> {
+    let (route, allowed) = match path {
+        STATE_PATH => (ControlRoute::State, Method::GET),
+        CAPS_PATH => (ControlRoute::Caps, Method::POST),
+        CLOCK_PATH => (ControlRoute::Clock, Method::POST),
+        _ => {
+            let message = "the control socket has GET /state, POST /caps and POST /clock";
+            return Err(ControlRefusal::new(StatusCode::NOT_FOUND, "not_found", message));
+        }
+    };
+    if *method == allowed {
+        return Ok(route);
+    }
+    let message = if allowed == Method::GET { "use GET" } else { "use POST" };
+    Err(ControlRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message))
+}
+
+impl AskedChange {
+    /// Parses the body of a request to raise caps.
+    pub(super) fn caps(body: &[u8]) -> Result<Self, ControlRefusal> {
+        let asked: RaiseCaps = parse(body)?;
+        names(Some(&asked.by), Some(&asked.reason))?;
+        if asked.by.is_empty() || asked.reason.is_empty() {
+            return Err(ControlRefusal::invalid("by and reason must not be empty"));
+        }
+        let nanos = asked.max_cost_usd.as_deref().map(nanos).transpose()?;
+        for (name, value, most) in [
+            ("max_calls", asked.max_calls, INTEGER_MAX),
+            ("max_tokens", asked.max_tokens, INTEGER_MAX),
+            ("deadline_s", asked.deadline_s, DEADLINE_MAX_S),
+        ] {
+            if value.is_some_and(|value| value > most) {
+                return Err(ControlRefusal::invalid(format!("{name} is over {most}")));
+            }
+        }
+        if nanos.is_none() && [asked.max_calls, asked.max_tokens, asked.deadline_s] == [None; 3] {
+            return Err(ControlRefusal::invalid(
+                "give one of max_calls, max_tokens, max_cost_usd and deadline_s at least",
+            ));
+        }
+        Ok(Self::Caps(asked, nanos))
+    }
+
+    /// Parses the body of a request to stop the clock, or to let it go on.
+    pub(super) fn clock(body: &[u8]) -> Result<Self, ControlRefusal> {
+        let asked: SetClock = parse(body)?;
+        names(asked.by.as_deref(), asked.reason.as_deref())?;
+        Ok(Self::Clock(asked))
+    }
+
+    /// Returns who asks, and why.
+    pub(super) fn names(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Caps(asked, _) => (Some(&asked.by), Some(&asked.reason)),
+            Self::Clock(asked) => (asked.by.as_deref(), asked.reason.as_deref()),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        if error.is_data() {
+            ControlRefusal::invalid(error.to_string())
+        } else {
+            ControlRefusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("want one JSON object: {error}"))
+        }
+    })
+}
+
+/// Refuses texts that would make a record long: escapes of control characters take six bytes each.
+fn names(by: Option<&str>, reason: Option<&str>) -> Result<(), ControlRefusal> {
+    for (name, text, most) in [("by", by, BY_MAX), ("reason", reason, REASON_MAX)] {
+        let text = text.unwrap_or_default();
+        if text.len() > most {
+            return Err(ControlRefusal::invalid(format!("{name} has more than {most} bytes")));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(ControlRefusal::invalid(format!("{name} has control characters")));
+        }
+    }
+    Ok(())
+}
+
+fn nanos(text: &str) -> Result<i64, ControlRefusal> {
+    let amount = Usd::parse(text).ok().filter(Usd::is_countable);
+    amount.map(|amount| amount.to_nanos()).ok_or_else(|| {
+        ControlRefusal::invalid("max_cost_usd is not an amount of dollars; write a decimal such as \"2.50\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code<T>(result: Result<T, ControlRefusal>) -> (u16, &'static str) {
+        result.err().map_or((200, "ok"), |refusal| (refusal.status.as_u16(), refusal.code))
+    }
+
+    #[test]
+    fn each_path_has_one_method() {
+        for (method, path, expected) in [
+            (Method::GET, "/state", (200, "ok")),
+            (Method::POST, "/caps", (200, "ok")),
+            (Method::POST, "/clock", (200, "ok")),
+            (Method::POST, "/state", (405, "method_not_allowed")),
+            (Method::GET, "/caps", (405, "method_not_allowed")),
+            (Method::GET, "/state/", (404, "not_found")),
+            (Method::GET, "//state", (404, "not_found")),
+            (Method::GET, "/health", (404, "not_found")),
+            (Method::POST, "/v1/chat/completions", (404, "not_found")),
+        ] {
+            assert_eq!(code(route(&method, path)), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_checked_member_by_member() {
+        let long = format!(r#"{{"by":"{}","reason":"r","max_calls":1}}"#, "b".repeat(129));
+        for (body, expected) in [
+            (r#"{"by":"b","reason":"r","max_calls":1}"#, (200, "ok")),
+            (r#"{"by":"b","reason":"r","max_cost_usd":"0.1","deadline_s":9,"max_tokens":2}"#, (200, "ok")),
+            (r#"{"by":"b","reason":"r"}"#, (422, "invalid_member")),
+            (r#"{"by":"b","max_calls":1}"#, (422, "invalid_member")),
+            (r#"{"by":"","reason":"r","max_calls":1}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_calls":-1}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_calls":1.5}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_calls":9007199254740992}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","deadline_s":31536001}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_cost_usd":0.1}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_cost_usd":"-1"}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_cost_usd":"1e20"}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_calls":1,"max_calls":2}"#, (422, "invalid_member")),
+            (r#"{"by":"b\n","reason":"r","max_calls":1}"#, (422, "invalid_member")),
+            (&long, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r","max_calls":1,"rate":2}"#, (422, "invalid_member")),
+            ("", (400, "invalid_json")),
+            ("{", (400, "invalid_json")),
+            ("\u{0}", (400, "invalid_json")),
+            (r#"{"by":"b","reason":"r","max_calls":1} {}"#, (400, "invalid_json")),
+            ("[]", (422, "invalid_member")),
+        ] {
+            assert_eq!(code(AskedChange::caps(body.as_bytes())), expected, "{body}");
+        }
+        assert_eq!(code(AskedChange::clock(br#"{"stopped":true}"#)), (200, "ok"));
+        assert_eq!(code(AskedChange::clock(br#"{"stopped":1}"#)), (422, "invalid_member"));
+        assert_eq!(code(AskedChange::clock(br#"{}"#)), (422, "invalid_member"));
+    }
+
+    #[test]
+    fn an_unknown_member_is_named() {
+        let refusal = AskedChange::caps(br#"{"by":"b","reason":"r","max_calls":1,"rate":2}"#).expect_err("no such cap");
+        assert!(refusal.message.contains("`rate`"), "{}", refusal.message);
+    }
+}
