@@ -127,7 +127,7 @@ async fn audit_records_are_served_while_the_run_works() {
     let all = [live, lines(&rest)].concat();
     assert!(all.windows(2).all(|pair| pair[0]["sha256"] == pair[1]["record"]["prev"]), "{all:?}");
     let text = Value::from(all).to_string();
-    assert!(!text.contains(&upstream.url()) && !text.contains("\"pid\"") && !text.contains("peer"), "{text}");
+    assert!(!text.contains(upstream.url()) && !text.contains("\"pid\"") && !text.contains("peer"), "{text}");
     let task = daemon.get(&format!("{PATH}/{id}/task")).await.expect(200).json();
     assert_eq!((&task["task"], &task["messages"]), (&Value::Null, &json!([])));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_contract::text::error_chain;
 use sluice_runs::exec::end_leftovers;
 use sluice_runs::host::Host;
+use sluice_state::store::RunDriver;
 use tokio::time::sleep;
 
 use crate::context::ApiContext;
@@ -33,7 +34,7 @@ pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: Sto
 
 async fn end_all(context: &ApiContext, host: &Host) -> Result<(), String> {
     let open = context.store.open_runs().await.map_err(|error| error_chain(&error))?;
-    for run in open {
+    for run in open.iter().filter(|run| run.entry.driver == RunDriver::Daemon) {
         end_leftovers(host, &run.entry.key).await.map_err(|error| error_chain(&error))?;
     }
     Ok(())
