@@ -121,24 +121,51 @@ impl Daemon {
         let layout = Layout::open(&settings.state)?;
         let lock = take_lock(&layout)?;
         let store = Store::open_with_readers(&layout.database(), READERS)?;
-        let tokens = Tokens(store.clone());
-        let plan = plan(settings, tokens.has_any().await?)?;
-        let keys = Keys::open(layout.state())?;
-        let control = Arc::new(ControlLog::open(&layout, &keys)?);
-        let access = Access::new(tokens, &settings.limits);
+        let plan = plan(settings, Tokens(store.clone()).has_any().await?)?;
         let host = host(settings, &store, policy.is_some()).await?;
         let mut tasks = Tasks::default();
+        let opened = Opened { layout, store, host: host.clone(), stop: tasks.signal() };
+        let context = opened.context(settings, policy).await?;
+        let bound = bind(settings, &plan, &context).await?;
+        record_start(settings, &context).await?;
+        for (listener, front, count) in bound.listeners {
+            tasks.spawn("a listener", |stop| listener.run(front, count, stop));
+        }
+        spawn_tasks(settings, &context, host, &mut tasks);
+        systemd::ready();
+        Ok(RunningDaemon { context, tasks, addresses: bound.addresses, _lock: lock })
+    }
+}
+
+/// What the daemon has opened before it takes requests.
+struct Opened {
+    layout: Layout,
+    store: Store,
+    host: Option<Arc<Host>>,
+    stop: StopSignal,
+}
+
+impl Opened {
+    /// Makes what handlers share.
+    async fn context(
+        self,
+        settings: &DaemonSettings,
+        policy: Option<RunPolicy>,
+    ) -> Result<Arc<ApiContext>, DaemonError> {
+        let Self { layout, store, host, stop } = self;
         let limits = &settings.limits;
-        let monitor = Arc::new(Monitor::new(settings.metrics, store.newest_event().await?));
+        let keys = Keys::open(layout.state())?;
         // Those of requests that a daemon was serving when it was killed.
         store.release_all_keys().await?;
-        let context = Arc::new(ApiContext {
+        let per_minute = |number: u32| Mutex::new(RequestRate::new(f64::from(number) / 60.0, number));
+        Ok(Arc::new(ApiContext {
+            control: Arc::new(ControlLog::open(&layout, &keys)?),
+            access: Access::new(Tokens(store.clone()), limits),
+            monitor: Arc::new(Monitor::new(settings.metrics, store.newest_event().await?)),
             layout,
             store,
             keys,
-            access,
-            control,
-            limits: settings.limits,
+            limits: *limits,
             readiness: Readiness::default(),
             loops: Arc::default(),
             events: EventIntake::new(&settings.upkeep.events),
@@ -149,45 +176,42 @@ impl Daemon {
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
             waits: StreamCount::new(limits.waits, limits.waits_per_token),
             file_work: StreamCount::new(limits.file_work, limits.file_work_per_token),
-            execs: Execs::new(host.clone()),
-            creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
-            changes: Mutex::new(RequestRate::new(f64::from(limits.changes) / 60.0, limits.changes)),
-            monitor,
-            stop: tasks.signal(),
+            execs: Execs::new(host),
+            creations: per_minute(limits.creations),
+            changes: per_minute(limits.changes),
+            stop,
             log: settings.log,
-        });
-        let bound = bind(settings, &plan, &context).await?;
-        let configuration = json!({
-            "behind_proxy": settings.behind_proxy,
-            "listen": settings.listen,
-            "sandbox_enabled": context.policy.is_some(),
-            "tls": settings.tls_cert.is_some(),
-            "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
-        });
-        let started = ControlEntry {
-            operation: "daemon.start".to_owned(),
-            after: Some(configuration),
-            ..ControlEntry::default()
-        };
-        context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
-        let addresses = bound.addresses;
-        for (listener, front, count) in bound.listeners {
-            tasks.spawn("a listener", |stop| listener.run(front, count, stop));
-        }
-        let reporter = Arc::clone(&context);
-        tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
-        let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
-        tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
-        if let Some(orchestrator) = orchestrator(settings, &context, host) {
-            spawn_host_tasks(&mut tasks, &context, orchestrator.host());
-            tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
-        }
-        upkeep::start(&mut tasks, &context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
-        if let Some(time) = systemd::watchdog() {
-            tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
-        }
-        systemd::ready();
-        Ok(RunningDaemon { context, tasks, addresses, _lock: lock })
+        }))
+    }
+}
+
+/// Records the start, with the settings that decide who may do what.
+async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result<(), DaemonError> {
+    let configuration = json!({
+        "behind_proxy": settings.behind_proxy,
+        "listen": settings.listen,
+        "sandbox_enabled": context.policy.is_some(),
+        "tls": settings.tls_cert.is_some(),
+        "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
+    });
+    let started =
+        ControlEntry { operation: "daemon.start".to_owned(), after: Some(configuration), ..ControlEntry::default() };
+    context.record_own(started).await.map(drop).map_err(|_| DaemonError::NotRecorded)
+}
+
+/// Starts what the daemon does beside answering requests.
+fn spawn_tasks(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>, tasks: &mut Tasks) {
+    let reporter = Arc::clone(context);
+    tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+    let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
+    tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
+    if let Some(orchestrator) = orchestrator(settings, context, host) {
+        spawn_host_tasks(tasks, context, orchestrator.host());
+        tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
+    }
+    upkeep::start(tasks, context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
+    if let Some(time) = systemd::watchdog() {
+        tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunId, RunKey};
+use sluice_runs::host::Host;
 use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
     ClaimLimits, DesiredState, Sandbox, SandboxActivity, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
