@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_runs::forbidden_mounts::ForbiddenPlaces;
+use sluice_runs::sandbox_user::DEFAULT_UIDS;
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::keys::Keys;
 use sluice_state::layout::{Layout, RunPaths};
