@@ -147,7 +147,7 @@ async fn no_answer_has_what_belongs_to_the_host() {
     for (method, path, body) in [
         ("POST", "/api/v1/sandboxes".to_owned(), json!({"task": 1})),
         ("POST", "/api/v1/sandboxes".to_owned(), json!({"argv": ["x"], "model": "m", "image": "/etc/passwd"})),
-        ("POST", "/api/v1/sandboxes".to_owned(), json!({"argv": ["x"], "model": "m", "env": {"PATH": ENV}})),
+        ("POST", "/api/v1/sandboxes".to_owned(), json!({"argv": ["x"], "model": "m", "env": {"OPENAI_API_KEY": ENV}})),
         ("POST", format!("/api/v1/sandboxes/{working}/retry"), Value::Null),
         ("POST", "/api/v1/agents".to_owned(), json!({"agent_id": "x", "grants": ["/root"]})),
         ("PUT", "/api/v1/budgets/acct-1".to_owned(), json!({"kind": "set", "usd": "x"})),
