@@ -26,7 +26,7 @@ pub(super) struct Doc;
 const PATH: &str = "/metrics";
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {
-    Router::new().route(PATH, get(metrics))
+    Router::new().route("/metrics", get(metrics))
 }
 
 /// Returns whether a path needs no credential, since everyone may read the metrics.

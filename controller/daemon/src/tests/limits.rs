@@ -81,18 +81,6 @@ async fn failed_logins_are_delayed_and_counted() {
 }
 
 #[tokio::test]
-async fn each_token_waits_for_a_few_runs_at_once() {
-    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.waits_per_token = 1).await;
-    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
-    let path = format!("/api/v1/sandboxes/{id}/wait?until=ended&timeout=1s");
-    let (one, two, other) =
-        tokio::join!(daemon.get("slu_alice", &path), daemon.get("slu_alice", &path), daemon.get("slu_admin", &path));
-    let mut own = [one.status, two.status];
-    own.sort_unstable();
-    assert_eq!((own, other.status), ([204, 429], 204));
-}
-
-#[tokio::test]
 async fn an_owner_does_not_fill_the_control_log() {
     let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.changes = 3).await;
     let path = format!("/api/v1/sandboxes/{}/connect", daemon.create("slu_alice", json!({ "task": "x" })).await);

@@ -142,7 +142,7 @@ async fn streams_of_a_token_are_counted() {
 
 #[tokio::test]
 async fn waits_of_a_token_are_counted() {
-    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.streams_per_token = 1).await;
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.waits_per_token = 1).await;
     let alices = daemon.create("slu_alice", json!({ "task": "x" })).await;
     let bobs = daemon.create("slu_bob", json!({ "task": "x" })).await;
     let wait = |id: &str, time: &str| format!("/api/v1/sandboxes/{id}/wait?timeout={time}");

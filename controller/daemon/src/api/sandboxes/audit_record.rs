@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 const COMMON: &[&str] = &["attempt", "kind", "prev", "run_id", "seq", "ts", "v"];
 
 /// Members of the records of each kind.
-const OF_KIND: [(&str, &[&str]); 7] = [
+const OF_KIND: [(&str, &[&str]); 8] = [
     ("open", &["billing_account_id", "graph_id", "limits", "policy", "proxy_version", "sync"]),
     (
         "intent",
@@ -29,6 +29,7 @@ const OF_KIND: [(&str, &[&str]); 7] = [
     ("refused", &["account", "method", "model", "param", "path", "reason", "status", "tool"]),
     ("recovered", &["bytes", "offset", "open_calls", "sha256"]),
     ("epoch", &["policy", "sync"]),
+    ("control", &["from", "to", "what"]),
     ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "signature", "unknown", "usage"]),
 ];
 
@@ -47,8 +48,8 @@ mod tests {
     use super::*;
 
     /// Members that the operator alone sees.
-    const HIDDEN: [&str; 11] = [
-        "boot_id", "budget_limit_usd", "budget_of", "budget_spent_usd", "build", "certificate", "connect_detail",
+    const HIDDEN: [&str; 12] = [
+        "boot_id", "budget_limit_usd", "budget_of", "budget_spent_usd", "build", "by", "certificate", "connect_detail",
         "connect_error", "peer", "pid", "upstream",
     ];
 

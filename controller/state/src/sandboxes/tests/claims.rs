@@ -90,7 +90,7 @@ impl Model {
         self.runs[run].state.is_ended() && (self.runs[run].verdict == Some(SandboxVerdict::Success)) == success
     }
 
-    /// Returns the run that must be claimed next.
+    /// Returns the run that must be claimed next: one of the owner with the fewest at work.
     fn claim(&mut self) -> Option<usize> {
         let is_doomed = |model: &Self, run: &ModelRun| {
             run.state == SandboxState::Pending && run.after.iter().any(|other| model.has_ended(*other, false))
@@ -115,7 +115,11 @@ impl Model {
                 && run.after.iter().all(|other| self.has_ended(*other, true))
         };
         let ready = (0..self.runs.len()).filter(|run| is_ready(&self.runs[*run]));
-        let next = ready.min_by_key(|run| (Reverse(self.runs[*run].priority), self.runs[*run].created_us, *run))?;
+        let next = ready.min_by_key(|number| {
+            let run = &self.runs[*number];
+            let at_work = count(&|other| other.owner == run.owner);
+            (at_work, Reverse(run.priority), run.created_us, *number)
+        })?;
         assert!(self.take(next, &SandboxStep::Claim));
         // Further attempts keep the deadline of the first one.
         self.runs[next].deadline_us.get_or_insert(self.now_us + RUN_TIME);
