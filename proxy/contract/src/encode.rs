@@ -45,6 +45,7 @@ pub(crate) use write_members;
 macro_rules! integers {
     ($($ty:ty)*) => {
         $(impl WriteJson for $ty {
+            #[inline]
             fn write(&self, line: &mut Vec<u8>) {
                 serde_json::to_writer(line, self).expect("memory does not fail");
             }
@@ -56,12 +57,14 @@ integers!(u16 u32 u64 i32);
 impl WriteJson for bool {
     const LEFT_OUT: bool = true;
 
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         line.extend_from_slice(if *self { b"true" } else { b"false" });
     }
 }
 
 impl WriteJson for str {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         // A fold without a branch, which the compiler can vectorise.
         let plain = self.bytes().fold(true, |plain, b| plain & (b >= 0x20) & (b != b'"') & (b != b'\\'));
@@ -77,18 +80,21 @@ impl WriteJson for str {
 }
 
 impl WriteJson for String {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         self.as_str().write(line);
     }
 }
 
 impl WriteJson for Cow<'_, str> {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         (**self).write(line);
     }
 }
 
 impl<T: WriteJson> WriteJson for Option<T> {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         match self {
             Some(member) => member.write(line),
@@ -102,6 +108,7 @@ impl<T: WriteJson> WriteJson for Option<T> {
 }
 
 impl<T: WriteJson> WriteJson for Vec<T> {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         line.push(b'[');
         for (n, member) in self.iter().enumerate() {

@@ -22,12 +22,14 @@ impl Hash {
 
     /// Returns the hash of these bytes.
     #[must_use]
+    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// Returns the 64 digits.
     #[must_use]
+    #[inline]
     pub fn to_hex(self) -> String {
         hex::encode(&self.0)
     }

@@ -4,6 +4,7 @@
 
 /// Returns the digits of these bytes.
 #[must_use]
+#[inline]
 pub fn encode(bytes: &[u8]) -> String {
     // One pass that the compiler can make wide.
     let mut text = vec![[0; 2]; bytes.len()];

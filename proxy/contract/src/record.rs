@@ -26,6 +26,7 @@ macro_rules! records {
             }
 
             impl WriteJson for $name<'_> {
+                #[inline]
                 fn write(&self, line: &mut Vec<u8>) {
                     write_members!(self, line, { $($field),* });
                 }

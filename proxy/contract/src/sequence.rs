@@ -45,6 +45,7 @@ pub struct SequenceChecker {
 
 impl Totals {
     /// Adds the outcome of one call.
+    #[inline]
     pub fn add(&mut self, cost: Option<i64>, why_null: Option<NullReason>, usage: Option<&Usage>) {
         // These calls are known to cost nothing.
         let free = matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled));

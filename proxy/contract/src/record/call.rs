@@ -131,6 +131,7 @@ pub struct Peer {
 }
 
 impl WriteJson for Peer {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         write_members!(self, line, { pid, uid });
     }
@@ -156,6 +157,7 @@ pub struct Timing {
 }
 
 impl WriteJson for Timing {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         write_members!(self, line, { connect, first_token, longest_gap, own, queue, total, ttfb });
     }

@@ -17,6 +17,7 @@ pub struct TokenCount(pub u64);
 impl WriteJson for TokenCount {
     const LEFT_OUT: bool = true;
 
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         self.0.min(INTEGER_MAX).write(line);
     }
@@ -30,6 +31,7 @@ pub struct OptionalText<'a>(pub Cow<'a, str>);
 impl WriteJson for OptionalText<'_> {
     const LEFT_OUT: bool = true;
 
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         self.0.write(line);
     }
@@ -43,6 +45,7 @@ pub struct ByteCount(pub u64);
 impl WriteJson for ByteCount {
     const LEFT_OUT: bool = true;
 
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         self.0.write(line);
     }

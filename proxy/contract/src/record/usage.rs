@@ -81,6 +81,7 @@ impl Usage {
 }
 
 impl WriteJson for Usage {
+    #[inline]
     fn write(&self, line: &mut Vec<u8>) {
         write_members!(self, line, { cache_write, cached_input, input, output, reasoning, total });
     }

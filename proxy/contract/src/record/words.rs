@@ -22,6 +22,7 @@ macro_rules! words {
             }
 
             impl WriteJson for $name {
+                #[inline]
                 fn write(&self, line: &mut Vec<u8>) {
                     self.as_str().write(line);
                 }
