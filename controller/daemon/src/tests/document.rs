@@ -15,7 +15,7 @@ pub(super) struct Documented {
     pub(super) body: Option<Value>,
     /// True if its answer is a stream of events.
     pub(super) is_stream: bool,
-    /// True if it is answered without a credential, whatever the settings.
+    /// True if it is answered without a credential.
     pub(super) is_anonymous: bool,
     /// Names and schemas of its query.
     pub(super) query: Vec<(String, Value)>,
@@ -40,9 +40,7 @@ pub(super) fn operations() -> Vec<Documented> {
                 path: path.clone(),
                 body,
                 is_stream: operation["responses"]["200"]["content"]["text/event-stream"].is_object(),
-                is_anonymous: operation["security"]
-                    .as_array()
-                    .is_some_and(|ways| !ways.is_empty() && ways.iter().all(|way| *way == json!({}))),
+                is_anonymous: operation["security"].as_array().is_some_and(|ways| ways.contains(&json!({}))),
                 query: query
                     .map(|one| (one["name"].as_str().expect("a name").to_owned(), one["schema"].clone()))
                     .collect(),

@@ -29,7 +29,7 @@ const OF_KIND: [(&str, &[&str]); 8] = [
     ("refused", &["account", "method", "model", "param", "path", "reason", "status", "tool"]),
     ("recovered", &["bytes", "offset", "open_calls", "sha256"]),
     ("epoch", &["policy", "sync"]),
-    ("control", &["from", "to", "what"]),
+    ("control", &["from", "reason", "to", "what"]),
     ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "signature", "unknown", "usage"]),
 ];
 
