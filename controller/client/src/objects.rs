@@ -68,8 +68,8 @@ pub struct SandboxDetail {
     pub env_names: Vec<String>,
     /// Limits, in the grammar of settings.
     pub limits: Value,
-    /// Minutes without work after which it ends.
-    pub ttl_minutes: u32,
+    /// Minutes without work after which it ends; `None` for the time of the host.
+    pub ttl_minutes: Option<u32>,
     /// Runs that must succeed first.
     pub depends_on: Vec<String>,
     /// Exit code of the last attempt that has ended.

@@ -10,6 +10,8 @@ pub mod failure_text;
 pub(crate) mod leftover_execs;
 mod live_run;
 pub mod orchestrator;
+mod receipts;
+mod refusal;
 pub mod retries;
 pub mod service;
 mod steps;

@@ -59,5 +59,12 @@ async fn a_real_prometheus_reads_a_live_daemon() {
     let status = daemon.get("/api/v1/monitoring/status").await.expect(200).json();
     assert_eq!((&status["engine"]["reachable"], &status["sidecars"]), (&json!(true), &json!(0)), "{status}");
     let loops: Vec<_> = status["loops"].as_object().expect("loops").keys().map(String::as_str).collect();
-    assert_eq!(loops, ["engine", "metrics", "queue", "runs", "sweep"], "{status}");
+    assert_eq!(
+        loops,
+        [
+            "agents", "engine", "event store", "failed logins", "heartbeats", "metrics", "queue", "retention", "runs",
+            "sweep"
+        ],
+        "{status}"
+    );
 }

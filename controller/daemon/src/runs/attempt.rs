@@ -28,6 +28,8 @@ use tokio::time::sleep;
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
 use super::live_run::LiveRun;
+use super::receipts::post_again;
+use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::take_step;
@@ -46,30 +48,6 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-}
-
-/// Reason that an attempt cannot begin.
-#[derive(Debug)]
-enum Refusal {
-    /// For the owner of the run. No other attempt could begin either.
-    Owner(String),
-    /// For the operator.
-    Host(String),
-}
-
-/// Another attempt after a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Retry {
-    /// As the word of the failure says.
-    ByCode,
-    /// None: it would fail for the same reason.
-    Never,
-}
-
-impl Refusal {
-    fn host<E: std::error::Error>(error: E) -> Self {
-        Self::Host(error_chain(&error))
-    }
 }
 
 /// Reports that the program of a run has started.
@@ -230,18 +208,21 @@ impl Attempt {
     async fn complete(&self, completed: CompletedRun) -> SandboxVerdict {
         let CompletedRun { report, posting, revoking, notes } = completed;
         self.context.monitor.record_timings(&report.timings);
-        if let Some(posting) = posting
-            && let Err(error) = posting.done().await
-        {
-            let error = error_chain(&error);
-            (self.context.log)(&format!("{}: the ledger has not taken its receipts: {error}", shown(&self.run.key)));
-        }
+        let unposted = match posting {
+            Some(posting) => posting.done().await.err(),
+            None => None,
+        };
         if let Some(revoking) = revoking
             && let Ok(Err(error)) = revoking.await
         {
             (self.context.log)(&format!("{}: its virtual key is not deleted: {error}", shown(&self.run.key)));
         }
         self.close().await;
+        if let Some(error) = unposted {
+            let text = error_chain(&error);
+            (self.context.log)(&format!("{}: the ledger has not taken its receipts: {text}", shown(&self.run.key)));
+            post_again(&self.service.host, error).await;
+        }
         self.remove_workspace().await;
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {

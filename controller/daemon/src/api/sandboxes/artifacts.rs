@@ -174,7 +174,7 @@ pub(super) async fn read(
     // The number alone leads to a file.
     let number = list.artifacts.iter().position(|artifact| artifact.path == path.tail).ok_or_else(no_file)?;
     let record = context.layout.records().of(&key);
-    let opened = spawn_blocking(move || Ok(OpenFile::of(record.open_artifact(number)?)?));
+    let opened = spawn_blocking(move || OpenFile::of(record.open_artifact(number)?));
     let file: Result<OpenFile, FileError> = opened.await.map_err(|error| ApiError::internal(&error))?;
     download(&context, principal, &headers, &path.tail, file?)
 }

@@ -227,6 +227,6 @@ pub(super) async fn read(
     let run = lookup::named(&context, &principal, Operation::ReadContent, &path.id).await?;
     let absolute = path.absolute();
     let located = LocatedPath::of(&context, &run, &absolute, "files").await?;
-    let file = located.with(|files, path| files.read(path)).await?.ok_or_else(|| no_workspace(&run, "files"))?;
+    let file = located.with(WorkspaceFiles::read).await?.ok_or_else(|| no_workspace(&run, "files"))?;
     download(&context, principal, &headers, &absolute, file)
 }

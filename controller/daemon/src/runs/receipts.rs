@@ -1,0 +1,23 @@
+//! Receipts that could not be posted at the end of their run.
+
+use std::time::Duration;
+
+use sluice_runs::host::Host;
+use sluice_state::ledger::{AuditArchive, LedgerError};
+use tokio::time::sleep;
+
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Posts the receipts of runs that are closed, until there is room for them. What no time mends is left to `sluice ledger`.
+pub(super) async fn post_again(host: &Host, mut error: LedgerError) {
+    while error.is_retryable() {
+        sleep(AGAIN).await;
+        let Ok(keys) = host.keys.public() else { return };
+        let archive = AuditArchive { layout: &host.layout, store: &host.store, keys: &keys };
+        match archive.catch_up().await {
+            Ok(()) => return,
+            Err(next) => error = next,
+        }
+    }
+}

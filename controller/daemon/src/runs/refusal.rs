@@ -1,0 +1,30 @@
+//! Why an attempt cannot begin, and whether another one could.
+//!
+//! Pure.
+
+use sluice_contract::text::error_chain;
+
+/// Reason that an attempt cannot begin.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// For the owner of the run. No other attempt could begin either.
+    Owner(String),
+    /// For the operator.
+    Host(String),
+}
+
+/// Another attempt after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// As the word of the failure says.
+    ByCode,
+    /// None: it would fail for the same reason.
+    Never,
+}
+
+impl Refusal {
+    /// Returns the refusal for an error of the host.
+    pub(super) fn host<E: std::error::Error>(error: E) -> Self {
+        Self::Host(error_chain(&error))
+    }
+}
