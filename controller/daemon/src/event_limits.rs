@@ -22,7 +22,8 @@ pub struct EventLimits {
     pub quota: EventQuota,
     /// Size of the database from which the events of runs are refused.
     pub store_max: u64,
-    /// Free part of the disk, in percent, below which the events of runs are refused.
+    /// Free part of the disk, in percent, below which the events of runs are refused, unless the disk has room for
+    /// `store_max`.
     pub disk_free_min: u8,
 }
 
@@ -115,7 +116,7 @@ impl fmt::Display for StoreFull {
 }
 
 /// Returns the reason to refuse the events of runs. Once refused, they are taken again only when a twentieth of the size, or
-/// one percent of the disk, is there to be used.
+/// one percent of the disk, is there to be used. A large disk needs no tenth of it free: room for a full store is enough.
 pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool) -> Option<StoreFull> {
     let (store_max, free_min) = match was_full {
         true => (limits.store_max - limits.store_max / 20, u64::from(limits.disk_free_min) + 1),
@@ -126,7 +127,8 @@ pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool
     }
     // A disk of unknown size counts as empty.
     let free_percent = level.disk_free.saturating_mul(100).checked_div(level.disk_total).unwrap_or(100);
-    (limits.disk_free_min > 0 && free_percent < free_min).then_some(StoreFull::Disk { free_percent })
+    let is_scarce = free_percent < free_min && level.disk_free < limits.store_max;
+    (limits.disk_free_min > 0 && is_scarce).then_some(StoreFull::Disk { free_percent })
 }
 
 #[cfg(test)]
@@ -182,6 +184,8 @@ mod tests {
         ] {
             assert_eq!(store_full(level(used, free), &LIMITS, was_full).is_some(), is_full, "{used} {free} {was_full}");
         }
+        let large = StoreLevel { used: 0, disk_free: 1000, disk_total: 1_000_000 };
+        assert_eq!(store_full(large, &LIMITS, true), None, "it has room for a full store");
         let unknown = StoreLevel { used: 0, disk_free: 0, disk_total: 0 };
         assert_eq!(store_full(unknown, &LIMITS, false), None);
         let any_disk = EventLimits { disk_free_min: 0, ..LIMITS };
