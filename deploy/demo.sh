@@ -501,6 +501,10 @@ up() {
   # a patch of what a program changes in a copy of a directory
   $sluice run --config $config --repo $cache/agent --patch $cache/out.diff -- sh -c 'echo "# reviewed" >> repo/stream.py'
 
+  # a run of the daemon: its events as they come, then its output
+  $sluice run -d --config $config --name mine --model demo 'Say hello.'
+  $sluice events -f --config $config mine; $sluice logs --config $config mine
+
   # what its calls cost, and what its account may spend from now on
   $sluice receipts --config $config
   $sluice budget set default 5 --config $config

@@ -2,7 +2,7 @@
 //!
 //! Pure. The table is the border of the API: a path outside of it, and outside of the workspace, does not exist.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sluice_runs::blueprint::{MountAccess, Volume};
@@ -14,15 +14,6 @@ pub const GRANTS: &str = "/mnt/grants";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MountTable(Vec<String>);
-
-/// A path of the sandbox as a place on the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostPlace<'a> {
-    /// Directory of the table that holds it.
-    pub root: &'a Path,
-    /// Path in that directory; empty for the directory itself.
-    pub inside: PathBuf,
-}
 
 impl MountTable {
     /// Returns the table of these grants, which are absolute paths without `.` and `..`.
@@ -65,21 +56,6 @@ impl MountTable {
             |source: &String| Volume { source: source.into(), target: target(source), access: MountAccess::ReadOnly };
         self.0.iter().map(volume).collect()
     }
-
-    /// Returns the place on the host of an absolute path in the sandbox; `None` for a path outside of the table. Links on the
-    /// host are not followed here: the caller opens `inside` below `root` and refuses them.
-    #[must_use]
-    pub fn host_place(&self, path: &Path) -> Option<HostPlace<'_>> {
-        let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-        if !path.components().all(is_plain) {
-            return None;
-        }
-        let host = Path::new("/").join(path.strip_prefix(GRANTS).ok()?);
-        self.0.iter().find_map(|source| {
-            let inside = host.strip_prefix(source).ok()?.to_owned();
-            Some(HostPlace { root: Path::new(source), inside })
-        })
-    }
 }
 
 fn target(source: &str) -> String {
@@ -116,30 +92,6 @@ mod tests {
         let [first, second] = &table.volumes()[..] else { panic!("{table:?}") };
         assert_eq!((first.source.as_path(), first.access), (Path::new("/opt/models"), MountAccess::ReadOnly));
         assert_eq!((second.target.as_str(), second.access), ("/mnt/grants/srv/data", MountAccess::ReadOnly));
-    }
-
-    #[test]
-    fn a_path_outside_of_the_table_does_not_exist() {
-        let table = table(&["/srv/data", "/opt/models"]);
-        let place = |path: &str| table.host_place(Path::new(path)).map(|place| (place.root, place.inside));
-        let data = Path::new("/srv/data");
-        for (path, expected) in [
-            ("/mnt/grants/srv/data", Some("")),
-            ("/mnt/grants/srv/data/", Some("")),
-            ("/mnt/grants/srv/data/a/b", Some("a/b")),
-            ("/mnt/grants/srv/data/a/../../../etc", None),
-            ("/mnt/grants/srv/../srv/data", None),
-            ("/mnt/grants/srv/database", None),
-            ("/mnt/grants/srv", None),
-            ("/mnt/grants", None),
-            ("/mnt/grantssrv/data", None),
-            ("/srv/data", None),
-            ("mnt/grants/srv/data", None),
-            ("/workspace", None),
-            ("", None),
-        ] {
-            assert_eq!(place(path), expected.map(|inside| (data, PathBuf::from(inside))), "{path}");
-        }
     }
 
     #[test]

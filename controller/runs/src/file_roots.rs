@@ -13,6 +13,8 @@ pub struct FileRoot {
     pub directory: PathBuf,
     /// True if clients may write files there.
     pub is_writable: bool,
+    /// True for a directory of the host, of which clients see what every user of the host may read.
+    pub is_grant: bool,
 }
 
 /// Returns the root of an absolute path in the sandbox, and the path below it (`.` for the root itself). `None` means that
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     fn root(inside: &str) -> FileRoot {
-        FileRoot { inside: inside.to_owned(), directory: PathBuf::from("/host"), is_writable: true }
+        FileRoot { inside: inside.to_owned(), directory: PathBuf::from("/host"), is_writable: true, is_grant: false }
     }
 
     #[test]

@@ -30,12 +30,13 @@ pub const NAMES_MAX: usize = 1_000_000;
 /// Maximum length of a path.
 const PATH_MAX: usize = 4096;
 
-/// The files of one run.
+/// The files of one run, or of a directory of the host that it was granted.
 #[derive(Debug)]
 pub struct WorkspaceFiles {
     root: OwnedFd,
-    /// User of the agent, who owns new files.
-    uid: u32,
+    /// User of the agent, who owns new files. None for a directory of the host: nothing is written there, and only what every
+    /// user may read is read.
+    uid: Option<u32>,
 }
 
 /// An open regular file.
@@ -146,8 +147,15 @@ impl WorkspaceFiles {
     /// # Errors
     /// [`FileError`].
     pub fn at(directory: &Path, uid: u32) -> Result<Self, FileError> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(Self { root: open(directory, flags, Mode::empty())?, uid })
+        Ok(Self { root: open_root(directory)?, uid: Some(uid) })
+    }
+
+    /// Opens a directory of the host that an agent was granted. The agent's user is a stranger there, and so is the client.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn granted(directory: &Path) -> Result<Self, FileError> {
+        Ok(Self { root: open_root(directory)?, uid: None })
     }
 
     /// Opens a regular file.
@@ -156,7 +164,9 @@ impl WorkspaceFiles {
     /// [`FileError`].
     pub fn read(&self, path: &[u8]) -> Result<OpenFile, FileError> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
-        OpenFile::of(beneath(&self.root, &name_of(path)?, flags, Mode::empty())?.into())
+        let file = beneath(&self.root, &name_of(path)?, flags, Mode::empty())?;
+        self.check_readable(path, &file, Mode::S_IROTH)?;
+        OpenFile::of(file.into())
     }
 
     /// Begins a file that replaces the one at this path, or is new there.
@@ -172,7 +182,8 @@ impl WorkspaceFiles {
         if matches!(name, b"" | b"." | b"..") {
             return Err(FileError::BadPath);
         }
-        NewFile::create(self.directory(directory)?, name_of(name)?, self.uid, max)
+        let uid = self.uid.ok_or(FileError::Outside)?;
+        NewFile::create(self.directory(directory)?, name_of(name)?, uid, max)
     }
 
     /// Lists the names of a directory after this name, at most [`PAGE_MAX`].
@@ -217,8 +228,30 @@ impl WorkspaceFiles {
 
     fn directory(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
-        Ok(beneath(&self.root, &name_of(path)?, flags, Mode::empty())?)
+        let directory = beneath(&self.root, &name_of(path)?, flags, Mode::empty())?;
+        self.check_readable(path, &directory, Mode::S_IROTH | Mode::S_IXOTH)?;
+        Ok(directory)
     }
+
+    /// Checks that every user may open what was opened in a directory of the host: we are root there, and the agent is not.
+    fn check_readable(&self, path: &[u8], opened: impl AsFd, needed: Mode) -> Result<(), FileError> {
+        let has = |stat: &FileStat, needed: Mode| Mode::from_bits_truncate(stat.st_mode).contains(needed);
+        if self.uid.is_some() {
+            return Ok(());
+        }
+        let mut is_open = has(&fstat(opened)?, needed) && has(&fstat(&self.root)?, Mode::S_IXOTH);
+        for (at, _) in path.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0) {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            let directory = beneath(&self.root, &name_of(&path[..at])?, flags, Mode::empty())?;
+            is_open &= has(&fstat(&directory)?, Mode::S_IXOTH);
+        }
+        if is_open { Ok(()) } else { Err(FileError::NotFound) }
+    }
+}
+
+fn open_root(directory: &Path) -> Result<OwnedFd, FileError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(open(directory, flags, Mode::empty())?)
 }
 
 impl OpenFile {

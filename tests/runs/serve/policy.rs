@@ -41,17 +41,31 @@ async fn a_run_reads_what_its_agent_was_granted() {
     let sluice = Sluice::to(&upstream);
     let (data, other) = (directory(&sluice, "granted/data"), directory(&sluice, "granted/other"));
     fs::write(Path::new(&data).join("word"), "seen").expect("it is ours");
+    fs::write(Path::new(&other).join("word"), "not granted").expect("it is ours");
+    let private = Path::new(&data).join("private");
+    fs::write(&private, "root's").expect("it is ours");
+    fs::set_permissions(&private, Permissions::from_mode(0o640)).expect("it is ours");
     sluice.file("sluice.toml", &format!("grant_roots = ['{}']\n", directory(&sluice, "granted")));
     let daemon = sluice.serve().await;
     register(&daemon, "bot", &[&data]).await;
 
     let script = format!(
-        "cat /mnt/grants{data}/word; touch /mnt/grants{data}/x || echo ' read-only'; ls /mnt/grants{other} || echo nothing"
+        "cat /mnt/grants{data}/word; touch /mnt/grants{data}/x || echo ' read-only'; ls /mnt/grants{other} || echo nothing
+         while [ ! -e go ]; do sleep 0.05; done"
     );
     let request = json!({"argv": ["sh", "-c", script], "model": "m", "agent_id": "bot"});
     let created = daemon.request("POST", "/api/v1/sandboxes", &request).await.expect(201).json();
     let id = created["run_id"].as_str().expect("an id").to_owned();
     assert_eq!(agent_state(&daemon, "bot").await, "CONNECTED");
+    daemon.reaches(&id, "RUNNING").await;
+    let files = format!("/api/v1/sandboxes/{id}/files");
+    assert_eq!(daemon.get(&format!("{files}/mnt/grants{data}/word")).await.expect(200).text(), "seen");
+    daemon.get(&format!("{files}/mnt/grants{data}/private")).await.expect(404);
+    daemon.get(&format!("{files}/mnt/grants{other}/word")).await.expect(404);
+    let listed = daemon.get(&format!("{files}?path=/mnt/grants{data}")).await.expect(200).json();
+    assert_eq!(listed["files"].as_array().map(Vec::len), Some(2), "{listed}");
+    daemon.request("PUT", &format!("{files}/mnt/grants{data}/word"), &json!({})).await.expect(403);
+    daemon.request("PUT", &format!("{files}/workspace/go"), &json!({})).await.expect(200);
     let run = daemon.reaches(&id, "COMPLETED").await;
 
     assert_eq!(created["mount_table"], json!([format!("/mnt/grants{data}")]));

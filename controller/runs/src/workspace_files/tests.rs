@@ -1,7 +1,7 @@
 //! Files of a workspace, also while another thread swaps them.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -153,4 +153,37 @@ fn a_name_that_changes_all_the_time_never_leads_out_and_never_blocks() {
     let outside: Vec<_> =
         fs::read_dir(directory.path()).expect("it is ours").flatten().map(|e| e.file_name()).collect();
     assert_eq!(outside.len(), 2, "{outside:?}");
+}
+
+#[test]
+fn a_grant_shows_what_every_user_may_read() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path().join("data");
+    let mode = |path: &str, mode: u32| {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    for name in ["open", "closed", "unlisted"] {
+        fs::create_dir_all(root.join(name)).expect("there is room");
+        fs::write(root.join(name).join("a"), "a").expect("there is room");
+        fs::write(root.join(name).join("private"), "b").expect("there is room");
+        mode(&format!("{name}/private"), 0o640);
+    }
+    mode("", 0o755);
+    mode("closed", 0o750);
+    mode("unlisted", 0o711);
+    symlink("open/a", root.join("link")).expect("there is room");
+    let files = WorkspaceFiles::granted(&root).expect("it is ours");
+    assert_eq!(content(&files.read(b"open/a").expect("all may read it")), b"a");
+    assert_eq!(content(&files.read(b"unlisted//a").expect("all may read it")), b"a");
+    for hidden in [&b"open/private"[..], b"closed/a", b"closed/./a", b"open/../closed/a"] {
+        assert!(matches!(files.read(hidden), Err(FileError::NotFound)), "{}", String::from_utf8_lossy(hidden));
+    }
+    assert!(matches!(files.read(b"link"), Err(FileError::Outside)));
+    assert!(files.list(b"open", b"").is_ok());
+    for hidden in [&b"closed"[..], b"unlisted"] {
+        assert!(matches!(files.list(hidden, b""), Err(FileError::NotFound)));
+    }
+    assert!(matches!(files.create(b"open/new", 10), Err(FileError::Outside)));
+    mode("", 0o750);
+    assert!(matches!(files.read(b"open/a"), Err(FileError::NotFound)));
 }

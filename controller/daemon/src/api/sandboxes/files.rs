@@ -65,9 +65,13 @@ impl LocatedPath {
         work: impl FnOnce(&WorkspaceFiles, &[u8]) -> Result<T, FileError> + Send + 'static,
     ) -> Result<Option<T>, ApiError> {
         let done = spawn_blocking(move || {
-            let opened = workspace_uid(&self.root.directory)
-                .map_err(FileError::from)
-                .and_then(|uid| WorkspaceFiles::at(&self.root.directory, uid));
+            let directory = &self.root.directory;
+            let opened = match self.root.is_grant {
+                true => WorkspaceFiles::granted(directory),
+                false => {
+                    workspace_uid(directory).map_err(FileError::from).and_then(|uid| WorkspaceFiles::at(directory, uid))
+                }
+            };
             match opened {
                 Err(FileError::NotFound) => Ok(None),
                 Err(error) => Err(error),
@@ -78,8 +82,8 @@ impl LocatedPath {
     }
 }
 
-/// Returns the directories that the owner of a run sees; `None` without a workspace. Roots of grants, which are read-only,
-/// are added here.
+/// Returns the directories that the owner of a run sees; `None` without a workspace. While the run works, these are also the
+/// directories of its mount table.
 async fn roots(context: &ApiContext, run: &Sandbox) -> Result<Option<Vec<FileRoot>>, ApiError> {
     let paths = context.layout.run(&run.key);
     let has_begun = !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
@@ -89,8 +93,19 @@ async fn roots(context: &ApiContext, run: &Sandbox) -> Result<Option<Vec<FileRoo
         directories.into_iter().find(|(directory, _)| directory.is_dir())
     });
     let found = found.await.map_err(|error| ApiError::internal(&error))?.filter(|_| has_begun);
-    let root = |(directory, is_live)| FileRoot { inside: WORKSPACE.to_owned(), directory, is_writable: is_live };
-    Ok(found.map(|found| vec![root(found)]))
+    let Some((directory, is_live)) = found else { return Ok(None) };
+    let mut roots = vec![FileRoot { inside: WORKSPACE.to_owned(), directory, is_writable: is_live, is_grant: false }];
+    if is_live {
+        let mounts = context.stored_request(&run.key.run_id).await?.mounts;
+        let granted = mounts.targets().into_iter().zip(mounts.sources());
+        roots.extend(granted.map(|(inside, source)| FileRoot {
+            inside,
+            directory: source.into(),
+            is_writable: false,
+            is_grant: true,
+        }));
+    }
+    Ok(Some(roots))
 }
 
 /// Selection of files.
