@@ -28,7 +28,7 @@ use super::{progress, stderr_log};
 use crate::settings::{SettingLayers, Settings};
 
 mod args;
-mod background;
+pub(super) mod background;
 mod detached;
 mod environment;
 mod files;

@@ -15,6 +15,7 @@ use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 use sluice_runs::upstream;
 use sluice_state::events::EventQuota;
+use sluice_state::layout::Layout;
 use sluice_upstream::Upstream;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -22,7 +23,7 @@ use super::error::CommandError;
 use super::forbidden_places::{forbidden_places, real_path};
 use super::host_args::HostArgs;
 use super::output::say;
-use super::run::seccomp;
+use super::run::{background, seccomp};
 use crate::preflight::{Check, CheckStatus, daemon_preflight};
 use crate::settings::{ServeSettings, SettingLayers, Settings};
 
@@ -91,7 +92,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     } else if !has_key {
         say("no sandboxes can be created: they need upstream and key_file");
     }
-    let named = all.litellm.upstream.clone();
+    let (litellm, records) = (all.litellm.clone(), all.record);
     let creates = serve.sandbox_enabled && has_key;
     let runs = Some(runs(args, &layers, all, &serve, creates).await?);
     let upkeep = upkeep(&serve);
@@ -116,8 +117,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         _ => CommandError::failed(&error),
     })?;
     say(&places(running.addresses(), settings.tls_cert.is_some(), &settings.run_dir));
+    let layout = Layout::open(&settings.state).map_err(|error| CommandError::failed(&error))?;
+    background::start(&litellm, records, layout);
     // Nothing waits for it: while the upstream does not answer, calls fail and the daemon lives.
-    let look = named.filter(|_| creates).map(|upstream| tokio::spawn(look_at(upstream)));
+    let look = litellm.upstream.filter(|_| creates).map(|upstream| tokio::spawn(look_at(upstream)));
     let stopped = running.run_until(async {
         tokio::select! {
             _ = term.recv() => {}

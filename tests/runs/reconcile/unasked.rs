@@ -58,6 +58,22 @@ async fn a_sweep_settles_what_is_open_too() {
 }
 
 #[tokio::test]
+async fn a_daemon_settles_what_is_open_too() {
+    let log = ScriptedSpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    spend(&sluice, "stream").await;
+    age(&sluice).await;
+
+    let daemon = sluice.serve().await;
+    let settled = poll(PATIENCE, async || statuses(&sluice).await == ["settled"]).await;
+
+    assert!(settled, "{:?}", statuses(&sluice).await);
+    assert_eq!(log.asked().len(), 1);
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_missing_spend_log_is_asked_daily_and_silently() {
     let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;

@@ -1,4 +1,4 @@
-//! Reconciliation and removal of old records during a run.
+//! Reconciliation and removal of old records, during a run and in the daemon.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// a page that is parsed or a row that is written. The thread ends with the process; the next one continues its work.
 ///
 /// The thread also removes old records, first: that takes a moment, and most runs are over soon.
-pub(super) fn start(litellm: &LitellmSettings, records: RecordSettings, layout: Layout) {
+pub(in crate::cli) fn start(litellm: &LitellmSettings, records: RecordSettings, layout: Layout) {
     let litellm = litellm.clone();
     std::thread::spawn(move || {
         let Ok(store) = Store::open(&layout.database()) else { return };
