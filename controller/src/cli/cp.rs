@@ -93,7 +93,8 @@ pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
     if args.json {
         print_json(&json!({ "run": id, "path": path, "files": files, "bytes": bytes, "left_out": left_out }));
     } else {
-        print(&format!("{files} files, {bytes} bytes\n"));
+        let noun = if files == 1 { "file" } else { "files" };
+        print(&format!("{files} {noun}, {bytes} bytes\n"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -42,8 +42,9 @@ async fn create(args: &RunArgs) -> Result<CreatedRun, CommandError> {
     let usage = |message: String| CommandError { code: exit::NOT_STARTED, message };
     let unknown = args.not_for_daemons();
     if !unknown.is_empty() {
-        let these = if unknown.len() == 1 { "this flag; leave it out" } else { "these flags; leave them out" };
-        return Err(usage(format!("a run of a daemon does not take {}: {these}, or leave out -d", unknown.join(", "))));
+        let them = if unknown.len() == 1 { "it" } else { "them" };
+        let flags = unknown.join(", ");
+        return Err(usage(format!("a run of a daemon does not take {flags}; leave {them} out, or leave out -d")));
     }
     let api = args.server.daemon(&args.host)?;
     let request = idempotent(ApiRequest::post(&["sandboxes"]).json(&body(args)?));
