@@ -88,7 +88,7 @@ async fn artifacts_outlive_their_run() {
     // The daemon that comes after it knows the run from its directory alone.
     daemon.kill().await;
     let daemon = sluice.serve().await;
-    fs::write(sluice.state().join("runs").join(format!("{id}.0/work/go")), "").expect("it works");
+    fs::write(sluice.state().join("runs").join(format!("{id}.0")).join("work").join("go"), "").expect("it works");
     daemon.reaches(&id, "COMPLETED").await;
     let list = daemon.get(&path).await.expect(200).json();
 
@@ -116,7 +116,7 @@ async fn audit_records_are_served_while_the_run_works() {
     let path = format!("{PATH}/{id}/audit");
 
     let live = lines(&daemon.get(&path).await.expect(200));
-    fs::write(sluice.state().join("runs").join(format!("{id}.0/work/go")), "").expect("it works");
+    fs::write(sluice.state().join("runs").join(format!("{id}.0")).join("work").join("go"), "").expect("it works");
     daemon.reaches(&id, "COMPLETED").await;
     let after = live.last().expect("there are some")["position"].clone();
     let rest = daemon.get(&format!("{path}?after={after}")).await.expect(200);

@@ -120,7 +120,7 @@ async fn a_run_has_a_user_of_its_own() {
         for command in [
             vec!["cat".to_owned(), shown(&root.join("work/own"))],
             vec!["ls".to_owned(), shown(&root.join("work"))],
-            vec!["ls".to_owned(), format!("/proc/{init}/root/workspace")],
+            vec!["ls".to_owned(), shown(&Path::new("/proc").join(init.to_string()).join("root").join("workspace"))],
             vec![
                 "curl".to_owned(),
                 "-s".to_owned(),
