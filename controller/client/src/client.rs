@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use serde::de::DeserializeOwned;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::answer;
 use crate::connection::{self, AnswerBody, OneBody, SendError};
@@ -89,12 +89,10 @@ impl ApiClient {
     pub async fn send_again<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         let mut retries = Retries::default();
         loop {
-            let error = match self.send(request.clone()).await {
+            match self.send(request.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let pause = if error.may_pass() { retries.pause(self.limits.without_connection) } else { None };
-            sleep(pause.ok_or(error)?).await;
+                Err(error) => retries.wait(error, self.limits.without_connection).await?,
+            }
         }
     }
 

@@ -31,11 +31,7 @@ impl ApiClient {
                     retries.reset();
                     sleep(PAUSE).await;
                 }
-                Err(error) => {
-                    let most = self.limits().without_connection;
-                    let pause = if error.may_pass() { retries.pause(most) } else { None };
-                    sleep(pause.ok_or(error)?).await;
-                }
+                Err(error) => retries.wait(error, self.limits().without_connection).await?,
             }
         }
     }

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::client::ApiClient;
 use crate::error::ClientError;
@@ -77,9 +77,7 @@ impl<'a> EventStream<'a> {
                 Ok(None) => {}
                 Err(error) => {
                     self.connected = None;
-                    let most = self.client.limits().without_connection;
-                    let pause = if error.may_pass() { self.retries.pause(most) } else { None };
-                    sleep(pause.ok_or(error)?).await;
+                    self.retries.wait(error, self.client.limits().without_connection).await?;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::client::ApiClient;
 use crate::error::ClientError;
@@ -81,10 +81,10 @@ impl<'a> LogStream<'a> {
                 Err(error) => error,
             };
             self.connected = None;
-            let most = self.client.limits().without_connection;
-            let may_pass = self.selection.follow && error.may_pass();
-            let pause = if may_pass { self.retries.pause(most) } else { None };
-            sleep(pause.ok_or(error)?).await;
+            if !self.selection.follow {
+                return Err(error);
+            }
+            self.retries.wait(error, self.client.limits().without_connection).await?;
         }
     }
 

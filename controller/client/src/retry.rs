@@ -1,8 +1,10 @@
-//! Pauses between attempts to go on with a stream.
-//!
-//! Pure.
+//! Pauses between attempts to reach a daemon.
 
 use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::error::ClientError;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
@@ -20,8 +22,17 @@ impl Retries {
         *self = Self::default();
     }
 
-    /// Returns the pause before the next attempt; `None` if a stream was without a connection for `most`.
-    pub(crate) fn pause(&mut self, most: Duration) -> Option<Duration> {
+    /// Waits before the next attempt.
+    ///
+    /// # Errors
+    /// The error of the last attempt, if it does not pass by itself, or if there was no connection for `most`.
+    pub(crate) async fn wait(&mut self, error: ClientError, most: Duration) -> Result<(), ClientError> {
+        let pause = if error.may_pass() { self.pause(most) } else { None };
+        sleep(pause.ok_or(error)?).await;
+        Ok(())
+    }
+
+    fn pause(&mut self, most: Duration) -> Option<Duration> {
         if self.waited >= most {
             return None;
         }

@@ -54,14 +54,6 @@ impl Store {
         self.query(|connection| Ok(newest(connection)?)).await
     }
 
-    /// Returns the position of the oldest event that is kept.
-    ///
-    /// # Errors
-    /// Errors of SQLite.
-    pub async fn oldest_event(&self) -> Result<Option<i64>, StoreError> {
-        self.query(|connection| Ok(connection.query_row("SELECT min(seq) FROM events", [], |row| row.get(0))?)).await
-    }
-
     /// Returns one event of a run by its id.
     ///
     /// # Errors
