@@ -40,7 +40,7 @@ pub(super) struct EventsArgs {
     /// Only events after this position, a SEQ of another event
     #[arg(long, value_name = "SEQ")]
     after: Option<i64>,
-    /// Show at most this many of the newest events
+    /// Show at most this many events: the newest, or with --after the first ones after it
     #[arg(long, value_name = "N", default_value_t = 100, conflicts_with_all = ["follow", "trajectory"], value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
     /// Show the whole run without its heartbeats, and then a line about them

@@ -73,34 +73,56 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
     }
     let (state, keep) = args.host.records()?;
     let store = open_for_queries(&state)?;
-    let run = find_run(&store, &args.run).await?;
     let layout = Layout::at(&state);
-    if !has_record(&store, &run, &layout, args.follow).await? {
-        return match sandbox_of(&store, &run).await? {
+    let mut run = find_run(&store, &args.run).await?;
+    let names_attempt = args.run == run.entry.key.to_string();
+    loop {
+        if let Some(code) = show_attempt(args, &store, &layout, &run, keep).await? {
+            return Ok(code);
+        }
+        let newest = find_run(&store, run.entry.key.run_id.as_str()).await?;
+        if names_attempt || newest.entry.key == run.entry.key {
+            return ended(&store, &run).await;
+        }
+        // The daemon tries the run again by itself.
+        run = newest;
+    }
+}
+
+/// Shows the output of an attempt. Returns `None` when what was followed is over, otherwise the end of the command.
+async fn show_attempt(
+    args: &LogsArgs,
+    store: &Store,
+    layout: &Layout,
+    run: &KnownRun,
+    keep: Duration,
+) -> Result<Option<ExitCode>, CommandError> {
+    if !has_record(store, run, layout, args.follow).await? {
+        return match sandbox_of(store, run).await? {
             Some(sandbox) if !sandbox.state.is_ended() => {
                 let key = &run.entry.key;
                 let message = format!("run {key} has not begun, and so has no output; sluice logs -f waits for it");
                 Err(CommandError { code: exit::FAILED, message })
             }
             // It ended in the queue, or its record is no longer kept.
-            Some(_) if args.follow => ended(&store, &run).await,
-            _ => Err(no_record(&run, keep)),
+            Some(_) if args.follow => Ok(None),
+            _ => Err(no_record(run, keep)),
         };
     }
-    let mut sources = args.sources(&layout, &run);
+    let mut sources = args.sources(layout, run);
     let mut look = tokio::time::interval(EVERY);
     loop {
         look.tick().await;
         // The end comes first: what was written before it is read after it.
-        let is_over = !args.follow || is_over(&store, &run, &layout).await?;
+        let is_over = !args.follow || is_over(store, run, layout).await?;
         for source in &mut sources {
             match source.show_new() {
                 Ok(()) => {}
-                Err(error) => return reader_gone(&error),
+                Err(error) => return reader_gone(&error).map(Some),
             }
         }
         if is_over {
-            return if args.follow { ended(&store, &run).await } else { Ok(ExitCode::SUCCESS) };
+            return Ok((!args.follow).then_some(ExitCode::SUCCESS));
         }
     }
 }
@@ -148,8 +170,10 @@ async fn ended(store: &Store, run: &KnownRun) -> Result<ExitCode, CommandError> 
     };
     match tokio::time::timeout(END_WITHIN, closing).await {
         Ok(status) => Ok(exit_code(&status?)),
-        // A controller that was killed; sluice sweep takes its run down.
-        Err(_) => Ok(ExitCode::SUCCESS),
+        Err(_) => {
+            let message = format!("the controller of run {key} ended before the run; sluice sweep takes it down");
+            Err(CommandError { code: exit::FAILED, message })
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::output::{print, print_json, say};
 
 const EXAMPLES: &str = "\
 Examples:
-  sluice token create --owner alice --role owner --account acct-1 > alice.token
+  (umask 077; sluice token create --owner alice --role owner --account acct-1 > alice.token)
   sluice token create --owner ops --role admin --expires 7d --json
   sluice token list
   sluice token revoke tok_0f8fad5bd9cb469fa16570867728950e";
