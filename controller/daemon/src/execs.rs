@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sluice_contract::RunId;
 use sluice_runs::exec::ExecControl;
 use sluice_runs::host::Host;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Programs at once in one sandbox.
 const PER_RUN: usize = 4;
@@ -18,6 +18,8 @@ const OF_ALL: usize = 64;
 pub(crate) struct Execs {
     host: Option<Arc<Host>>,
     table: Mutex<ExecTable>,
+    /// Outputs in memory: a slow client reads one after its program has ended.
+    outputs: Arc<Semaphore>,
     /// A program has ended.
     ended: Notify,
 }
@@ -79,7 +81,16 @@ pub(crate) struct ExecSlot {
 impl Execs {
     /// Makes an empty table. Without a host no program is started.
     pub(crate) fn new(host: Option<Arc<Host>>) -> Arc<Self> {
-        Arc::new(Self { host, table: Mutex::default(), ended: Notify::new() })
+        let outputs = Arc::new(Semaphore::new(OF_ALL));
+        Arc::new(Self { host, table: Mutex::default(), outputs, ended: Notify::new() })
+    }
+
+    /// Takes a place for the output of a program. Dropping it frees the place.
+    ///
+    /// # Errors
+    /// [`ExecLimit::OfAll`]
+    pub(crate) fn keep_output(&self) -> Result<OwnedSemaphorePermit, ExecLimit> {
+        Arc::clone(&self.outputs).try_acquire_owned().map_err(|_| ExecLimit::OfAll)
     }
 
     /// Returns the host of the sandboxes, if the daemon has any.

@@ -230,11 +230,16 @@ impl ExecDriver {
     }
 }
 
-/// Counts output, and forwards it up to the bound.
+/// Most pieces of output that are forwarded.
+const PIECES_MAX: u64 = 128 << 10;
+
+/// Counts output, and forwards it up to the bounds.
 #[derive(Debug, Default)]
 struct OutputCounter {
     bytes: [u64; 2],
     forwarded: u64,
+    /// Pieces that were forwarded: each costs memory beside its bytes while the client does not read.
+    pieces: u64,
     /// First output that may be the engine's and not the program's.
     held: Vec<OutputChunk>,
 }
@@ -278,9 +283,12 @@ impl OutputCounter {
             OutputChunk::Stderr(bytes) => (1, bytes),
         };
         self.bytes[stream] += bytes.len() as u64;
-        let room = usize::try_from(OUTPUT_MAX - self.forwarded).unwrap_or(usize::MAX).min(bytes.len());
-        let bytes = bytes.slice(..room);
+        let left = if self.pieces < PIECES_MAX { OUTPUT_MAX - self.forwarded } else { 0 };
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        // A copy: a piece of a larger buffer would keep all of it.
+        let bytes = Bytes::copy_from_slice(&bytes[..room]);
         self.forwarded += room as u64;
+        self.pieces += u64::from(room > 0);
         let chunk = if stream == 0 { OutputChunk::Stdout(bytes) } else { OutputChunk::Stderr(bytes) };
         (room > 0).then_some(chunk)
     }
@@ -313,6 +321,14 @@ mod tests {
         let len = |chunk: &OutputChunk| bytes_of(chunk).len() as u64;
         assert_eq!(taken.iter().map(len).sum::<u64>(), OUTPUT_MAX);
         assert_eq!((counter.bytes, counter.forwarded), ([0, 12 << 20], OUTPUT_MAX));
+    }
+
+    #[test]
+    fn small_pieces_have_a_bound_too() {
+        let mut counter = OutputCounter::default();
+        let byte = OutputChunk::Stdout(Bytes::from_static(b"x"));
+        let taken = (0..=PIECES_MAX).filter_map(|_| counter.take(&byte)).count() as u64;
+        assert_eq!((taken, counter.forwarded, counter.bytes), (PIECES_MAX, PIECES_MAX, [PIECES_MAX + 1, 0]));
     }
 
     #[test]

@@ -76,12 +76,12 @@ impl Orchestrator {
             if Instant::now() >= look_at {
                 let looked = self.look().await;
                 self.context.loops.record("runs", LOOK_EVERY, &looked);
-                self.note("the runs cannot be looked through", looked);
+                self.note("runs", "the runs cannot be looked through", looked);
                 look_at = Instant::now() + LOOK_EVERY;
             }
             let claimed = self.claim().await;
             self.context.loops.record("queue", LOOK_EVERY, &claimed);
-            self.note("the queue cannot be read", claimed);
+            self.note("queue", "the queue cannot be read", claimed);
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {
                 () = stop.stopped() => return,
@@ -107,13 +107,13 @@ impl Orchestrator {
         }
     }
 
-    fn note(&self, what: &'static str, done: Result<(), SandboxError>) {
+    fn note(&self, part: &'static str, what: &'static str, done: Result<(), SandboxError>) {
         match done {
-            Ok(()) => self.context.readiness.pass("runs"),
+            Ok(()) => self.context.readiness.pass(part),
             Err(error) => {
                 let text = format!("{what}: {}", error_chain(&error));
                 (self.context.log)(&text);
-                self.context.readiness.fail("runs", text);
+                self.context.readiness.fail(part, text);
             }
         }
     }

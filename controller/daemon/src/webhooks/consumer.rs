@@ -73,12 +73,12 @@ impl Consumer {
         let name = format!("webhook {}", self.webhook.name);
         self.loops.register(&name, LOOK_EVERY);
         let mut committed = self.store.events_committed();
-        let mut cursor = None;
+        let (mut cursor, mut failing) = (None, None);
         loop {
             self.loops.begin(&name, now_us());
             let turn = tokio::select! {
                 () = stop.stopped() => return,
-                turn = self.turn(&mut cursor) => turn,
+                turn = self.turn(&mut cursor, &mut failing) => turn,
             };
             let (next, result) = match turn {
                 Ok((next, fault)) => (next, fault.map_or(Ok(()), Err)),
@@ -99,8 +99,13 @@ impl Consumer {
         }
     }
 
-    /// Takes new events, and sends what is due. Returns the time of the next turn, and the last failed delivery.
-    async fn turn(&self, cursor: &mut Option<Cursor>) -> Result<(Instant, Option<LoopFault>), StoreError> {
+    /// Takes new events, and sends what is due. Returns the time of the next turn, and the last failed delivery, which stays in
+    /// `failing` until a delivery succeeds.
+    async fn turn(
+        &self,
+        cursor: &mut Option<Cursor>,
+        failing: &mut Option<LoopFault>,
+    ) -> Result<(Instant, Option<LoopFault>), StoreError> {
         let position = match *cursor {
             Some(position) => position,
             None => {
@@ -124,7 +129,10 @@ impl Consumer {
             Some(us) => Duration::from_micros(u64::try_from(us.saturating_sub(now_us())).unwrap_or(0)).min(LOOK_EVERY),
             None => LOOK_EVERY,
         };
-        Ok((Instant::now() + next, fault))
+        if !due.is_empty() || fault.is_some() {
+            *failing = fault;
+        }
+        Ok((Instant::now() + next, failing.clone()))
     }
 
     /// Takes events into the outbox, until the log has no more or the outbox has no room.
@@ -140,7 +148,7 @@ impl Consumer {
                 return Ok((at, fault));
             }
             let batch = self.store.events_after(at.read, filter.clone(), room).await?;
-            // Of the events of the system, none is removed while a webhook waits for its receiver.
+            // Events of the system stay for 90 days at least, so a gap is most likely one of events of agents.
             if let Some(gap) = batch.gap.filter(|_| selects_agents(types)) {
                 let reason = format!("events from {} to {} were removed before they were sent", gap.from, gap.to);
                 fault = Some(LoopFault::new(reason));

@@ -114,6 +114,7 @@ pub(super) async fn start(
     check_live(&run, "exec")?;
     let host = Arc::clone(context.execs.host().ok_or_else(sandbox_disabled)?);
     let counted = admit_stream(&context, &principal)?;
+    let kept = context.execs.keep_output().map_err(limited)?;
     let slot = context.execs.admit(&run.key.run_id).map_err(limited)?;
     let seq = record(&context, &principal, OPERATION, &run, entry(&slot.exec_id, &request)).await?;
     let has_terminal = request.tty;
@@ -124,7 +125,7 @@ pub(super) async fn start(
     slot.fill(control.clone(), has_terminal);
     let exec_id = slot.exec_id.clone();
     let (sender, ended) = oneshot::channel();
-    let stream = ExecStream::new(&exec_id, output, ended, control.clone(), counted);
+    let stream = ExecStream::new(&exec_id, output, ended, control.clone(), (counted, kept));
     let watched = WatchedExec { context, principal, run, slot, seq };
     tokio::spawn(async move {
         let end = watched.watch(end, || control.cancel()).await;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::Sandbox;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::{lookup, note_work, record};
@@ -73,6 +74,7 @@ pub(super) async fn write(
     let closed = || conflict("stdin_closed", "the program has ended, or its stdin is closed");
     let _own = live.stdin.try_lock().map_err(|_| busy())?;
     let mut bytes = body.into_data_stream();
+    let mut checked = Instant::now();
     loop {
         let piece = tokio::select! {
             piece = bytes.next() => piece,
@@ -81,6 +83,12 @@ pub(super) async fn write(
         let Some(piece) = piece else { break };
         // What a client has sent before it hung up is there.
         let Ok(piece) = piece else { return Err(conflict("stdin_incomplete", "the body ended before its end")) };
+        if checked.elapsed() >= context.limits.stream_check {
+            checked = Instant::now();
+            if !context.access.is_current(&principal).await.unwrap_or(false) {
+                return Err(ApiError::unauthorized());
+            }
+        }
         if !live.control.write(piece).await {
             return Err(closed());
         }

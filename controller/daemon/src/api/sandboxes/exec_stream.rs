@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use sluice_runs::exec::{ExecControl, ExecEnd};
 use sluice_runs::forward::OutputChunk;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::exec_frames::ExecFrames;
 use crate::stream_count::CountedStream;
@@ -21,7 +21,7 @@ pub(super) struct ExecStream {
     output: mpsc::UnboundedReceiver<OutputChunk>,
     end: oneshot::Receiver<ExecEnd>,
     control: ExecControl,
-    _counted: CountedStream,
+    _counted: (CountedStream, OwnedSemaphorePermit),
 }
 
 impl ExecStream {
@@ -31,7 +31,7 @@ impl ExecStream {
         output: mpsc::UnboundedReceiver<OutputChunk>,
         end: oneshot::Receiver<ExecEnd>,
         control: ExecControl,
-        counted: CountedStream,
+        counted: (CountedStream, OwnedSemaphorePermit),
     ) -> Self {
         let first = Some(ExecFrames::first(exec_id));
         Self { first, frames: Some(ExecFrames::default()), output, end, control, _counted: counted }

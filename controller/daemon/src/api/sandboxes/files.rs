@@ -147,7 +147,7 @@ impl ListQuery {
     }
 }
 
-/// Reads base64url, with or without its end.
+/// Reads base64url, with or without padding.
 fn bytes(text: &str) -> Option<Vec<u8>> {
     BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
@@ -206,12 +206,19 @@ pub(super) async fn list(
 ) -> Result<Json<Files>, ApiError> {
     let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
     let (path, after, limit) = (query.path()?, query.after()?, query.limit()?);
-    let _counted = admit_file_work(&context, &principal)?;
+    let counted = admit_file_work(&context, &principal)?;
     let located = LocatedPath::of(&context, &run, &path, "files").await?;
-    let listed = located.with(move |files, path| files.list(path, &after)).await?;
+    let list = move |files: &WorkspaceFiles, path: &[u8]| {
+        // A client that hangs up does not end this work, so the work holds its place.
+        let _counted = counted;
+        files.list(path, &after)
+    };
+    let listed = located.with(list).await?;
     let FileList { mut entries, mut has_more } = listed.ok_or_else(|| no_workspace(&run, "files"))?;
     has_more |= entries.len() > limit;
     entries.truncate(limit);
+    // The sandbox may have removed the whole page meanwhile.
+    has_more &= !entries.is_empty();
     let next_cursor = entries.last().filter(|_| has_more).map(|last| BASE64_URL_SAFE_NO_PAD.encode(&last.name));
     Ok(Json(Files { files: entries.into_iter().map(FileView::from).collect(), next_cursor, has_more }))
 }

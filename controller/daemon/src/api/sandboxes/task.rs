@@ -13,7 +13,6 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
-use crate::stored_request::StoredRequest;
 
 /// What a run was asked to do.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,8 +46,7 @@ pub(super) async fn task(
     if is_removed {
         return Err(record_removed());
     }
-    let request = context.store.sandbox_request(&run.key.run_id).await?.ok_or_else(record_removed)?;
-    let request: StoredRequest = serde_json::from_str(&request).map_err(|error| ApiError::internal(&error))?;
+    let request = context.stored_request(&run.key.run_id).await?;
     let messages = request.messages.unwrap_or_default();
     let task = match &messages[..] {
         [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
