@@ -1,8 +1,16 @@
 //! The bodies of the sidecar's control socket.
 //!
-//! Pure. The sidecar answers with [`SidecarState`], or with [`ControlFailure`]. What may be asked, and when it is refused:
-//! docs/guide/sidecar.md.
+//! Pure. The sidecar answers with [`SidecarState`] unless a path says otherwise, or with [`ControlFailure`]. What may be
+//! asked, and when it is refused: docs/guide/sidecar.md.
 
+mod conversation;
+mod hold;
+
+pub use conversation::{
+    Anchor, INJECT_PATH, INJECTED_MAX, INJECTED_PATH, INTERRUPT_PATH, InjectMessages, InjectedMessage,
+    InjectedMessages, InjectionStatus, Interrupt, MessageType, PendingMessage,
+};
+pub use hold::{DecideHold, HELD_PATH, HeldCall, HoldCause, HoldDecision, PAUSE_PATH, SetPause};
 use serde::{Deserialize, Serialize};
 
 /// Path of the state, for `GET`.

@@ -1,7 +1,7 @@
 //! Schemas of the database.
 
 /// The step from each schema to the next. A step that was released is never changed.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: [&str; 13] = [
     include_str!("migrations/1-runs.sql"),
     include_str!("migrations/2-witnesses.sql"),
     include_str!("migrations/3-ledger.sql"),
@@ -13,6 +13,8 @@ pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/9-budget-authors.sql"),
     include_str!("migrations/10-daemon.sql"),
     include_str!("migrations/11-upkeep.sql"),
+    include_str!("migrations/12-conversation.sql"),
+    include_str!("migrations/13-decisions.sql"),
 ];
 /// Schema of this build.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;

@@ -1,0 +1,116 @@
+//! Messages that the sidecar adds to the conversation of an agent, and the interruption of its calls.
+//!
+//! Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// Path of the messages to add, for `PUT` with [`InjectMessages`].
+pub const INJECT_PATH: &str = "/inject";
+/// Path of what became of them, for `GET` with the query `after=NUMBER`; answers with [`InjectedMessages`].
+pub const INJECTED_PATH: &str = "/injected";
+/// Path that ends the calls under way, for `POST` with [`Interrupt`].
+pub const INTERRUPT_PATH: &str = "/interrupt";
+
+/// Maximum number of entries in one [`InjectedMessages`].
+pub const INJECTED_MAX: usize = 500;
+
+/// All messages of the run that are not delivered yet, in the order of their delivery, and those that were added before.
+///
+/// The list takes the place of the one before. A message that is missing in it and was not sent yet is forgotten; one that
+/// was sent stays in the conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InjectMessages {
+    /// The messages.
+    pub messages: Vec<PendingMessage>,
+    /// Person or program that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// A message for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PendingMessage {
+    /// Id of the message.
+    pub message_id: String,
+    /// Text, as the agent gets it.
+    pub content: String,
+    /// Kind of the message.
+    pub message_type: MessageType,
+    /// Place at which an earlier sidecar of the attempt added it; left out for a message that was not added yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<Anchor>,
+}
+
+/// Kind of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageType {
+    /// From a person.
+    UserMessage,
+    /// From a person, who has also ended the call under way.
+    Interrupt,
+    /// From the rules of the operator.
+    GuardianNudge,
+    /// From the operator.
+    System,
+}
+
+/// Place of a message in a conversation: after the item that it names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Anchor {
+    /// SHA-256 over all items up to the anchor, in hex, without their marks of caches, thinking, ids and status.
+    pub chain: String,
+    /// SHA-256 of the anchor item alone, in hex.
+    pub item: String,
+    /// Id of the tool call that the anchor answers, if it answers one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+}
+
+/// What became of messages, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct InjectedMessages {
+    /// The entries after the number that was asked for; at most [`INJECTED_MAX`].
+    pub entries: Vec<InjectedMessage>,
+}
+
+/// A step of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InjectedMessage {
+    /// Number of the entry, from 1, without a gap.
+    pub number: u64,
+    /// Id of the message.
+    pub message_id: String,
+    /// What became of it.
+    pub status: InjectionStatus,
+    /// Call that carried it, or that should have.
+    pub call_id: String,
+    /// Its place in the conversation; left out for a message that is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<Anchor>,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InjectionStatus {
+    /// A request with it was sent. Until it is acknowledged, a later request can carry it again.
+    Sent,
+    /// A request with it was answered with success.
+    Acknowledged,
+    /// The conversation went on without the place at which it was.
+    Lost,
+}
+
+/// Request to end the calls under way. The agent gets an error for each, which it does not retry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interrupt {
+    /// Person or program that asks.
+    pub by: String,
+    /// Reason.
+    pub reason: String,
+}

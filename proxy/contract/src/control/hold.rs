@@ -1,0 +1,80 @@
+//! Calls that wait for the decision of a person.
+//!
+//! Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// Path of the calls that wait, for `GET`, which answers with a list of [`HeldCall`]; and, followed by `/` and a `hold_id`,
+/// for `POST` with [`DecideHold`].
+pub const HELD_PATH: &str = "/held";
+/// Path of the pause, for `POST` with [`SetPause`].
+pub const PAUSE_PATH: &str = "/pause";
+
+/// A call that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldCall {
+    /// Id of the hold. A retry of the same request has the same one.
+    pub hold_id: String,
+    /// Cause.
+    pub cause: HoldCause,
+    /// What the cap would have to be, for this call to pass; absolute, as a decimal. Left out for a pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// Model that the call asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Requests of this hold that wait now: none while the client waits to retry.
+    pub waiting: u64,
+    /// Requests of this hold so far, with those that got a 503.
+    pub attempts: u64,
+    /// Milliseconds since the first of them.
+    pub waited_ms: u64,
+}
+
+/// Cause for which a call waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldCause {
+    /// The number of calls is at its cap.
+    MaxCalls,
+    /// The number of tokens is at its cap.
+    MaxTokens,
+    /// The cost is at its cap.
+    MaxCostUsd,
+    /// The run is paused.
+    Paused,
+}
+
+/// Decision on a call that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecideHold {
+    /// What happens with it.
+    pub decision: HoldDecision,
+    /// Person or program that decides.
+    pub by: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// What happens with a call that waits. It goes on by itself once a raised cap has room for it, or the pause ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldDecision {
+    /// It is refused for good.
+    Deny,
+    /// Its client is told to try again: it goes on waiting with its next request.
+    Later,
+}
+
+/// Request to let no new call through, or to let calls through again. Calls under way go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPause {
+    /// True to pause.
+    pub paused: bool,
+    /// Person or program that asks.
+    pub by: String,
+    /// Reason.
+    pub reason: String,
+}
