@@ -11,20 +11,21 @@ getcontext().prec = 200
 LINE_MAX = 2**20  # bytes of a line with its newline: a longer one is not a record
 USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
 TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
-CHANGED = "{0}.deadline_s:i? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? {0}.stopped:b? "
+CHANGED = "{0}.deadline_s:i? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? {0}.messages:d? {0}.open_calls:i? "
+CHANGED += "{0}.stopped:b? "
 COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
 KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
     "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_memory:i? limits.max_tokens:i? "
     "limits.rate_per_s:i? pid:i policy:s proxy_version:s sync:s upstream:s",
-    "intent": "bound:i? call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i "
-    "reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
+    "intent": "bound:i? call:i call_id:s injected_message_ids:l? method:s model:s? path:s peer:o peer.pid:i? peer.uid:i "
+    "req_bytes:i reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
     "outcome": "account:s? budget_limit_usd:s? budget_of:s? budget_spent_usd:s? cache_hit:b? call:i call_id:s "
     "connect_detail:s? connect_error:s? cost_source:=header|chunk|none cost_usd:m? drained:b? "
     "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model:s? model_served:s? "
     "null_reason:=not_sent|no_usage|no_cost|zero_cost|upstream_error|cut|unreadable|not_billed? resp_bytes:i "
-    "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|unknown status:i? timing_us:o "
+    "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|interrupted|unknown status:i? timing_us:o "
     "timing_us.connect:i? timing_us.first_token:i? timing_us.longest_gap:i? timing_us.own:i timing_us.queue:i "
     "timing_us.total:i timing_us.ttfb:i? usage:o? " + TOKENS,
     "refused": "account:s? method:s model:s? param:s? path:s reason:s status:i tool:s?",
@@ -37,6 +38,8 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
 TYPES = {
     "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
     "l": lambda x: type(x) is list and all(type(item) is str for item in x), "o": lambda x: type(x) is dict,
+    "d": lambda x: type(x) is list and all(
+        type(item) is dict and type(item.get("message_id")) is str and type(item.get("sha256")) is str for item in x),
     "h": lambda x: type(x) is str and re.fullmatch("[0-9a-f]{64}", x),
     "m": lambda x: type(x) is str and re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", x),
     "t": lambda x: type(x) is str and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z", x),

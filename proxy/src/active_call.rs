@@ -84,6 +84,7 @@ impl ActiveCall {
 
 impl Inner {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, UpstreamError>> {
+        self.run.interrupts.check(&self.call.clock)?;
         let parts = ready!(self.flight.poll_head(cx))?;
         self.call.clock.head();
         let is_stream = content_type(&parts).is_some_and(|kind| kind.starts_with("text/event-stream"));
@@ -106,6 +107,9 @@ impl Inner {
         cx: &mut Context<'_>,
         filtered: &mut Filtered,
     ) -> Poll<Option<Result<usize, UpstreamError>>> {
+        if let Err(error) = self.run.interrupts.check(&self.call.clock) {
+            return Poll::Ready(Some(Err(error)));
+        }
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
             return Poll::Ready(None);
@@ -186,15 +190,19 @@ impl Inner {
         self.call.end(observed, result, End::Complete, None)
     }
 
-    /// Ends a call whose upstream broke off or was silent for too long.
+    /// Ends a call whose upstream broke off or was silent for too long, or that the operator interrupted.
     pub fn upstream_failed(&mut self, error: UpstreamError) -> Ack {
         let observed = self.take_observed();
-        let result = match error {
-            UpstreamError::Timeout => CallResult::Timeout,
-            UpstreamError::Closed => CallResult::Unknown,
-            UpstreamError::Cut => CallResult::UpstreamError,
+        let (result, end) = match error {
+            UpstreamError::Timeout => (CallResult::Timeout, End::CutByUpstream),
+            UpstreamError::Closed => (CallResult::Unknown, End::CutByUpstream),
+            UpstreamError::Cut => (CallResult::UpstreamError, End::CutByUpstream),
+            UpstreamError::Interrupted => {
+                self.run.interrupts.remember(self.call.fingerprint);
+                (CallResult::Interrupted, End::CutByLimit)
+            }
         };
-        self.call.end(observed, result, End::CutByUpstream, None)
+        self.call.end(observed, result, end, None)
     }
 
     /// Ends a call whose response the client must not see. The record says that the response was complete.

@@ -38,6 +38,8 @@ pub struct CallTracker {
     pub connect_error: Option<Box<NoConnection>>,
     /// Number of bytes of the response body that came.
     pub resp_bytes: u64,
+    /// Fingerprint of the request, by which a repeat of it is known after an interruption.
+    pub fingerprint: u64,
     sent: bool,
 }
 
@@ -71,6 +73,7 @@ impl CallTracker {
             budget: None,
             connect_error: None,
             resp_bytes: 0,
+            fingerprint: 0,
             sent: false,
         }
     }

@@ -4,6 +4,7 @@
 //! connection decides which of the two answers it. Each change is a record of the audit log before it takes effect.
 
 mod change;
+mod conversation;
 mod error;
 mod request;
 
@@ -18,17 +19,21 @@ use http::{Request, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use sluice_contract::Usd;
-use sluice_contract::control::{BODY_MAX, CapsInForce, DeadlineState, SidecarState, UsedAmounts};
+use sluice_contract::control::{BODY_MAX, CapsInForce, DeadlineState, INJECT_BODY_MAX, SidecarState, UsedAmounts};
 use tokio::sync::oneshot;
 
 use crate::response::PendingResponse;
 use crate::run::RunContext;
 use change::{Effect, decide, seconds};
+use conversation::MessageList;
 use error::ControlRefusal;
 use request::{AskedChange, ControlRoute, route};
 
 /// Time within which the body of a request must have come.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
+
+/// A change that is made whether or not its client waits for it.
+type PendingChange = Pin<Box<dyn Future<Output = Result<(), ControlRefusal>> + Send>>;
 
 /// Answers one request.
 pub async fn answer(run: Arc<RunContext>, request: Request<Incoming>) -> PendingResponse {
@@ -45,23 +50,41 @@ async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Ve
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
     let asked = match route(&head.method, target)? {
         ControlRoute::State => None,
-        ControlRoute::Caps => Some(AskedChange::caps(&read(body).await?)?),
-        ControlRoute::Clock => Some(AskedChange::clock(&read(body).await?)?),
+        ControlRoute::Caps => Some(AskedChange::caps(&read(body, BODY_MAX).await?)?),
+        ControlRoute::Clock => Some(AskedChange::clock(&read(body, BODY_MAX).await?)?),
+        ControlRoute::Injected(after) => return Ok(encode(&run.injections.lock().entries_after(after))),
+        ControlRoute::Inject => {
+            let list = MessageList::parse(&read(body, INJECT_BODY_MAX).await?)?;
+            apart(run, Box::pin(conversation::inject(Arc::clone(run), list))).await?;
+            None
+        }
+        ControlRoute::Interrupt => {
+            let asked = conversation::interruption(&read(body, BODY_MAX).await?)?;
+            apart(run, Box::pin(conversation::interrupt(Arc::clone(run), asked))).await?;
+            None
+        }
     };
     if let Some(asked) = asked {
-        // On a task of its own: a client that leaves must not part a record from its effect.
-        let (done, changed) = oneshot::channel();
-        let changing = Arc::clone(run);
-        run.shutdown.spawn_drain(Box::pin(async move {
-            let _ = done.send(change(&changing, &asked).await);
-        }));
-        changed.await.unwrap_or_else(|_| Err(ControlRefusal::draining()))?;
+        apart(run, Box::pin(change(Arc::clone(run), asked))).await?;
     }
-    Ok(serde_json::to_vec(&state(run)).expect("numbers and texts are JSON"))
+    Ok(encode(&state(run)))
+}
+
+/// Makes a change on a task of its own: a client that leaves must not part a record from its effect.
+async fn apart(run: &RunContext, change: PendingChange) -> Result<(), ControlRefusal> {
+    let (done, changed) = oneshot::channel();
+    run.shutdown.spawn_drain(Box::pin(async move {
+        let _ = done.send(change.await);
+    }));
+    changed.await.unwrap_or_else(|_| Err(ControlRefusal::draining()))
+}
+
+fn encode(answer: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("numbers and texts are JSON")
 }
 
 /// Decides on a change, records it, and lets it take effect.
-async fn change(run: &RunContext, asked: &AskedChange) -> Result<(), ControlRefusal> {
+async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlRefusal> {
     let _changing = run.changing.lock().await;
     // From here to the record without a pause: the audit log is closed after the drain began.
     if run.shutdown.is_draining() {
@@ -69,7 +92,7 @@ async fn change(run: &RunContext, asked: &AskedChange) -> Result<(), ControlRefu
     }
     let clock = run.deadline.clock();
     let limits = run.caps.in_force().0.raisable(clock.length());
-    let Some(change) = decide(asked, &limits, &clock, Instant::now())? else {
+    let Some(change) = decide(&asked, &limits, &clock, Instant::now())? else {
         return Ok(());
     };
     let (by, reason) = asked.names();
@@ -112,15 +135,15 @@ fn state(run: &RunContext) -> SidecarState {
     }
 }
 
-/// Reads a body to its end.
-async fn read(mut body: Incoming) -> Result<Vec<u8>, ControlRefusal> {
+/// Reads a body of at most `max` bytes to its end.
+async fn read(mut body: Incoming, max: usize) -> Result<Vec<u8>, ControlRefusal> {
     let mut bytes = Vec::new();
     let all = async {
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             let cut = |_| ControlRefusal::new(StatusCode::BAD_REQUEST, "bad_request", "the body ended too early");
             let Ok(piece) = frame.map_err(cut)?.into_data() else { continue };
-            if bytes.len() + piece.len() > BODY_MAX {
-                let message = "a body has at most 64 KiB";
+            if bytes.len() + piece.len() > max {
+                let message = format!("a body has at most {} KiB here", max >> 10);
                 return Err(ControlRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
             }
             bytes.extend_from_slice(&piece);

@@ -23,6 +23,7 @@ use crate::body::ParsedBody;
 use crate::call::{CallTracker, Clock};
 use crate::caps::Reservation;
 use crate::connection::{Listener, OpenCallGuard};
+use crate::conversation::CallInjection;
 use crate::intake::{self, BufferedBody};
 use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, Route};
 use crate::refusal::{Reason, Refusal};
@@ -32,7 +33,7 @@ use crate::share::Share;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::ObservedResponse;
-use crate::{control, headers, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
+use crate::{control, headers, injection, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
 use denied::Denied;
 
 /// Response header with the output bound that the sidecar wrote in place of the client's.
@@ -96,6 +97,7 @@ async fn call(
     clock.waited(clock.began());
     stored::admit_references(run, &mut parsed)?;
     let Share { reservation, bound, price } = share::take(run, route, &mut parsed, &buffered, &mut clock).await?;
+    run.interrupts.check(&clock).map_err(|_| run.interrupts.refuse(&parsed, &buffered))?;
 
     let id = run.call_ids.next();
     let (headers, guard) = {
@@ -107,6 +109,7 @@ async fn call(
         (headers, guard)
     };
     let mut call = CallTracker::new(guard, reservation, price, route.format, clock);
+    call.fingerprint = run.interrupts.fingerprint(&parsed, &buffered);
 
     let request = outbound(run, route, head, headers, &mut parsed, buffered);
     let flight = match run.upstream.send(request).await {
@@ -119,6 +122,9 @@ async fn call(
         }
     };
     call.is_being_sent();
+    if let Some(injection) = parsed.injection() {
+        run.injections.sent(injection, id);
+    }
     let mut active = ActiveCall::new(Arc::clone(run), call, flight, parsed.hide_usage, route.makes_stored());
 
     let upstream = match active.head().await {
@@ -128,6 +134,9 @@ async fn call(
             return Err(Denied::Failed(upstream_failure::refusal(error), Some(id)));
         }
     };
+    if let Some(injection) = parsed.injection().filter(|_| upstream.status.is_success()) {
+        run.injections.acknowledged(injection, id);
+    }
     let may_be_budget = litellm_budget::is_candidate(&upstream);
     if !may_be_budget && let Some(refusal) = screen::reject(&upstream) {
         active.rejected().await?;
@@ -202,13 +211,22 @@ fn prefer_upgrade(refusal: Refusal, headers: &HeaderMap) -> Refusal {
     if is_upgrade { no_upgrade() } else { refusal }
 }
 
-async fn read(run: &RunContext, route: &Route, body: &mut Incoming) -> Result<(ParsedBody, BufferedBody), Refusal> {
+async fn read(run: &RunContext, route: &Route, body: &mut Incoming) -> Result<(ParsedBody, BufferedBody), Denied> {
     if route.method == Method::GET || route.format == ApiFormat::Stored {
         let no_body = |_: &[u8]| Err(Refusal::new(Reason::BadRequest, "this path takes no body; send none"));
         let buffered = intake::collect(body, &run.limits, no_body).await?;
         return Ok((ParsedBody::default(), buffered));
     }
-    intake::read(body, route.format, &run.body, &run.limits).await
+    let read = if run.injections.reads(route.format) {
+        Box::pin(injection::read(run, route.format, body)).await?
+    } else {
+        intake::read(body, route.format, &run.body, &run.limits).await?
+    };
+    if run.interrupts.remembers() && run.interrupts.knows(run.interrupts.fingerprint(&read.0, &read.1)) {
+        // A repeat is answered from memory, and counts nowhere.
+        return Err(Denied::Failed(Refusal::interrupted(), None));
+    }
+    Ok(read)
 }
 
 #[allow(clippy::too_many_arguments, reason = "each is one fact of the intent")]
@@ -228,6 +246,7 @@ async fn intend(
     let (guard, durable) = run.journal.intent(CallIntent {
         bound,
         call_id,
+        injected: parsed.injection().and_then(CallInjection::listed),
         method: route.method.as_str(),
         model: parsed.model.as_deref(),
         path: route.path,

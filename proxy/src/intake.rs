@@ -74,10 +74,8 @@ pub async fn collect(
     bounds: &BodyLimits,
     mut see: impl FnMut(&[u8]) -> Result<(), Refusal>,
 ) -> Result<BufferedBody, Refusal> {
-    let too_large =
-        || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
     if body.size_hint().lower() > bounds.max {
-        return Err(too_large());
+        return Err(too_large(bounds));
     }
     let mut text = BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.budget.hold() };
     let mut idle = IdleTimeout::new(bounds.idle);
@@ -96,7 +94,7 @@ pub async fn collect(
         // Request trailers are dropped.
         let Ok(piece) = frame.into_data() else { continue };
         if text.len + piece.len() as u64 > bounds.max {
-            return Err(too_large());
+            return Err(too_large(bounds));
         }
         text.held.grow(piece.len() as u64).map_err(|_| too_many_bytes())?;
         see(&piece)?;
@@ -137,6 +135,16 @@ pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
 }
 
 impl BufferedBody {
+    /// Creates a body of these pieces, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(pieces: &[&'static str]) -> Self {
+        let mut text =
+            Self { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(1 << 20).hold() };
+        pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
+        text.settle();
+        text
+    }
+
     /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -152,6 +160,27 @@ impl BufferedBody {
     /// Returns the pieces, in their order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| &piece[..])
+    }
+
+    /// Returns the body with more bytes in it, each text at its offset; the offsets are in order.
+    ///
+    /// # Errors
+    /// `body_too_large`, or `too_many_calls`.
+    pub fn spliced(self, splices: Vec<(u64, String)>, limits: &BodyLimits) -> Result<Self, Refusal> {
+        let Self { pieces, mut held, len, .. } = self;
+        let added: u64 = splices.iter().map(|(_, text)| text.len() as u64).sum();
+        if len + added > limits.max {
+            return Err(too_large(limits));
+        }
+        held.grow(added).map_err(|_| too_many_bytes())?;
+        let (mut spliced, mut from) = (Vec::with_capacity(pieces.len() + 2 * splices.len()), 0);
+        for (at, text) in splices {
+            ranged(&pieces, from, at, |piece| spliced.push(piece));
+            spliced.push(Bytes::from(text));
+            from = at;
+        }
+        ranged(&pieces, from, len, |piece| spliced.push(piece));
+        Ok(Self { pieces: spliced, small: BytesMut::new(), len: len + added, held })
     }
 
     /// Returns the body unchanged.
@@ -210,16 +239,22 @@ fn slice(pieces: &[Bytes], from: u64, to: u64, out: &mut Outgoing) {
     }
 }
 
+fn ranged(pieces: &[Bytes], from: u64, to: u64, mut take: impl FnMut(Bytes)) {
+    let mut out = Outgoing::empty();
+    slice(pieces, from, to, &mut out);
+    out.into_pieces().into_iter().for_each(&mut take);
+}
+
+fn too_large(limits: &BodyLimits) -> Refusal {
+    Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", limits.max))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn text(pieces: &[&'static str]) -> BufferedBody {
-        let mut text =
-            BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(10).hold() };
-        pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
-        text.settle();
-        text
+        BufferedBody::of(pieces)
     }
 
     fn sent(out: Outgoing) -> String {
@@ -237,6 +272,18 @@ mod tests {
         {
             assert_eq!(sent(text(&pieces).edited(edit(), &[])), "{\"u\":1,abc,def}", "{pieces:?}");
             assert_eq!(sent(text(&pieces).whole()), "0abc45def9");
+        }
+    }
+
+    #[test]
+    fn a_spliced_body_keeps_the_bytes_that_came() {
+        let limits = |max| BodyLimits { max, idle: Duration::from_secs(1), budget: BodyBudget::new(100) };
+        let splices = || vec![(0, "<".to_owned()), (3, "+".to_owned()), (3, "-".to_owned()), (6, ">".to_owned())];
+        for pieces in [vec!["abcdef"], vec!["abc", "def"], vec!["a", "b", "c", "d", "e", "f"]] {
+            let spliced = text(&pieces).spliced(splices(), &limits(10)).expect("it fits");
+            assert_eq!((spliced.len(), sent(spliced.whole())), (10, "<abc+-def>".to_owned()), "{pieces:?}");
+            let refused = text(&pieces).spliced(splices(), &limits(9)).expect_err("a byte too many");
+            assert_eq!(refused.reason, Reason::BodyTooLarge);
         }
     }
 

@@ -8,7 +8,7 @@
 //! ([`caps`]) → outcome, durable before the client sees the end ([`audit`]). [`exchange`] holds that order, and nothing
 //! else.
 //!
-//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`,
+//! `body`, `caps`, `conversation`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`,
 //! `refusal`, `screen`, `scrub`, `sse`, `stripped`, `text` and `usage` are pure: they know no clock, no socket and no file.
 
 pub mod abort;
@@ -21,6 +21,7 @@ pub mod call;
 pub mod caps;
 pub mod connection;
 pub mod control;
+pub mod conversation;
 pub mod deadline;
 pub mod estimate;
 pub mod exchange;
@@ -30,7 +31,9 @@ pub mod harden;
 pub mod headers;
 pub mod idle_timeout;
 pub mod ids;
+pub mod injection;
 pub mod intake;
+pub mod interrupts;
 pub mod json;
 pub mod known_ids;
 pub mod litellm_budget;

@@ -122,6 +122,9 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
     tracing::info!(run = %run.run_id, upstream = %settings.upstream, "ready");
 
     let (stage, watched) = watch::channel(Stage::Open);
+    // Every connection watches the stage, so a stage that is sent again wakes every call.
+    let waking = stage.clone();
+    run.interrupts.wake_by(Box::new(move || waking.send_modify(|_| {})));
     let mut controlling = pin!(async {
         if let Some((listener, control)) = &control {
             server::serve_control(listener, control.uid, &run, watched.clone()).await;

@@ -84,6 +84,8 @@ reasons! {
     RemoteMediaNotAllowed = "remote_media_not_allowed" BAD_REQUEST,
     /// The run's calls, tokens or dollars are spent or reserved.
     BudgetExceeded = BUDGET_EXCEEDED PAYMENT_REQUIRED,
+    /// The operator ended the call. A client that repeats the same request within a minute gets the same answer.
+    Interrupted = "interrupted" BAD_REQUEST,
     /// The calls come faster than `--rate`.
     RateLimited = "rate_limited" TOO_MANY_REQUESTS,
     /// There are more calls at once than `--max-concurrency`, or more body bytes at once than the budget.
@@ -177,6 +179,12 @@ impl Refusal {
         Self::new(Reason::Draining, "the run is ending; no new calls")
     }
 
+    /// Creates the refusal of a call that the operator ended.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(Reason::Interrupted, "the operator interrupted this call; do not repeat it, go on with the next step")
+    }
+
     /// Creates the refusal of a run whose audit log cannot be written.
     #[must_use]
     pub fn audit_unavailable() -> Self {
@@ -250,7 +258,11 @@ impl Refusal {
     pub fn is_final(&self) -> bool {
         matches!(
             self.reason,
-            Reason::Draining | Reason::AuditUnavailable | Reason::UpstreamAuth | Reason::UpstreamRedirect
+            Reason::Draining
+                | Reason::AuditUnavailable
+                | Reason::UpstreamAuth
+                | Reason::UpstreamRedirect
+                | Reason::Interrupted
         )
     }
 }

@@ -18,7 +18,9 @@ use crate::caps::Caps;
 use crate::deadline::Deadline;
 use crate::headers::Injector;
 use crate::ids::CallIds;
+use crate::injection::Injections;
 use crate::intake::BodyLimits;
+use crate::interrupts::Interrupts;
 use crate::known_ids::KnownIds;
 use crate::policy::Policy;
 use crate::prices::PriceTable;
@@ -53,6 +55,10 @@ pub struct RunContext {
     /// Objects that the provider stores for this run.
     pub known_ids: Mutex<KnownIds>,
     pub shutdown: ShutdownState,
+    /// Messages of the operator for the agent.
+    pub injections: Injections,
+    /// Interruptions of the calls under way.
+    pub interrupts: Interrupts,
     /// Held from the decision on a change by the control socket to its effect.
     pub changing: tokio::sync::Mutex<()>,
 }

@@ -72,6 +72,9 @@ async fn wait(
         if run.shutdown.is_draining() {
             return Err(Refusal::draining());
         }
+        if run.interrupts.check(clock).is_err() {
+            return Err(Refusal::interrupted());
+        }
         match run.caps.reserve(request, Instant::now()) {
             Err(again) => refusal = again,
             reserved => {

@@ -19,7 +19,9 @@ use crate::deadline::Deadline;
 use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
 use crate::ids::CallIds;
+use crate::injection::Injections;
 use crate::intake::BodyLimits;
+use crate::interrupts::Interrupts;
 use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
@@ -207,6 +209,8 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         call_ids: CallIds::default(),
         known_ids: Mutex::default(),
         shutdown: ShutdownState::default(),
+        injections: Injections::new(settings.control.is_some()),
+        interrupts: Interrupts::new(settings.control.is_some()),
         changing: tokio::sync::Mutex::default(),
     };
     let hardening = Hardening {

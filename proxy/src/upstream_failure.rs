@@ -34,6 +34,7 @@ pub fn refusal(error: UpstreamError) -> Refusal {
             Reason::UpstreamClosed,
             "the upstream closed the connection before it answered; the call may have been made",
         ),
+        UpstreamError::Interrupted => Refusal::interrupted(),
         UpstreamError::Timeout => {
             Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
         }
@@ -41,10 +42,12 @@ pub fn refusal(error: UpstreamError) -> Refusal {
 }
 
 /// Returns the error event for a stream that broke off, in the formats that have one. A chat stream has none, and never
-/// gets a false end.
+/// gets a false end; its clients know an error in place of a chunk, which only an interruption is: a client may repeat a
+/// stream that broke off.
 #[must_use]
 pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
     let message = match error {
+        UpstreamError::Interrupted => return interruption(format),
         UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
         UpstreamError::Closed | UpstreamError::Cut => "the upstream broke off in the middle of its answer",
     };
@@ -58,6 +61,28 @@ pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
         ApiFormat::Chat
         | ApiFormat::Completions
         | ApiFormat::Embeddings
+        | ApiFormat::CountTokens
+        | ApiFormat::Compact
+        | ApiFormat::InputTokens
+        | ApiFormat::Models
+        | ApiFormat::Stored
+        | ApiFormat::Other => None,
+    }
+}
+
+/// Returns the error event for a stream that the operator interrupted.
+fn interruption(format: ApiFormat) -> Option<Bytes> {
+    let refusal = Refusal::interrupted();
+    let body = refusal.body(format.dialect());
+    match format {
+        ApiFormat::Messages => Some(Bytes::from(format!("event: error\ndata: {body}\n\n"))),
+        ApiFormat::Responses => Some(Bytes::from(format!(
+            "event: error\ndata: {{\"type\":\"error\",\"code\":\"{}\",\"message\":\"{}\",\"param\":null,\"sequence_number\":0}}\n\n",
+            refusal.reason.as_str(),
+            refusal.message
+        ))),
+        ApiFormat::Chat | ApiFormat::Completions => Some(Bytes::from(format!("data: {body}\n\n"))),
+        ApiFormat::Embeddings
         | ApiFormat::CountTokens
         | ApiFormat::Compact
         | ApiFormat::InputTokens

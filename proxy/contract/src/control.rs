@@ -7,8 +7,9 @@ mod conversation;
 mod hold;
 
 pub use conversation::{
-    Anchor, INJECT_PATH, INJECTED_MAX, INJECTED_PATH, INTERRUPT_PATH, InjectMessages, InjectedMessage,
-    InjectedMessages, InjectionStatus, Interrupt, MessageType, PendingMessage,
+    Anchor, CONTENT_MAX, INJECT_BODY_MAX, INJECT_PATH, INJECTED_BYTES_MAX, INJECTED_MAX, INJECTED_PATH, INTERRUPT_PATH,
+    InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_MAX, MessageType, PENDING_MAX,
+    PendingMessage, TOO_MANY_MESSAGES,
 };
 pub use hold::{DecideHold, HELD_PATH, HeldCall, HoldCause, HoldDecision, PAUSE_PATH, SetPause};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub const CAPS_PATH: &str = "/caps";
 /// Path of the deadline's clock, for `POST` with [`SetClock`].
 pub const CLOCK_PATH: &str = "/clock";
 
-/// Maximum length of the body of a request.
+/// Maximum length of the body of a request, but for [`INJECT_BODY_MAX`].
 pub const BODY_MAX: usize = 64 << 10;
 
 /// Longest time in all for which the clock of the deadline can stand still, in seconds.

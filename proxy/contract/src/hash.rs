@@ -34,10 +34,32 @@ impl Hash {
         hex::encode(&self.0)
     }
 
+    /// Returns the 32 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Returns the hash of these pieces, joined.
     #[must_use]
     pub fn of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
         Self(pieces.into_iter().fold(Sha256::new(), Digest::chain_update).finalize().into())
+    }
+}
+
+/// A hash of bytes that come one after another.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the hash, and starts over.
+    pub fn finish(&mut self) -> Hash {
+        Hash(self.0.finalize_reset().into())
     }
 }
 

@@ -39,7 +39,7 @@ pub use billing::could_be_billed;
 pub use certificate::AuditSigner;
 pub use chain::{Chain, ChainReader};
 pub use exit::SidecarExit;
-pub use hash::Hash;
+pub use hash::{Hash, Hasher};
 pub use money::Usd;
 pub use reader::{Fault, Record};
 pub use ready::{Health, ReadyLine};

@@ -47,9 +47,9 @@ mod words;
 
 pub use call::{Intent, Outcome, Peer, Timing};
 pub use close::{Certificate, Close};
-pub use control::{Control, ControlCount, ControlValues};
+pub use control::{Control, ControlCount, ControlValues, MessageDigest, MessageDigests};
 pub use open::{Epoch, Open, RunLimits};
-pub use optional::{ByteCount, OptionalText, TokenCount};
+pub use optional::{ByteCount, OptionalText, OptionalTexts, TokenCount};
 pub use recovered::Recovered;
 pub use refused::Refused;
 pub use usage::Usage;

@@ -14,6 +14,7 @@ use crate::upstream::NoConnection;
 pub struct CallIntent<'a> {
     pub bound: Option<u64>,
     pub call_id: &'a str,
+    pub injected: Option<Vec<String>>,
     pub method: &'a str,
     pub model: Option<&'a str>,
     pub path: &'a str,

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use sluice_contract::chain::{close_line, line};
 use sluice_contract::record::{
-    Close, Control, ControlValues, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp,
-    TokenCount,
+    Close, Control, ControlValues, Epoch, Intent, Open, OptionalText, OptionalTexts, Outcome, Recovered, Refused,
+    SCHEMA, Stamp, TokenCount,
 };
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Totals, Usd};
@@ -61,6 +61,7 @@ pub(super) fn intent(stamp: Stamp<'_>, call: u64, planned: CallIntent<'_>) -> Ve
         bound: planned.bound.map(TokenCount),
         call,
         call_id: planned.call_id.into(),
+        injected_message_ids: planned.injected.map(|ids| OptionalTexts(ids.into_iter().map(Into::into).collect())),
         kind: Intent::KIND.into(),
         method: planned.method.into(),
         model: planned.model.map(Into::into),

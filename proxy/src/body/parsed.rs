@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use super::edit::{BodyEdit, put_at};
 use super::media::MediaList;
 use super::thinking::Thinking;
+use crate::conversation::CallInjection;
 use crate::policy::ApiFormat;
 
 /// Facts of one body.
@@ -36,6 +37,8 @@ pub struct ParsedBody {
     pub stripped: Vec<Cow<'static, str>>,
     /// Names of those that would have changed the response, for the client.
     pub dropped: Option<Box<str>>,
+    /// Offset after the conversation: the end of `messages` or `input`, and 0 without them.
+    pub content_end: u64,
     /// The outgoing body.
     pub edit: BodyEdit,
 }
@@ -74,6 +77,8 @@ pub struct RareFields {
     pub stored_tokens: Option<u64>,
     /// Texts that replace values that are cut out, by the offset of each value.
     pub put: Vec<(u64, String)>,
+    /// Messages of the operator that were added to the body.
+    pub injection: Option<CallInjection>,
 }
 
 /// The id of an object that the provider stores.
@@ -101,6 +106,12 @@ impl ParsedBody {
     #[must_use]
     pub fn put_at(&self, end: u64) -> Option<&str> {
         put_at(&self.rare.as_ref()?.put, end)
+    }
+
+    /// Returns the messages of the operator that were added to the body.
+    #[must_use]
+    pub fn injection(&self) -> Option<&CallInjection> {
+        self.rare.as_ref()?.injection.as_ref()
     }
 
     /// Fits the thinking budget to a bound that [`Self::bound_output`] has set: the provider refuses a budget that

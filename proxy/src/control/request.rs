@@ -5,7 +5,9 @@
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use sluice_contract::Usd;
-use sluice_contract::control::{CAPS_PATH, CLOCK_PATH, RaiseCaps, STATE_PATH, SetClock};
+use sluice_contract::control::{
+    CAPS_PATH, CLOCK_PATH, INJECT_PATH, INJECTED_PATH, INTERRUPT_PATH, RaiseCaps, STATE_PATH, SetClock,
+};
 use sluice_contract::record::INTEGER_MAX;
 
 use super::error::ControlRefusal;
@@ -23,6 +25,9 @@ pub(super) enum ControlRoute {
     State,
     Caps,
     Clock,
+    Inject,
+    Injected(u64),
+    Interrupt,
 }
 
 /// A change that is asked for, with all its members valid.
@@ -32,22 +37,33 @@ pub(super) enum AskedChange {
     Clock(SetClock),
 }
 
-/// Finds the path, byte for byte; a query is not allowed.
+/// Finds the path, byte for byte; a query is not allowed, but for the number after which entries are asked for.
 pub(super) fn route(method: &Method, path: &str) -> Result<ControlRoute, ControlRefusal> {
     let (route, allowed) = match path {
         STATE_PATH => (ControlRoute::State, Method::GET),
         CAPS_PATH => (ControlRoute::Caps, Method::POST),
         CLOCK_PATH => (ControlRoute::Clock, Method::POST),
+        INJECT_PATH => (ControlRoute::Inject, Method::PUT),
+        INTERRUPT_PATH => (ControlRoute::Interrupt, Method::POST),
+        _ if let Some(after) = after(path) => (ControlRoute::Injected(after), Method::GET),
         _ => {
-            let message = "the control socket has GET /state, POST /caps and POST /clock";
+            let message = "the control socket has GET /state, POST /caps, POST /clock, PUT /inject, GET /injected and POST /interrupt";
             return Err(ControlRefusal::new(StatusCode::NOT_FOUND, "not_found", message));
         }
     };
     if *method == allowed {
         return Ok(route);
     }
-    let message = if allowed == Method::GET { "use GET" } else { "use POST" };
+    let message = format!("use {allowed}");
     Err(ControlRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message))
+}
+
+/// Returns the number in the path of the entries; 0 if it has none.
+fn after(path: &str) -> Option<u64> {
+    match path.strip_prefix(INJECTED_PATH)? {
+        "" => Some(0),
+        query => query.strip_prefix("?after=")?.parse().ok(),
+    }
 }
 
 impl AskedChange {
@@ -92,7 +108,7 @@ impl AskedChange {
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusal> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusal> {
     serde_json::from_slice(body).map_err(|error| {
         if error.is_data() {
             ControlRefusal::invalid(error.to_string())
@@ -103,7 +119,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusal> {
 }
 
 /// Refuses texts that would make a record long: escapes of control characters take six bytes each.
-fn names(by: Option<&str>, reason: Option<&str>) -> Result<(), ControlRefusal> {
+pub(super) fn names(by: Option<&str>, reason: Option<&str>) -> Result<(), ControlRefusal> {
     for (name, text, most) in [("by", by, BY_MAX), ("reason", reason, REASON_MAX)] {
         let text = text.unwrap_or_default();
         if text.len() > most {
@@ -137,6 +153,13 @@ mod tests {
             (Method::GET, "/state", (200, "ok")),
             (Method::POST, "/caps", (200, "ok")),
             (Method::POST, "/clock", (200, "ok")),
+            (Method::PUT, "/inject", (200, "ok")),
+            (Method::POST, "/inject", (405, "method_not_allowed")),
+            (Method::GET, "/injected", (200, "ok")),
+            (Method::GET, "/injected?after=17", (200, "ok")),
+            (Method::GET, "/injected?after=x", (404, "not_found")),
+            (Method::GET, "/injected?before=1", (404, "not_found")),
+            (Method::POST, "/interrupt", (200, "ok")),
             (Method::POST, "/state", (405, "method_not_allowed")),
             (Method::GET, "/caps", (405, "method_not_allowed")),
             (Method::GET, "/state/", (404, "not_found")),

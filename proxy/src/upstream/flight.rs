@@ -33,6 +33,8 @@ pub enum UpstreamError {
     Cut,
     /// The upstream was silent for too long.
     Timeout,
+    /// The operator ended the call.
+    Interrupted,
 }
 
 type Sent = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>;

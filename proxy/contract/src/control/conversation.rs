@@ -11,13 +11,28 @@ pub const INJECTED_PATH: &str = "/injected";
 /// Path that ends the calls under way, for `POST` with [`Interrupt`].
 pub const INTERRUPT_PATH: &str = "/interrupt";
 
+/// Maximum length of the body of a request with messages.
+pub const INJECT_BODY_MAX: usize = 4 << 20;
+/// Maximum number of messages that wait at once.
+pub const PENDING_MAX: usize = 100;
+/// Maximum number of messages of a run that stay in its conversation.
+pub const KEPT_MAX: usize = 1000;
+/// Maximum length of a message, in characters.
+pub const CONTENT_MAX: usize = 20_000;
+/// Bytes of messages that one call gets at most; one message alone may be longer. The others wait for the next call.
+pub const INJECTED_BYTES_MAX: usize = 32 << 10;
+
+/// Code of a refusal for more messages than the sidecar keeps.
+pub const TOO_MANY_MESSAGES: &str = "too_many_messages";
+
 /// Maximum number of entries in one [`InjectedMessages`].
 pub const INJECTED_MAX: usize = 500;
 
 /// All messages of the run that are not delivered yet, in the order of their delivery, and those that were added before.
 ///
 /// The list takes the place of the one before. A message that is missing in it and was not sent yet is forgotten; one that
-/// was sent stays in the conversation.
+/// was sent stays in the conversation, and a second message with its id is ignored. So a sidecar that was started again
+/// can be given its messages in several requests: those with an anchor stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InjectMessages {
@@ -68,6 +83,9 @@ pub struct Anchor {
     /// Id of the tool call that the anchor answers, if it answers one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// SHA-256 of the stored object that the request continued, in hex: the provider keeps a message that was added then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
 }
 
 /// What became of messages, oldest first.
@@ -80,7 +98,8 @@ pub struct InjectedMessages {
 /// A step of one message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedMessage {
-    /// Number of the entry, from 1, without a gap.
+    /// Number of the entry, from 1, without a gap. A sidecar that is started again begins anew, and reports again what is
+    /// acknowledged or lost.
     pub number: u64,
     /// Id of the message.
     pub message_id: String,

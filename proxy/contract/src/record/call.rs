@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallResult, CostSource, End, NullReason, OptionalText, TokenCount, Usage};
+use super::{CallResult, CostSource, End, NullReason, OptionalText, OptionalTexts, TokenCount, Usage};
 use crate::encode::{WriteJson, write_members};
 
 records! {
@@ -20,6 +20,10 @@ records! {
         call: u64,
         /// Id of the call, which LiteLLM's spend row has as well.
         call_id: Cow<'a, str>,
+        /// Ids of the messages of the operator that the sidecar added to the body, those that it added to earlier calls
+        /// of the conversation included. Long lists are cut, and the last entry is then `+N`. Left out without any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        injected_message_ids: Option<OptionalTexts<'a>>,
         kind: Cow<'a, str>,
         /// Method of the request.
         method: Cow<'a, str>,
@@ -30,7 +34,7 @@ records! {
         /// Process that made the request.
         peer: Peer,
         prev: Cow<'a, str>,
-        /// Bytes of the request body as it came.
+        /// Bytes of the request body as it came, and of the messages that the sidecar added to it.
         req_bytes: u64,
         /// True if the reservation is an upper bound of the call's use; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]

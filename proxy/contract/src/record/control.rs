@@ -29,7 +29,8 @@ records! {
         to: ControlValues<'a>,
         ts: Cow<'a, str>,
         v: u32,
-        /// `caps` for raised caps, `clock` for a deadline that is stopped or goes on.
+        /// `caps` for raised caps, `clock` for a deadline that is stopped or goes on, `inject` for messages to the agent,
+        /// `interrupt` for calls that are ended.
         what: Cow<'a, str>,
     }
 }
@@ -49,6 +50,12 @@ pub struct ControlValues<'a> {
     /// Tokens of the run, input and output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<ControlCount>,
+    /// Messages that wait for the next call of the agent: `from` has those that are withdrawn, `to` those that are new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<MessageDigests<'a>>,
+    /// Number of calls that are under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_calls: Option<ControlCount>,
     /// True if the clock of the deadline stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
@@ -56,7 +63,35 @@ pub struct ControlValues<'a> {
 
 impl WriteJson for ControlValues<'_> {
     fn write(&self, line: &mut Vec<u8>) {
-        write_members!(self, line, { deadline_s, max_calls, max_cost_usd, max_tokens, stopped });
+        write_members!(self, line, { deadline_s, max_calls, max_cost_usd, max_tokens, messages, open_calls, stopped });
+    }
+}
+
+/// Messages by their ids, in a member that is left out where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageDigests<'a>(pub Vec<MessageDigest<'a>>);
+
+impl WriteJson for MessageDigests<'_> {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
+    }
+}
+
+/// A message, without its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageDigest<'a> {
+    /// Id of the message.
+    pub message_id: Cow<'a, str>,
+    /// SHA-256 of its text, in hex.
+    pub sha256: Cow<'a, str>,
+}
+
+impl WriteJson for MessageDigest<'_> {
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { message_id, sha256 });
     }
 }
 

@@ -37,6 +37,20 @@ impl WriteJson for OptionalText<'_> {
     }
 }
 
+/// Several texts, in a member that is left out where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OptionalTexts<'a>(pub Vec<Cow<'a, str>>);
+
+impl WriteJson for OptionalTexts<'_> {
+    const LEFT_OUT: bool = true;
+
+    #[inline]
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
+    }
+}
+
 /// Bytes of memory, in a member that is left out where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

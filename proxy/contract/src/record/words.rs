@@ -44,6 +44,8 @@ words! {
         ClientAbort = "client_abort",
         /// The run's deadline, or its stop, cut the call.
         Deadline = "deadline",
+        /// The operator ended the call.
+        Interrupted = "interrupted",
         /// The request was sent and no answer came: the call may have cost money.
         Unknown = "unknown",
     }

@@ -2,8 +2,9 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Certificate, Close, Control, ControlCount, ControlValues, CostSource, End, Epoch, Intent, NullReason,
-    Open, OptionalText, Outcome, Peer, Recovered, Refused, RunLimits, SCHEMA, Timing, TokenCount, Usage,
+    CallResult, Certificate, Close, Control, ControlCount, ControlValues, CostSource, End, Epoch, Intent,
+    MessageDigest, MessageDigests, NullReason, Open, OptionalText, OptionalTexts, Outcome, Peer, Recovered, Refused,
+    RunLimits, SCHEMA, Timing, TokenCount, Usage,
 };
 use sluice_contract::{AuditLog, Hash, PrivateKey, PublicKey, Totals, Usd};
 
@@ -93,15 +94,25 @@ impl File {
     }
 
     pub(crate) fn intent(self, stream: bool) -> Self {
-        self.intent_with(stream, None)
+        self.intent_with(stream, None, None)
     }
 
     /// An intent of a run with caps, whose bound the sidecar has lowered.
     pub(crate) fn bounded(self) -> Self {
-        self.intent_with(false, Some(2048))
+        self.intent_with(false, Some(2048), None)
     }
 
-    fn intent_with(mut self, stream: bool, bound: Option<u64>) -> Self {
+    /// An intent of a call to which the sidecar has added messages.
+    pub(crate) fn injected(self, ids: &[&'static str]) -> Self {
+        self.intent_with(true, None, Some(OptionalTexts(ids.iter().map(|id| (*id).into()).collect())))
+    }
+
+    fn intent_with(
+        mut self,
+        stream: bool,
+        bound: Option<u64>,
+        injected_message_ids: Option<OptionalTexts<'static>>,
+    ) -> Self {
         self.totals.calls += 1;
         let call = self.totals.calls;
         let call_id = format!("00000000-0000-4000-8000-{call:012}");
@@ -111,6 +122,7 @@ impl File {
                 bound: bound.map(TokenCount),
                 call,
                 call_id: call_id.clone().into(),
+                injected_message_ids,
                 method: "POST".into(),
                 model: Some("gpt-4o-mini".into()),
                 path: "/v1/chat/completions".into(),
@@ -165,6 +177,7 @@ impl File {
                 cost_usd: cost.map(|cost| cost.to_string().into()),
                 drained: (result == CallResult::ClientAbort).then_some(true),
                 end: match (is_ok, is_sent) {
+                    _ if result == CallResult::Interrupted => End::CutByLimit,
                     (true, _) => End::Complete,
                     (false, true) => End::CutByClient,
                     (false, false) => End::CutByUpstream,
@@ -241,6 +254,25 @@ impl File {
         self.control("caps", Some("alice"), Some("a w\u{e9}ird \"long\" test"), from, to)
             .control("clock", None, None, stopped(false), stopped(true))
             .control("clock", Some("bob"), Some(""), stopped(true), stopped(false))
+    }
+
+    /// The operator gives the agent two messages, withdraws one, and ends two calls.
+    pub(crate) fn conversed(self) -> Self {
+        let messages = |ids: &[&'static str]| ControlValues {
+            messages: Some(MessageDigests(
+                ids.iter()
+                    .map(|id| MessageDigest {
+                        message_id: (*id).into(),
+                        sha256: Hash::of(id.as_bytes()).to_hex().into(),
+                    })
+                    .collect(),
+            )),
+            ..ControlValues::default()
+        };
+        let open = |count| ControlValues { open_calls: Some(ControlCount(count)), ..ControlValues::default() };
+        self.control("inject", Some("alice"), None, ControlValues::default(), messages(&["msg-1", "msg-2"]))
+            .control("inject", None, None, messages(&["msg-2"]), ControlValues::default())
+            .control("interrupt", Some("alice"), Some("wrong file"), open(2), open(0))
     }
 
     fn control(

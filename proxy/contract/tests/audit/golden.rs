@@ -31,6 +31,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("refused", named_refusals().closed(Some(&key())), 0),
         ("named", named().closed(Some(&key())), 0),
         ("controlled", begun().controlled().outcome(ok).closed(Some(&key())), 0),
+        ("injected", injected().closed(Some(&key())), 0),
         ("empty", File::default(), 3),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
@@ -43,6 +44,12 @@ fn named_refusals() -> File {
         .refused()
         .refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"))
         .refused_for("model_not_allowed", "gr\u{f6}\u{df}er \"model\"", "model", None)
+}
+
+/// Messages of the operator, in one call and in the next one, which is interrupted.
+fn injected() -> File {
+    let begun = File::opened().conversed().injected(&["msg-1"]).outcome(CallResult::Ok);
+    begun.injected(&["msg-1", "msg-3"]).outcome(CallResult::Interrupted)
 }
 
 /// Outcomes and refusals that name the account, and a call that found no connection.

@@ -181,6 +181,9 @@ impl MemberVisitor<'_> {
             self.stream_options = Some((member.start, end));
             return;
         }
+        if matches!(member.rule, MemberRule::Content) && matches!(self.name(), "messages" | "input") {
+            self.parsed.content_end = end;
+        }
         match self.parsed.edit.keep.last_mut() {
             Some(last) if self.run_open => last.1 = end,
             _ => self.parsed.edit.keep.push((member.start, end)),

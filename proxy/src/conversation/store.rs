@@ -1,0 +1,390 @@
+//! The messages of one run: those that wait, those that stay in the conversation, and what became of them.
+//!
+//! Pure.
+
+use std::collections::VecDeque;
+
+use sluice_contract::Hash;
+use sluice_contract::control::{
+    Anchor, INJECTED_BYTES_MAX, INJECTED_MAX, InjectedMessage, InjectedMessages, InjectionStatus, KEPT_MAX,
+    PendingMessage,
+};
+use sluice_contract::record::{MessageDigest, MessageDigests};
+
+use super::anchor::PlacedAnchor;
+use super::scan::Conversation;
+use super::splice::{Place, splices};
+use crate::policy::ApiFormat;
+
+/// Number of entries that are kept for the controller.
+const ENTRIES_MAX: usize = 2 * INJECTED_MAX;
+/// Number of anchors of one message: it has several if it was placed again before it was acknowledged.
+const ANCHORS_MAX: usize = 4;
+/// Number of calls after which a run without tools is known to have none.
+const CALLS_WITHOUT_TOOLS: u32 = 8;
+/// Number of ids of messages in the record of a call.
+const IDS_MAX: usize = 64;
+
+/// A message that is valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    /// Id of the message.
+    pub id: Box<str>,
+    /// Text of the message.
+    pub content: Box<str>,
+    /// Place at which an earlier sidecar added it.
+    pub anchor: Option<PlacedAnchor>,
+}
+
+/// A message, and what became of it.
+#[derive(Debug)]
+struct Message {
+    id: Box<str>,
+    content: Box<str>,
+    /// Its places in the conversation; empty while it waits.
+    anchors: Vec<PlacedAnchor>,
+    is_acknowledged: bool,
+    /// True if an earlier sidecar added it, so that it may have been acknowledged.
+    is_restored: bool,
+    is_lost: bool,
+}
+
+/// The conversation of the agent itself, as opposed to those of its helpers.
+#[derive(Debug)]
+struct MainConversation {
+    first_user: Option<Hash>,
+    system: Option<Hash>,
+    has_tools: bool,
+}
+
+/// Messages of a run.
+#[derive(Debug, Default)]
+pub struct MessageStore {
+    kept: Vec<Message>,
+    pending: Vec<Message>,
+    main: Option<MainConversation>,
+    calls: u32,
+    entries: VecDeque<InjectedMessage>,
+    numbered: u64,
+}
+
+/// Messages of one call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallInjection {
+    /// Ids of all messages in the body.
+    pub ids: Vec<Box<str>>,
+    /// Ids of those that this call adds.
+    pub placed: Vec<Box<str>>,
+    /// Ids of those that have no place any more.
+    pub lost: Vec<Box<str>>,
+    /// Fingerprint of the body as it came.
+    pub fingerprint: u64,
+}
+
+/// Bytes to add to a body, and the messages in them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InjectionPlan {
+    /// The bytes, by their offset in the body.
+    pub splices: Vec<(u64, String)>,
+    /// The messages.
+    pub injection: CallInjection,
+}
+
+/// Messages that a new list adds to those that wait, and that it withdraws.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListChange {
+    /// Messages that are new.
+    pub added: Option<MessageDigests<'static>>,
+    /// Messages that no longer wait.
+    pub withdrawn: Option<MessageDigests<'static>>,
+}
+
+impl MessageStore {
+    /// Returns true if a call may have to carry a message.
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        !self.kept.is_empty() || !self.pending.is_empty()
+    }
+
+    /// Returns true if the conversation of the agent is known, so that no call need be read for that.
+    #[must_use]
+    pub fn knows_main(&self) -> bool {
+        self.main.as_ref().is_some_and(|main| main.has_tools || self.calls >= CALLS_WITHOUT_TOOLS)
+    }
+
+    /// Returns the anchors of all messages, in the order in which [`super::scan`] takes them.
+    #[must_use]
+    pub fn anchors(&self) -> Vec<&PlacedAnchor> {
+        self.kept.iter().flat_map(|message| &message.anchors).collect()
+    }
+
+    /// Returns true for a call of the agent's own conversation: the first one with tools, or the first one if the run has
+    /// none. Calls that make titles, and those of other agents within the agent, have another beginning.
+    pub fn observe(&mut self, call: &Conversation) -> bool {
+        if call.is_structured || call.first_user.is_none() && call.system.is_none() {
+            return false;
+        }
+        self.calls = self.calls.saturating_add(1);
+        let is_same = |known: Option<Hash>, seen: Option<Hash>| known.is_some() && known == seen;
+        let is_main = self.main.as_ref().is_none_or(|main| {
+            let is_first_with_tools = call.has_tools && !main.has_tools;
+            let is_known = is_same(main.first_user, call.first_user)
+                || is_same(main.system, call.system)
+                || call.held.iter().flatten().any(|(rank, _)| *rank != 1);
+            is_first_with_tools || call.has_tools == main.has_tools && is_known
+        });
+        if is_main {
+            let main = self.main.get_or_insert(MainConversation { first_user: None, system: None, has_tools: false });
+            main.first_user = call.first_user.or(main.first_user);
+            main.system = call.system.or(main.system);
+            main.has_tools |= call.has_tools;
+        }
+        is_main
+    }
+
+    /// Decides on the messages of a call. `room` is the number of bytes that its body may grow by; new messages wait
+    /// where there is not enough.
+    pub fn plan(&mut self, format: ApiFormat, call: &Conversation, room: u64) -> InjectionPlan {
+        let mut plan = InjectionPlan::default();
+        if !self.observe(call) {
+            return plan;
+        }
+        let mut places: Vec<(Place, Vec<usize>)> = Vec::new();
+        let last = call.last.as_ref().filter(|_| format != ApiFormat::Compact && !call.has_open_call);
+        let end = last.and_then(|last| Some((&last.anchor, last.place?)));
+        let mut again = Vec::new();
+        let mut held = call.held.iter();
+        for (at, message) in self.kept.iter_mut().enumerate() {
+            let of_message = held.by_ref().take(message.anchors.len()).zip(&message.anchors).enumerate();
+            let found = of_message
+                .filter_map(|(nth, (held, anchor))| {
+                    held.filter(|held| counts(*held, anchor, call)).map(|held| (nth, held))
+                })
+                .min_by_key(|(_, (rank, _))| *rank);
+            let is_new = !message.is_acknowledged && !message.is_restored;
+            match found {
+                // No call with it was answered, and the agent went on: it is the last word of the operator still.
+                Some((nth, (_, place))) if is_new && end.is_some_and(|(_, end)| end != place) => {
+                    message.anchors.remove(nth);
+                    again.push(at);
+                }
+                Some((_, (_, place))) => add(&mut places, place, at),
+                None if is_new => again.push(at),
+                // The provider holds the conversation, and the messages in it.
+                None if call.continues.is_some() || message.is_lost => {}
+                None => {
+                    message.is_lost = true;
+                    plan.injection.lost.push(message.id.clone());
+                }
+            }
+        }
+        if let Some((anchor, place)) = end {
+            let anchor = PlacedAnchor { continues: call.continues, ..anchor.clone() };
+            self.place_new(&mut places, place, &anchor, again, room, &mut plan.injection.placed);
+        }
+        for (place, messages) in &places {
+            let texts: Vec<&str> = messages.iter().map(|at| &*self.kept[*at].content).collect();
+            plan.splices.extend(splices(format, *place, &texts));
+            plan.injection.ids.extend(messages.iter().map(|at| self.kept[*at].id.clone()));
+        }
+        plan.splices.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Gives messages their place at the end of the conversation: those that were sent in vain, then those that wait.
+    fn place_new(
+        &mut self,
+        places: &mut Vec<(Place, Vec<usize>)>,
+        place: Place,
+        anchor: &PlacedAnchor,
+        again: Vec<usize>,
+        room: u64,
+        placed: &mut Vec<Box<str>>,
+    ) {
+        let planned: usize = places.iter().flat_map(|(_, messages)| messages).map(|at| cost(&self.kept[*at])).sum();
+        let (mut bytes, mut left) = (0, room.saturating_sub(planned as u64));
+        let mut fits = |message: &Message| {
+            let (len, cost) = (message.content.len(), cost(message) as u64);
+            let fits = cost <= left && (bytes == 0 || bytes + len <= INJECTED_BYTES_MAX);
+            if fits {
+                bytes += len;
+                left -= cost;
+            }
+            fits
+        };
+        for at in again {
+            let message = &mut self.kept[at];
+            if fits(message) {
+                if message.anchors.len() == ANCHORS_MAX {
+                    message.anchors.remove(0);
+                }
+                message.anchors.push(anchor.clone());
+                placed.push(message.id.clone());
+                add(places, place, at);
+            }
+        }
+        let space = KEPT_MAX.saturating_sub(self.kept.len());
+        let count = self.pending.iter().take(space).take_while(|message| fits(message)).count();
+        for mut message in self.pending.drain(..count) {
+            message.anchors.push(anchor.clone());
+            placed.push(message.id.clone());
+            add(places, place, self.kept.len());
+            self.kept.push(message);
+        }
+    }
+
+    /// Returns what a new list would change.
+    #[must_use]
+    pub fn compare(&self, list: &[NewMessage]) -> ListChange {
+        let waits = |new: &NewMessage| {
+            let same = |old: &&Message| old.id == new.id && old.content == new.content;
+            new.anchor.is_none() && self.pending.iter().any(|old| same(&old))
+        };
+        let is_kept = |id: &str| self.kept.iter().any(|old| &*old.id == id);
+        let added = list.iter().filter(|new| !is_kept(&new.id) && !waits(new));
+        let stays = |old: &Message| list.iter().any(|new| new.id == old.id && new.content == old.content && waits(new));
+        let withdrawn = self.pending.iter().filter(|old| !stays(old));
+        ListChange {
+            added: digests(added.map(|new| (&*new.id, &*new.content))),
+            withdrawn: digests(withdrawn.map(|old| (&*old.id, &*old.content))),
+        }
+    }
+
+    /// Returns the number of messages that would stay in the conversation with this list.
+    #[must_use]
+    pub fn kept_with(&self, list: &[NewMessage]) -> usize {
+        let is_kept = |id: &str| self.kept.iter().any(|old| &*old.id == id);
+        self.kept.len() + list.iter().filter(|new| !is_kept(&new.id)).count()
+    }
+
+    /// Puts a new list in place of the one before.
+    pub fn replace(&mut self, list: Vec<NewMessage>) {
+        self.pending.clear();
+        for new in list {
+            if self.kept.iter().any(|old| old.id == new.id) {
+                continue;
+            }
+            let is_restored = new.anchor.is_some();
+            let anchors = new.anchor.into_iter().collect();
+            let message = Message {
+                id: new.id,
+                content: new.content,
+                anchors,
+                is_acknowledged: false,
+                is_restored,
+                is_lost: false,
+            };
+            if is_restored { self.kept.push(message) } else { self.pending.push(message) }
+        }
+    }
+
+    /// Notes that a call was sent with its messages.
+    pub fn sent(&mut self, injection: &CallInjection, call_id: &str) {
+        for id in &injection.placed {
+            let anchor = self.kept.iter().find(|message| message.id == *id).and_then(|message| message.anchors.last());
+            let anchor = anchor.map(PlacedAnchor::report);
+            self.enter(id, InjectionStatus::Sent, call_id, anchor);
+        }
+        for id in &injection.lost {
+            self.enter(id, InjectionStatus::Lost, call_id, None);
+        }
+    }
+
+    /// Notes that a call was answered with success.
+    pub fn acknowledged(&mut self, injection: &CallInjection, call_id: &str) {
+        for id in &injection.ids {
+            let message = self.kept.iter_mut().find(|message| message.id == *id && !message.is_acknowledged);
+            let Some(message) = message else { continue };
+            message.is_acknowledged = true;
+            let anchor = message.anchors.last().map(PlacedAnchor::report);
+            self.enter(id, InjectionStatus::Acknowledged, call_id, anchor);
+        }
+    }
+
+    fn enter(&mut self, id: &str, status: InjectionStatus, call_id: &str, anchor: Option<Anchor>) {
+        self.numbered += 1;
+        if self.entries.len() == ENTRIES_MAX {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(InjectedMessage {
+            number: self.numbered,
+            message_id: id.to_owned(),
+            status,
+            call_id: call_id.to_owned(),
+            anchor,
+        });
+    }
+
+    /// Returns the entries after a number.
+    #[must_use]
+    pub fn entries_after(&self, number: u64) -> InjectedMessages {
+        let entries = self.entries.iter().filter(|entry| entry.number > number).take(INJECTED_MAX);
+        InjectedMessages { entries: entries.cloned().collect() }
+    }
+}
+
+/// Returns true if a place counts. A request that continues a stored object repeats none of its items, so an item that
+/// looks like the anchor is another one; and a stored conversation keeps what is acknowledged.
+fn counts((rank, _): (u8, Place), anchor: &PlacedAnchor, call: &Conversation) -> bool {
+    if call.continues.is_some() {
+        rank == 0 && anchor.continues == call.continues
+    } else {
+        rank > 0 || anchor.continues.is_none()
+    }
+}
+
+/// Adds a message to those at a place.
+fn add(places: &mut Vec<(Place, Vec<usize>)>, place: Place, message: usize) {
+    match places.iter_mut().find(|(known, _)| *known == place) {
+        Some((_, messages)) => messages.push(message),
+        None => places.push((place, vec![message])),
+    }
+}
+
+/// Returns an upper bound of the bytes that a message adds to a body.
+fn cost(message: &Message) -> usize {
+    let escaped: usize =
+        message.content.bytes().map(|b| if b < 0x20 { 6 } else { 1 + usize::from(matches!(b, b'"' | b'\\')) }).sum();
+    128 + escaped
+}
+
+fn digests<'m>(messages: impl Iterator<Item = (&'m str, &'m str)>) -> Option<MessageDigests<'static>> {
+    let digest = |(id, content): (&str, &str)| MessageDigest {
+        message_id: id.to_owned().into(),
+        sha256: Hash::of(content.as_bytes()).to_hex().into(),
+    };
+    let digests: Vec<_> = messages.map(digest).collect();
+    (!digests.is_empty()).then_some(MessageDigests(digests))
+}
+
+impl CallInjection {
+    /// Returns true if the call has nothing to do with messages.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.lost.is_empty()
+    }
+
+    /// Returns the ids for the record of the call: the last ones, and the number of the others.
+    #[must_use]
+    pub fn listed(&self) -> Option<Vec<String>> {
+        let left_out = self.ids.len().saturating_sub(IDS_MAX);
+        let mut listed: Vec<_> = self.ids[left_out..].iter().map(|id| id.to_string()).collect();
+        if left_out > 0 {
+            listed.push(format!("+{left_out}"));
+        }
+        (!listed.is_empty()).then_some(listed)
+    }
+}
+
+impl TryFrom<PendingMessage> for NewMessage {
+    type Error = &'static str;
+
+    /// Reads a message of the control socket. The error says what is wrong with its anchor.
+    fn try_from(message: PendingMessage) -> Result<Self, &'static str> {
+        let anchor = match &message.anchor {
+            Some(anchor) => Some(PlacedAnchor::parse(anchor).ok_or("an anchor has hashes of 64 hex digits")?),
+            None => None,
+        };
+        Ok(Self { id: message.message_id.into(), content: message.content.into(), anchor })
+    }
+}

@@ -1,0 +1,107 @@
+//! Messages of the operator that calls carry: the store of the run, and the reading of a body that gets some.
+//!
+//! What a message is and where it goes: [`crate::conversation`]. A body gets its messages before the policy reads it, so
+//! that everything after sees the body that is sent. A run without messages reads bodies as they come.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyper::body::Incoming;
+use uuid::Uuid;
+
+use crate::body::{BodyReader, ParsedBody};
+use crate::conversation::{CallInjection, InjectionPlan, MessageStore, scan};
+use crate::intake::{self, BufferedBody};
+use crate::interrupts::{self, Interrupts};
+use crate::policy::ApiFormat;
+use crate::refusal::Refusal;
+use crate::run::RunContext;
+
+/// Messages of a run.
+#[derive(Debug)]
+pub struct Injections {
+    /// True if calls are read for their conversation: there are messages, or the agent's own one is not known yet.
+    is_reading: AtomicBool,
+    store: Mutex<MessageStore>,
+}
+
+impl Injections {
+    /// Creates the store of a run. Without a control socket no message comes.
+    #[must_use]
+    pub fn new(has_control: bool) -> Self {
+        Self { is_reading: AtomicBool::new(has_control), store: Mutex::default() }
+    }
+
+    /// Returns true if a body of this format is read for its conversation.
+    #[must_use]
+    pub fn reads(&self, format: ApiFormat) -> bool {
+        self.is_reading.load(Ordering::Relaxed)
+            && matches!(format, ApiFormat::Chat | ApiFormat::Messages | ApiFormat::Responses | ApiFormat::Compact)
+    }
+
+    /// Returns the store. After a change, [`Self::update`] is due.
+    pub fn lock(&self) -> MutexGuard<'_, MessageStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether bodies have to be read for their conversation.
+    pub fn update(&self, store: &MessageStore) {
+        self.is_reading.store(store.has_messages() || !store.knows_main(), Ordering::Relaxed);
+    }
+
+    /// Notes that a call was sent with its messages.
+    pub fn sent(&self, injection: &CallInjection, call: Uuid) {
+        self.lock().sent(injection, &call.to_string());
+    }
+
+    /// Notes that a call was answered with success.
+    pub fn acknowledged(&self, injection: &CallInjection, call: Uuid) {
+        self.lock().acknowledged(injection, &call.to_string());
+    }
+
+    /// Decides on the messages of a call.
+    fn plan(&self, format: ApiFormat, body: &BufferedBody, room: u64, interrupts: &Interrupts) -> InjectionPlan {
+        let pieces: Vec<&[u8]> = body.pieces().collect();
+        let mut store = self.lock();
+        let Some(call) = scan(format, &pieces, &store.anchors()) else { return InjectionPlan::default() };
+        let fingerprint = interrupts::fingerprint(body, call.end);
+        if interrupts.remembers() && interrupts.knows(fingerprint) {
+            // It is not sent. Its messages go to the next one.
+            return InjectionPlan::default();
+        }
+        let mut plan = store.plan(format, &call, room);
+        plan.injection.fingerprint = fingerprint;
+        self.update(&store);
+        plan
+    }
+}
+
+/// Reads a body to its end, adds the messages of the run, and reads what is sent.
+///
+/// # Errors
+/// The refusals of [`intake::read`], for the body with its messages.
+pub async fn read(
+    run: &RunContext,
+    format: ApiFormat,
+    body: &mut Incoming,
+) -> Result<(ParsedBody, BufferedBody), Refusal> {
+    if !run.injections.lock().has_messages() {
+        let read = intake::read(body, format, &run.body, &run.limits).await?;
+        // There is nothing to add. The call may show which conversation is the agent's own.
+        run.injections.plan(format, &read.1, 0, &run.interrupts);
+        return Ok(read);
+    }
+    let came = intake::collect(body, &run.limits, |_| Ok(())).await?;
+    let room = run.limits.max.saturating_sub(came.len());
+    let InjectionPlan { splices, injection } = run.injections.plan(format, &came, room, &run.interrupts);
+    let text = if splices.is_empty() { came } else { came.spliced(splices, &run.limits)? };
+    let mut reader = BodyReader::new(format, &run.body);
+    for piece in text.pieces() {
+        reader.feed(piece)?;
+    }
+    let mut parsed = reader.finish()?;
+    if !injection.is_empty() {
+        parsed.rare.get_or_insert_default().injection = Some(injection);
+    }
+    Ok((parsed, text))
+}
