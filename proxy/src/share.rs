@@ -67,13 +67,11 @@ async fn wait(
     clock: &mut Clock,
 ) -> Result<Reservation, Refusal> {
     let since = Instant::now();
-    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) {
+    let is_interrupted = |clock: &Clock| run.interrupts.check(clock).is_err();
+    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) && !is_interrupted(clock) {
         tokio::time::sleep(LOOK_AGAIN).await;
         if run.shutdown.is_draining() {
             return Err(Refusal::draining());
-        }
-        if run.interrupts.check(clock).is_err() {
-            return Err(Refusal::interrupted());
         }
         match run.caps.reserve(request, Instant::now()) {
             Err(again) => refusal = again,
@@ -83,7 +81,7 @@ async fn wait(
             }
         }
     }
-    Err(refusal)
+    Err(if is_interrupted(clock) { Refusal::interrupted() } else { refusal })
 }
 
 /// Bounds the response in the client's place, if the reservation would not be an upper bound otherwise.

@@ -8,6 +8,8 @@ use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 
 mod clock;
 mod hostile;
+mod inject;
+mod interrupt;
 mod raise;
 mod records;
 

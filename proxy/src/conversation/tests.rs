@@ -80,9 +80,8 @@ fn items(format: ApiFormat, turns: &[Turn], blocks: bool) -> Vec<Value> {
                 let calls =
                     ids(*count).map(|id| json!({"type": "tool_use", "id": id, "name": "f", "input": {"id": 1}}));
                 let thinking = json!({"type": "thinking", "thinking": format!("{at}"), "signature": "s"});
-                items.push(
-                    json!({"role": "assistant", "content": [thinking].into_iter().chain(calls).collect::<Vec<_>>()}),
-                );
+                let blocks: Vec<_> = [thinking].into_iter().chain(calls).collect();
+                items.push(json!({"role": "assistant", "content": blocks}));
                 let results =
                     ids(*count).map(|id| json!({"type": "tool_result", "tool_use_id": id, "content": "done"}));
                 items.push(json!({"role": "user", "content": results.collect::<Vec<_>>()}));

@@ -194,6 +194,7 @@ impl Log {
             bound: None,
             call,
             call_id: format!("call-{call}").into(),
+            injected_message_ids: None,
             kind: Intent::KIND.into(),
             method: "POST".into(),
             model: Some(model.into()),
