@@ -7,6 +7,7 @@
 
 mod anchor;
 mod item;
+mod member;
 mod raw;
 mod scan;
 mod splice;

@@ -33,7 +33,7 @@ use crate::share::Share;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::ObservedResponse;
-use crate::{control, headers, injection, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
+use crate::{control, headers, litellm_budget, models, screen, share, stored, stripped, upstream_failure};
 use denied::Denied;
 
 /// Response header with the output bound that the sidecar wrote in place of the client's.
@@ -218,7 +218,7 @@ async fn read(run: &RunContext, route: &Route, body: &mut Incoming) -> Result<(P
         return Ok((ParsedBody::default(), buffered));
     }
     let read = if run.injections.reads(route.format) {
-        Box::pin(injection::read(run, route.format, body)).await?
+        Box::pin(run.injections.read(body, route.format, &run.body, &run.limits, &run.interrupts)).await?
     } else {
         intake::read(body, route.format, &run.body, &run.limits).await?
     };

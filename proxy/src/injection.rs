@@ -9,13 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::body::{BodyReader, ParsedBody};
+use crate::body::{BodyPolicy, BodyReader, ParsedBody};
 use crate::conversation::{CallInjection, InjectionPlan, MessageStore, scan};
-use crate::intake::{self, BufferedBody};
+use crate::intake::{self, BodyLimits, BufferedBody};
 use crate::interrupts::{self, Interrupts};
 use crate::policy::ApiFormat;
 use crate::refusal::Refusal;
-use crate::run::RunContext;
 
 /// Messages of a run.
 #[derive(Debug)]
@@ -74,34 +73,37 @@ impl Injections {
         self.update(&store);
         plan
     }
-}
 
-/// Reads a body to its end, adds the messages of the run, and reads what is sent.
-///
-/// # Errors
-/// The refusals of [`intake::read`], for the body with its messages.
-pub async fn read(
-    run: &RunContext,
-    format: ApiFormat,
-    body: &mut Incoming,
-) -> Result<(ParsedBody, BufferedBody), Refusal> {
-    if !run.injections.lock().has_messages() {
-        let read = intake::read(body, format, &run.body, &run.limits).await?;
-        // There is nothing to add. The call may show which conversation is the agent's own.
-        run.injections.plan(format, &read.1, 0, &run.interrupts);
-        return Ok(read);
+    /// Reads a body to its end, adds the messages of the run, and reads what is sent.
+    ///
+    /// # Errors
+    /// The refusals of [`intake::read`], for the body with its messages.
+    pub async fn read(
+        &self,
+        body: &mut Incoming,
+        format: ApiFormat,
+        policy: &BodyPolicy,
+        limits: &BodyLimits,
+        interrupts: &Interrupts,
+    ) -> Result<(ParsedBody, BufferedBody), Refusal> {
+        if !self.lock().has_messages() {
+            let read = intake::read(body, format, policy, limits).await?;
+            // There is nothing to add. The call may show which conversation is the agent's own.
+            self.plan(format, &read.1, 0, interrupts);
+            return Ok(read);
+        }
+        let came = intake::collect(body, limits, |_| Ok(())).await?;
+        let room = limits.max.saturating_sub(came.len());
+        let InjectionPlan { splices, injection } = self.plan(format, &came, room, interrupts);
+        let text = if splices.is_empty() { came } else { came.spliced(splices, limits)? };
+        let mut reader = BodyReader::new(format, policy);
+        for piece in text.pieces() {
+            reader.feed(piece)?;
+        }
+        let mut parsed = reader.finish()?;
+        if !injection.is_empty() {
+            parsed.rare.get_or_insert_default().injection = Some(injection);
+        }
+        Ok((parsed, text))
     }
-    let came = intake::collect(body, &run.limits, |_| Ok(())).await?;
-    let room = run.limits.max.saturating_sub(came.len());
-    let InjectionPlan { splices, injection } = run.injections.plan(format, &came, room, &run.interrupts);
-    let text = if splices.is_empty() { came } else { came.spliced(splices, &run.limits)? };
-    let mut reader = BodyReader::new(format, &run.body);
-    for piece in text.pieces() {
-        reader.feed(piece)?;
-    }
-    let mut parsed = reader.finish()?;
-    if !injection.is_empty() {
-        parsed.rare.get_or_insert_default().injection = Some(injection);
-    }
-    Ok((parsed, text))
 }

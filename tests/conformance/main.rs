@@ -6,3 +6,4 @@ mod agents;
 mod commands;
 mod long;
 mod members;
+mod messages;

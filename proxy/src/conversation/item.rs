@@ -63,6 +63,8 @@ enum ItemType {
     Message,
     Output,
     Reasoning,
+    /// Tools, which Codex gives in an item.
+    Tools,
     Other,
 }
 
@@ -107,8 +109,6 @@ impl ItemReader {
     /// Returns an item that is a message of the user with this text, which stands for a conversation.
     pub(super) fn user(text: Hash) -> Self {
         let mut item = Self { role: Role::User, ..Self::default() };
-        token(&mut item.hasher, b"role");
-        token(&mut item.hasher, b"\"user\"");
         token(&mut item.hasher, b"content");
         item.string_content(text);
         item
@@ -125,7 +125,8 @@ impl ItemReader {
     /// Takes the name of a member of the item.
     pub(super) fn key(&mut self, key: StrPrefix<'_>) {
         self.field = match key.head {
-            b"role" => Field::Role,
+            // It is a part of the hash at the end, so that its place in the item does not matter.
+            b"role" => return self.field = Field::Role,
             // Its value decides whether it counts.
             b"type" => return self.field = Field::Type,
             b"content" => Field::Content,
@@ -163,6 +164,7 @@ impl ItemReader {
         self.kind = match kind.head {
             b"message" => ItemType::Message,
             b"reasoning" => ItemType::Reasoning,
+            b"additional_tools" => ItemType::Tools,
             head if head.ends_with(b"_output") => ItemType::Output,
             _ => ItemType::Other,
         };
@@ -244,7 +246,7 @@ impl ItemReader {
     pub(super) fn kind(&self, format: ApiFormat) -> ItemKind {
         match (format, self.role, self.kind) {
             (ApiFormat::Responses | ApiFormat::Compact, _, ItemType::Output) => ItemKind::ToolResult,
-            (ApiFormat::Responses | ApiFormat::Compact, _, ItemType::Reasoning) => ItemKind::Ignored,
+            (ApiFormat::Responses | ApiFormat::Compact, _, ItemType::Reasoning | ItemType::Tools) => ItemKind::Ignored,
             (ApiFormat::Responses | ApiFormat::Compact, _, ItemType::Other) => ItemKind::Other,
             (_, Role::System, _) => ItemKind::Ignored,
             (_, Role::User, _) if self.has_result => ItemKind::ToolResult,
@@ -254,6 +256,11 @@ impl ItemReader {
         }
     }
 
+    /// Returns true if the item gives the model tools.
+    pub(super) fn gives_tools(&self) -> bool {
+        self.kind == ItemType::Tools
+    }
+
     /// Returns true if the provider runs a tool for the model, and has not answered it.
     pub(super) fn has_open_call(&self) -> bool {
         self.open_calls > 0
@@ -261,6 +268,7 @@ impl ItemReader {
 
     /// Returns the hash of the whole item.
     pub(super) fn finish(&mut self) -> Hash {
+        self.hasher.update(&[self.role as u8]);
         self.hasher.finish()
     }
 }

@@ -7,6 +7,7 @@ use sluice_contract::{Hash, Hasher};
 
 use super::anchor::{PlacedAnchor, TOOL_ID_MAX};
 use super::item::{Field, ItemKind, ItemReader, token};
+use super::member::Member;
 use super::raw::RawText;
 use super::splice::Place;
 use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, Scanner, StrPrefix};
@@ -82,18 +83,6 @@ pub fn scan(format: ApiFormat, pieces: &[&[u8]], anchors: &[&PlacedAnchor]) -> O
     (found.end > 0).then_some(found)
 }
 
-/// Member at the top of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
-    Other,
-    Items,
-    System,
-    Tools,
-    /// Form of the answer, as in `response_format`: its type is at this depth.
-    Form(usize),
-    Continues,
-}
-
 #[derive(Debug)]
 struct ConversationReader<'a> {
     format: ApiFormat,
@@ -113,40 +102,7 @@ struct ConversationReader<'a> {
     found: Conversation,
 }
 
-/// Names at the top of an item whose values change while the item stays the same.
-const CHANGING: [&[u8]; 6] =
-    [b"id", b"status", b"reasoning", b"reasoning_content", b"reasoning_details", b"thinking_blocks"];
-
 impl ConversationReader<'_> {
-    fn member(&self, name: &[u8]) -> Member {
-        match (self.format, name) {
-            (ApiFormat::Chat | ApiFormat::Messages, b"messages")
-            | (ApiFormat::Responses | ApiFormat::Compact, b"input") => Member::Items,
-            (ApiFormat::Messages, b"system") | (ApiFormat::Responses | ApiFormat::Compact, b"instructions") => {
-                Member::System
-            }
-            (_, b"tools" | b"functions") => Member::Tools,
-            (ApiFormat::Chat, b"response_format") => Member::Form(2),
-            (ApiFormat::Messages, b"output_format") => Member::Form(1),
-            (ApiFormat::Messages, b"output_config") => Member::Form(2),
-            (ApiFormat::Responses, b"text") => Member::Form(3),
-            (ApiFormat::Responses | ApiFormat::Compact, b"previous_response_id" | b"conversation") => Member::Continues,
-            _ => Member::Other,
-        }
-    }
-
-    /// Returns true if the value of this name does not count.
-    fn is_skipped(&self, depth: usize, name: &[u8]) -> bool {
-        match self.member {
-            Member::System => name == b"cache_control",
-            Member::Items => {
-                let is_top = depth == 3 && CHANGING.contains(&name);
-                name == b"cache_control" || is_top || depth == 5 && matches!(name, b"id" | b"status" | b"signature")
-            }
-            _ => false,
-        }
-    }
-
     /// Adds a token to the hash of the current value.
     fn token(&mut self, bytes: &[u8]) {
         if let Some(hasher) = self.hasher() {
@@ -199,7 +155,7 @@ impl ConversationReader<'_> {
         }
         if let (Some(item), Some(text)) = (&mut self.item, string) {
             match (depth, field) {
-                (3, Field::Role) => item.role(text),
+                (3, Field::Role) => return item.role(text),
                 (3, Field::Type) => return item.item_type(text),
                 (5, Field::Type) if in_block => return item.block_type(text),
                 _ => {}
@@ -224,6 +180,7 @@ impl ConversationReader<'_> {
         let Some(mut item) = self.item.take() else { return };
         let hash = item.finish();
         let kind = item.kind(self.format);
+        self.found.has_tools |= item.gives_tools();
         if kind == ItemKind::Ignored {
             if self.format == ApiFormat::Chat && !self.begun {
                 self.system.get_or_insert_default().update(hash.as_bytes());
@@ -309,14 +266,14 @@ impl JsonVisitor for ConversationReader<'_> {
 
     fn key(&mut self, depth: usize, key: StrPrefix<'_>, _start: u64) -> Result<(), NotAConversation> {
         if depth == 1 {
-            self.member = self.member(key.head);
+            self.member = Member::of(self.format, key.head);
             (self.in_format, self.skip) = (false, None);
             return Ok(());
         }
         if self.skip.is_some() {
             return Ok(());
         }
-        if self.is_skipped(depth, key.head) {
+        if self.member.skips(depth, key.head) {
             self.skip = Some(depth);
             return Ok(());
         }
