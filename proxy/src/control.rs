@@ -1,4 +1,5 @@
-//! The control socket: a second socket, by which the controller sees the state of a running sidecar and raises its caps.
+//! The control socket: a second socket, by which the controller sees the state of a running sidecar, raises its caps,
+//! pauses it, and decides on calls that wait.
 //!
 //! Only the user that started the sidecar may connect. No request of the call socket leads here: the listener of a
 //! connection decides which of the two answers it. Each change is a record of the audit log before it takes effect.
@@ -39,7 +40,7 @@ pub async fn answer(run: Arc<RunContext>, request: Request<Incoming>) -> Pending
     }
 }
 
-/// Returns the state, after the change that is asked for.
+/// Returns the state, after the change that is asked for, or the list of held calls.
 async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Vec<u8>, ControlRefusal> {
     let (head, body) = request.into_parts();
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
@@ -47,6 +48,12 @@ async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Ve
         ControlRoute::State => None,
         ControlRoute::Caps => Some(AskedChange::caps(&read(body).await?)?),
         ControlRoute::Clock => Some(AskedChange::clock(&read(body).await?)?),
+        ControlRoute::Pause => Some(AskedChange::pause(&read(body).await?)?),
+        ControlRoute::Held => {
+            let held = run.holds.list(&run.caps, Instant::now());
+            return Ok(serde_json::to_vec(&held).expect("numbers and texts are JSON"));
+        }
+        ControlRoute::Decide => Some(AskedChange::decide(&read(body).await?, target)?),
     };
     if let Some(asked) = asked {
         // On a task of its own: a client that leaves must not part a record from its effect.
@@ -69,7 +76,7 @@ async fn change(run: &RunContext, asked: &AskedChange) -> Result<(), ControlRefu
     }
     let clock = run.deadline.clock();
     let limits = run.caps.in_force().0.raisable(clock.length());
-    let Some(change) = decide(asked, &limits, &clock, Instant::now())? else {
+    let Some(change) = decide(asked, &limits, &clock, &run.holds, Instant::now())? else {
         return Ok(());
     };
     let (by, reason) = asked.names();
@@ -79,8 +86,16 @@ async fn change(run: &RunContext, asked: &AskedChange) -> Result<(), ControlRefu
         Effect::Raise(to) => {
             run.caps.raise(&to);
             to.deadline.into_iter().for_each(|length| run.deadline.extend(length));
+            // Before any other call can ask for what is new.
+            run.holds.pass_fitting(&run.caps, by);
         }
         Effect::SetStopped(stopped) => run.deadline.set_stopped(stopped),
+        Effect::SetPaused(paused) => run.holds.set_paused(paused, &run.caps, by.unwrap_or_default()),
+        Effect::Decide(decision) => {
+            if let AskedChange::Decide(_, hold_id) = asked {
+                run.holds.decide(hold_id, decision, by.unwrap_or_default());
+            }
+        }
     }
     tracing::info!(what = change.what, by = by.unwrap_or_default(), "changed by the control socket");
     Ok(())
@@ -106,7 +121,8 @@ fn state(run: &RunContext) -> SidecarState {
             tokens: used.tokens,
         },
         open_calls: used.open,
-        held_calls: 0,
+        held_calls: run.holds.waiting(),
+        paused: run.holds.is_paused(),
         deadline,
         draining: run.shutdown.is_draining(),
     }

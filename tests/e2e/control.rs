@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 
 mod clock;
+mod holds;
 mod hostile;
+mod pause;
 mod raise;
 mod records;
 
