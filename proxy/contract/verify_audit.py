@@ -11,8 +11,8 @@ getcontext().prec = 200
 LINE_MAX = 2**20  # bytes of a line with its newline: a longer one is not a record
 USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
 TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
-CHANGED = "{0}.deadline_s:i? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? {0}.messages:d? {0}.open_calls:i? "
-CHANGED += "{0}.stopped:b? "
+CHANGED = "{0}.deadline_s:i? {0}.decision:s? {0}.hold_id:s? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? "
+CHANGED += "{0}.messages:d? {0}.open_calls:i? {0}.paused:b? {0}.stopped:b? "
 COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
 KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
@@ -32,8 +32,10 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
     "control": "by:s? from:o reason:s? to:o what:s " + CHANGED.format("from") + CHANGED.format("to"),
+    "held": "asked:s? cap:s hold_id:s max_wait_s:i",
+    "released": "by:s decision:=approve|deny|draining|later|left|resume|timeout hold_id:s waited_ms:i",
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
-    "head:h key_id:s? reason:s refused:i signature:s? unknown:i usage:o " + TOKENS,
+    "head:h key_id:s? reason:s refused:i relay:o? relay.refused:i? relay.requests:i? signature:s? unknown:i usage:o " + TOKENS,
 }
 TYPES = {
     "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
@@ -169,6 +171,7 @@ def verify(file, keys=(), seen=()):
     lines, count, torn = iter(lambda: file.readline(LINE_MAX + 1), b""), 0, b""
     first, close, seal, prev, offset = None, None, "not signed", "0" * 64, 0
     calls, is_open, past, refused, recovered = {}, {}, set(), 0, 0
+    holds, lost = [], []
     usage, nanos, unknown = dict.fromkeys(USAGE), 0, 0
     for seq, raw in enumerate(lines):
         number = seq + 1
@@ -210,6 +213,12 @@ def verify(file, keys=(), seen=()):
                     usage[name] = min((usage[name] or 0) + line["usage"][name], 2**53 - 1)
         elif kind == "refused":
             refused += 1
+        elif kind == "held":
+            holds.append(line["hold_id"])
+        elif kind == "released":
+            if line["hold_id"] not in holds:
+                raise Bad(number, f"hold: {line['hold_id']} does not wait")
+            holds.remove(line["hold_id"])
         elif kind == "recovered":
             if line["open_calls"] != list(is_open) or (line["offset"] != offset and (line["offset"], seq) != (0, 1)):
                 raise Bad(number, "call: other calls were open, or it was cut elsewhere")
@@ -223,6 +232,7 @@ def verify(file, keys=(), seen=()):
             close = line
         if kind in ("recovered", "epoch"):
             past.update(calls)
+            lost, holds = lost + sorted(holds), []
         prev, offset = sha(raw), offset + len(raw)
         for at, head in seen:
             if at == seq and head != prev:
@@ -232,6 +242,8 @@ def verify(file, keys=(), seen=()):
     report = [f"{count} lines, {len(calls)} calls, {seal}"]
     report += ["no close"] * (not close) + [f"{len(torn)} bytes of a torn line"] * bool(torn)
     report += [f"recovered {recovered} times"] * bool(recovered) + ["open calls: " + " ".join(is_open)] * bool(is_open)
+    lost += sorted(holds)
+    report += ["open holds: " + " ".join(lost)] * bool(lost)
     return len(report) == 1, ", ".join(report)
 
 

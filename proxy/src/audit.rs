@@ -9,6 +9,7 @@ mod call;
 mod disk_reserve;
 mod file;
 mod guard;
+mod held;
 mod lines;
 mod writer;
 
@@ -20,7 +21,7 @@ use std::time::SystemTime;
 
 use sluice_contract::chain::line;
 use sluice_contract::reason::AUDIT_FULL;
-use sluice_contract::record::{CallResult, ControlValues, Open, Stamp};
+use sluice_contract::record::{CallResult, ControlValues, Open, RelayCounts, Stamp};
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{Account, AuditSigner, Chain, RunId, Totals, Usd};
 
@@ -112,8 +113,9 @@ struct State {
     chain: Chain,
     totals: Totals,
     cut: u64,
-    /// Number of calls without an outcome.
+    /// Number of records that are due: the outcome of each open call, and the release of each held request.
     open: u64,
+    relay: Option<RelayCounts>,
     disk_reserve: DiskReserve,
     out: LineOutput,
 }
@@ -147,6 +149,7 @@ impl Journal {
             totals,
             cut: 0,
             open: 0,
+            relay: None,
             disk_reserve: DiskReserve::new(space, end),
             out: LineOutput::Closed,
         };
@@ -315,7 +318,8 @@ impl Journal {
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
         let reason = if self.refuses() { AUDIT_FULL } else { reason };
-        let line = lines::close(self.stamp(state), &state.totals, state.open, reason, self.signer.as_ref());
+        let line =
+            lines::close(self.stamp(state), &state.totals, state.open, state.relay, reason, self.signer.as_ref());
         self.append(state, line)
     }
 

@@ -3,6 +3,7 @@
 //! Pure but for its lock: the time is given. One lock around the whole decision makes it atomic, so exactly N calls
 //! of a burst pass a cap of N.
 
+mod gate;
 mod prior_usage;
 mod raise;
 mod request;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::Usd;
 
+pub use gate::{AskedCap, Gate};
 pub use prior_usage::PriorUsage;
 pub use raise::{CapUsage, Raisable};
 pub use request::{CapRequest, OUTPUT_FLOOR, OutputBounds, OutputRequest};
@@ -60,6 +62,8 @@ pub struct ActualUsage {
 #[derive(Debug)]
 pub struct Caps {
     bounds: OutputBounds,
+    /// Maximum number of calls at once while the gate is open.
+    concurrency: usize,
     state: Mutex<State>,
 }
 
@@ -112,7 +116,7 @@ impl Caps {
         let PriorUsage { calls, tokens, nanos, unsent } = used;
         let unsent = unsent.min(UNSENT_MAX);
         let state = State { limits, calls: calls - unsent, tokens, nanos, unsent, ..State::default() };
-        Arc::new(Self { bounds: limits.bounds, state: Mutex::new(state) })
+        Arc::new(Self { bounds: limits.bounds, concurrency: limits.concurrency, state: Mutex::new(state) })
     }
 
     /// Reserves a share for one call.
@@ -120,11 +124,18 @@ impl Caps {
     /// # Errors
     /// `too_many_calls`, `rate_limited` or `budget_exceeded`, with the name of the cap.
     pub fn reserve(self: &Arc<Self>, request: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
-        let mut state = self.lock();
+        self.reserve_in(&mut self.lock(), request, now)
+    }
+
+    fn reserve_in(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: CapRequest,
+        now: Instant,
+    ) -> Result<Reservation, Refusal> {
         let limits = state.limits;
         if state.open >= limits.concurrency {
-            let busy = format!("{} calls are open, which is the limit; wait for one to end", state.open);
-            return Err(Refusal::new(Reason::TooManyCalls, busy).retry_after(1));
+            return Err(state.busy());
         }
         let empty_at = state.rate(now)?;
         if limits.calls.is_some_and(|max| state.calls >= max) {

@@ -1,4 +1,5 @@
-//! The control socket: a second socket, by which the controller sees the state of a running sidecar and raises its caps.
+//! The control socket: a second socket, by which the controller sees the state of a running sidecar, raises its caps,
+//! pauses it, and decides on calls that wait.
 //!
 //! Only the user that started the sidecar may connect. No request of the call socket leads here: the listener of a
 //! connection decides which of the two answers it. Each change is a record of the audit log before it takes effect.
@@ -44,7 +45,7 @@ pub async fn answer(run: Arc<RunContext>, request: Request<Incoming>) -> Pending
     }
 }
 
-/// Returns the state, after the change that is asked for.
+/// Returns the state, after the change that is asked for, or the list of held calls.
 async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Vec<u8>, ControlRefusal> {
     let (head, body) = request.into_parts();
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
@@ -63,6 +64,9 @@ async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Ve
             apart(run, Box::pin(conversation::interrupt(Arc::clone(run), asked))).await?;
             None
         }
+        ControlRoute::Pause => Some(AskedChange::pause(&read(body, BODY_MAX).await?)?),
+        ControlRoute::Held => return Ok(encode(&run.holds.list(&run.caps, Instant::now()))),
+        ControlRoute::Decide => Some(AskedChange::decide(&read(body, BODY_MAX).await?, target)?),
     };
     if let Some(asked) = asked {
         apart(run, Box::pin(change(Arc::clone(run), asked))).await?;
@@ -92,7 +96,7 @@ async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlR
     }
     let clock = run.deadline.clock();
     let limits = run.caps.in_force().0.raisable(clock.length());
-    let Some(change) = decide(&asked, &limits, &clock, Instant::now())? else {
+    let Some(change) = decide(&asked, &limits, &clock, &run.holds, Instant::now())? else {
         return Ok(());
     };
     let (by, reason) = asked.names();
@@ -102,8 +106,16 @@ async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlR
         Effect::Raise(to) => {
             run.caps.raise(&to);
             to.deadline.into_iter().for_each(|length| run.deadline.extend(length));
+            // Before any other call can ask for what is new.
+            run.holds.pass_fitting(&run.caps, by);
         }
         Effect::SetStopped(stopped) => run.deadline.set_stopped(stopped),
+        Effect::SetPaused(paused) => run.holds.set_paused(paused, &run.caps, by.unwrap_or_default()),
+        Effect::Decide(decision) => {
+            if let AskedChange::Decide(_, hold_id) = asked {
+                run.holds.decide(hold_id, decision, by.unwrap_or_default());
+            }
+        }
     }
     tracing::info!(what = change.what, by = by.unwrap_or_default(), "changed by the control socket");
     Ok(())
@@ -129,7 +141,8 @@ fn state(run: &RunContext) -> SidecarState {
             tokens: used.tokens,
         },
         open_calls: used.open,
-        held_calls: 0,
+        held_calls: run.holds.waiting(),
+        paused: run.holds.is_paused(),
         deadline,
         draining: run.shutdown.is_draining(),
     }

@@ -27,6 +27,7 @@ use crate::conversation::CallInjection;
 use crate::intake::{self, BufferedBody};
 use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, Route};
 use crate::refusal::{Reason, Refusal};
+use crate::relay::RelayRequest;
 use crate::response::{PendingResponse, ResponseBody};
 use crate::run::RunContext;
 use crate::share::Share;
@@ -295,19 +296,18 @@ fn name(response: &mut HeaderMap, id: Uuid, head: &Parts) {
     headers::name_call(response, call_id, Policy::dialect(head.uri.path(), &head.headers));
 }
 
-async fn relay(
-    run: &RunContext,
-    resource: &'static str,
-    head: &Parts,
-    body: &mut Incoming,
-) -> Result<PendingResponse, Denied> {
+async fn relay(run: &RunContext, resource: &str, head: &Parts, body: &mut Incoming) -> Result<PendingResponse, Denied> {
     admit_head(run, head)?;
     let Some(relay) = &run.relay else {
         return Err(Refusal::new(Reason::RouteNotAllowed, "this run has no controller to relay to").into());
     };
     let path = run.policy.relay_path(resource);
-    let (status, headers, body) = relay.forward(&head.method, path, body, &run.limits, run.key.expose()).await?;
-    Ok(PendingResponse::buffered(status, headers, body))
+    let request = RelayRequest { method: &head.method, path: &path, query: head.uri.query() };
+    match relay.forward(request, body, &run.limits, run.key.expose()).await {
+        Ok((status, headers, body)) => Ok(PendingResponse::buffered(status, headers, body)),
+        // Counted in `close`: a worker that polls must not displace the records of refused calls.
+        Err(refusal) => Err(Denied::Failed(refusal, None)),
+    }
 }
 
 async fn refuse(run: &RunContext, head: &Parts, body: &mut Incoming, denied: Denied) -> PendingResponse {

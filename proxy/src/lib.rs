@@ -29,6 +29,7 @@ pub mod filter;
 pub mod framing;
 pub mod harden;
 pub mod headers;
+pub mod hold;
 pub mod idle_timeout;
 pub mod ids;
 pub mod injection;

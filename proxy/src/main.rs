@@ -152,6 +152,9 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
             serving.await;
         }
     }
+    if let Some(relay) = &run.relay {
+        run.journal.set_relayed(relay.counts());
+    }
     let closed = run.journal.close(reason).await;
     // A launcher that waits for the socket to go then finds the log complete.
     drop(socket);

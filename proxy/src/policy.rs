@@ -4,11 +4,13 @@
 //! and nothing to trick. LiteLLM has 148 paths under `/v1`, many of them administrative.
 
 mod path;
+mod relay;
 mod route;
 
 use http::{HeaderMap, HeaderName, Method, Uri};
 
 pub use path::{ID_MAX, is_id, model_id, stored_path};
+pub use relay::RelayQuery;
 pub use route::{ApiFormat, Route};
 
 use crate::refusal::{Dialect, Methods, Reason, Refusal};
@@ -26,7 +28,7 @@ pub enum AdmittedRequest<'a> {
     /// A stored object, at the path that follows the route's pattern, by its id.
     Stored(&'a Route, &'a str),
     /// To the controller, with `--relay`.
-    Relay(&'static str),
+    Relay(&'a str),
 }
 
 /// The routes of one run.
@@ -55,7 +57,6 @@ const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 const RELAY_ROOT: &str = "/api/v1/sandboxes/";
-const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 
 /// Error for an `--allow` value that is not a route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -150,21 +151,14 @@ impl Policy {
         })
     }
 
-    fn admit_relay(&self, method: &Method, path: &str) -> Option<Result<AdmittedRequest<'_>, Refusal>> {
+    fn admit_relay<'a>(&self, method: &Method, path: &'a str) -> Option<Result<AdmittedRequest<'a>, Refusal>> {
         let own = self.relay.as_deref()?;
-        let Some(rest) = path.strip_prefix(own) else {
+        let Some(resource) = path.strip_prefix(own) else {
             return path
                 .starts_with(RELAY_ROOT)
                 .then(|| Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
         };
-        let resource = RELAYED.into_iter().find(|resource| *resource == rest)?;
-        let allowed =
-            if resource == "task" { method == Method::GET } else { method == Method::GET || method == Method::POST };
-        Some(if allowed {
-            Ok(AdmittedRequest::Relay(resource))
-        } else {
-            Err(wrong_method(if resource == "task" { &["GET"] } else { &["GET", "POST"] }))
-        })
+        Some(relay::admit(method, resource)?.map(|()| AdmittedRequest::Relay(resource)))
     }
 
     /// Returns the relayed path as the controller knows it.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
-use sluice_contract::reason::{AUDIT_UNAVAILABLE, BUDGET_EXCEEDED, DRAINING};
+use sluice_contract::reason::{APPROVAL_PENDING, AUDIT_UNAVAILABLE, BUDGET_EXCEEDED, DRAINING, PAUSED};
 
 /// Error format that a caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,10 +86,18 @@ reasons! {
     BudgetExceeded = BUDGET_EXCEEDED PAYMENT_REQUIRED,
     /// The operator ended the call. A client that repeats the same request within a minute gets the same answer.
     Interrupted = "interrupted" BAD_REQUEST,
+    /// The run is at a cap, and a person was asked to raise it; the client is to try again.
+    ApprovalPending = APPROVAL_PENDING SERVICE_UNAVAILABLE,
+    /// The run is paused; the client is to try again.
+    Paused = PAUSED SERVICE_UNAVAILABLE,
     /// The calls come faster than `--rate`.
     RateLimited = "rate_limited" TOO_MANY_REQUESTS,
     /// There are more calls at once than `--max-concurrency`, or more body bytes at once than the budget.
     TooManyCalls = "too_many_calls" TOO_MANY_REQUESTS,
+    /// The requests to the controller are too many at once, or too fast.
+    RelayBusy = "relay_busy" TOO_MANY_REQUESTS,
+    /// The controller does not answer. Calls of models are not affected.
+    ControllerUnavailable = "controller_unavailable" SERVICE_UNAVAILABLE,
     /// The sidecar is stopping.
     Draining = DRAINING SERVICE_UNAVAILABLE,
     /// The audit log cannot be written, so nothing may be sent.
@@ -157,6 +165,20 @@ pub struct Refusal {
     pub retry_after: Option<u32>,
     /// Methods that the path takes, if the requested one is not among them.
     pub allow: Methods,
+    /// Whether a person has denied the call.
+    pub denial: Denial,
+}
+
+/// Denial of a call that waited for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Denial {
+    /// The call was not denied.
+    #[default]
+    None,
+    /// The call is denied now.
+    First,
+    /// The call repeats a denied one: it counts nowhere.
+    Repeated,
 }
 
 impl Refusal {
@@ -170,7 +192,21 @@ impl Refusal {
             model: None,
             retry_after: None,
             allow: Methods::default(),
+            denial: Denial::None,
         }
+    }
+
+    /// Makes it the denial of a held call. Its status is 400, the only one that all clients take for an answer.
+    #[must_use]
+    pub fn denied(mut self, denial: Denial) -> Self {
+        self.denial = denial;
+        self
+    }
+
+    /// Returns the HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        if self.denial == Denial::None { self.reason.status() } else { StatusCode::BAD_REQUEST }
     }
 
     /// Creates the refusal of a run that takes no more calls.
@@ -239,7 +275,7 @@ impl Refusal {
     /// Returns the body, in the caller's dialect.
     #[must_use]
     pub fn body(&self, dialect: Dialect) -> String {
-        let status = self.reason.status();
+        let status = self.status();
         let (code, message, param) = (self.reason.as_str(), &self.message, &self.param);
         match dialect {
             Dialect::OpenAi => serde_json::json!({
@@ -253,17 +289,19 @@ impl Refusal {
         .to_string()
     }
 
-    /// Returns true if a repeated request of an SDK can never succeed.
+    /// Returns false if a repeated request of an SDK can never succeed, and true if it is asked for.
     #[must_use]
-    pub fn is_final(&self) -> bool {
-        matches!(
-            self.reason,
+    pub fn should_retry(&self) -> Option<bool> {
+        match self.reason {
+            _ if self.denial != Denial::None => Some(false),
             Reason::Draining
-                | Reason::AuditUnavailable
-                | Reason::UpstreamAuth
-                | Reason::UpstreamRedirect
-                | Reason::Interrupted
-        )
+            | Reason::AuditUnavailable
+            | Reason::UpstreamAuth
+            | Reason::UpstreamRedirect
+            | Reason::Interrupted => Some(false),
+            Reason::ApprovalPending | Reason::Paused => Some(true),
+            _ => None,
+        }
     }
 }
 

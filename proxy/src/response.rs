@@ -61,8 +61,8 @@ impl PendingResponse {
     pub fn refusal(refusal: &Refusal, dialect: Dialect) -> Self {
         let mut headers = json_type();
         headers.insert(&REASON, HeaderValue::from_static(refusal.reason.as_str()));
-        if refusal.is_final() {
-            headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
+        if let Some(retry) = refusal.should_retry() {
+            headers.insert(&SHOULD_RETRY, HeaderValue::from_static(if retry { "true" } else { "false" }));
         }
         if refusal.reason == Reason::UpgradeNotAllowed {
             // RFC 9110, 15.5.22: a 426 names the protocol to use, and `Connection` names `Upgrade`.
@@ -77,7 +77,7 @@ impl PendingResponse {
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        Self::buffered(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
+        Self::buffered(refusal.status(), headers, Bytes::from(refusal.body(dialect)))
     }
 
     /// Adds the id of the call that was made: the caller may ask for the call by it.

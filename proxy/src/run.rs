@@ -17,6 +17,7 @@ use crate::body::BodyPolicy;
 use crate::caps::Caps;
 use crate::deadline::Deadline;
 use crate::headers::Injector;
+use crate::hold::Holds;
 use crate::ids::CallIds;
 use crate::injection::Injections;
 use crate::intake::BodyLimits;
@@ -42,6 +43,8 @@ pub struct RunContext {
     pub deadline: Deadline,
     /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
+    /// Calls that wait for a person.
+    pub holds: Holds,
     pub prices: Option<PriceTable>,
     pub journal: Arc<Journal>,
     pub key: Secret,

@@ -24,6 +24,7 @@ use crate::body::params::{self, ServerKind};
 use crate::caps::CapLimits;
 use crate::harden::{User, UserChoice};
 use crate::headers::{self, Identity};
+use crate::hold::OnCap;
 use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::PriceTable;
@@ -63,6 +64,9 @@ pub struct ProxySettings {
     pub timeouts: Timeouts,
     /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
+    pub on_cap: OnCap,
+    /// Longest time from the arrival of a held call to its answer.
+    pub hold: Duration,
     pub drain: Duration,
     pub abort: AbortMode,
     pub relay: Option<(Address, PathBuf)>,
@@ -95,6 +99,10 @@ impl ProxySettings {
                 SidecarExit::Usage,
                 "0 would refuse every call; want 1 or more",
             ));
+        }
+        if matches!(flags.on_cap, flags::OnCapFlag::Ask) && flags.control.is_none() {
+            let cause = "ask needs --control: the operator raises caps, or denies calls, by that socket";
+            return Err(StartError::new("--on-cap", SidecarExit::Usage, cause));
         }
         let is_root = nix::unistd::Uid::effective().is_root();
         let prices = flags.prices.as_deref().map(prices).transpose()?;
@@ -143,6 +151,8 @@ impl ProxySettings {
                 idle: flags.idle_timeout,
             },
             cap_wait: flags.cap_wait,
+            on_cap: flags.on_cap.into(),
+            hold: flags.hold,
             drain: flags.drain,
             abort: flags.abort.into(),
             relay,
@@ -179,7 +189,7 @@ impl ProxySettings {
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
         let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
         serde_json::json!({
-            "abort": abort, "betas": betas, "bound_output": self.caps.bounds.as_str(), "dialect": dialect, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
+            "abort": abort, "betas": betas, "bound_output": self.caps.bounds.as_str(), "dialect": dialect, "limits": self.limits(), "models": self.models, "on_cap": self.on_cap.as_str(), "params": self.params, "pass_response_headers": pass,
             "peer_uids": self.peer_uids, "relay": self.relay.is_some(), "remote_media": self.remote_media, "routes": routes, "tools": self.tools,
         })
     }

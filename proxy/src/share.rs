@@ -1,6 +1,8 @@
 //! The share of the caps that a call gets: reserved, waited for if open calls have it, and written into the body as a
 //! bound.
 
+mod held;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use crate::policy::Route;
 use crate::prices::{Price, RateFactors};
 use crate::refusal::{Reason, Refusal};
 use crate::run::RunContext;
+use held::HeldRequest;
 
 /// Interval at which a waiting call tries again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -31,7 +34,8 @@ pub struct Share {
 /// Takes a share of the caps. Known words are counted only if one token for each byte does not fit.
 ///
 /// # Errors
-/// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while.
+/// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while. The
+/// answers to a call on which a person is to decide, or whose run is paused.
 pub async fn take(
     run: &RunContext,
     route: &Route,
@@ -43,7 +47,10 @@ pub async fn take(
     let by_bytes = estimate.by_bytes();
     let request = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(parsed, text.pieces()) };
     let reservation = match run.caps.reserve(request, clock.began()) {
-        Err(refusal) if may_wait(run, &request, &refusal) => Box::pin(wait(run, request, refusal, clock)).await,
+        Err(refusal) => {
+            let held = HeldRequest { route, parsed, body: text, request };
+            Box::pin(wait(run, held, refusal, clock)).await
+        }
         reserved => reserved,
     };
     let reservation = reservation.map_err(|refusal| refusal.for_model(parsed.model.as_deref()))?;
@@ -58,9 +65,25 @@ fn may_wait(run: &RunContext, request: &CapRequest, refusal: &Refusal) -> bool {
     refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(request)
 }
 
+/// Waits for open calls, then for the operator, as far as the settings let it.
+async fn wait(
+    run: &RunContext,
+    held: HeldRequest<'_>,
+    mut refusal: Refusal,
+    clock: &mut Clock,
+) -> Result<Reservation, Refusal> {
+    if !run.holds.is_closed() && may_wait(run, &held.request, &refusal) {
+        match wait_for_calls(run, held.request, refusal, clock).await {
+            Err(still) => refusal = still,
+            reserved => return reserved,
+        }
+    }
+    held::reserve(run, held, refusal, clock).await
+}
+
 /// Waits for open calls to free the reserved amounts that they did not use: agents make two calls at once, and some
 /// give up if one of them is refused.
-async fn wait(
+async fn wait_for_calls(
     run: &RunContext,
     request: CapRequest,
     mut refusal: Refusal,
@@ -68,7 +91,11 @@ async fn wait(
 ) -> Result<Reservation, Refusal> {
     let since = Instant::now();
     let is_interrupted = |clock: &Clock| run.interrupts.check(clock).is_err();
-    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) && !is_interrupted(clock) {
+    while since.elapsed() < run.cap_wait
+        && !run.holds.is_closed()
+        && may_wait(run, &request, &refusal)
+        && !is_interrupted(clock)
+    {
         tokio::time::sleep(LOOK_AGAIN).await;
         if run.shutdown.is_draining() {
             return Err(Refusal::draining());

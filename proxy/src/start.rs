@@ -18,6 +18,7 @@ use crate::caps::{Caps, PriorUsage};
 use crate::deadline::Deadline;
 use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
+use crate::hold::Holds;
 use crate::ids::CallIds;
 use crate::injection::Injections;
 use crate::intake::BodyLimits;
@@ -168,6 +169,9 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     let identity = &settings.identity;
     let limits = control::limits(settings, audit.past.as_ref());
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
+    let caps = Caps::resume(limits.in_caps(settings.caps), used);
+    let past = audit.past.as_ref().map(|plan| &plan.log);
+    let holds = Holds::new(settings.on_cap, settings.hold, past, &caps);
     let config = JournalConfig {
         run_id: identity.run_id.clone(),
         attempt: identity.attempt,
@@ -195,9 +199,10 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
-        caps: Caps::resume(limits.in_caps(settings.caps), used),
+        caps,
         deadline: Deadline::start(limits.deadline),
         cap_wait: settings.cap_wait,
+        holds,
         prices: settings.prices.clone(),
         journal,
         key,
@@ -300,7 +305,7 @@ fn relay(settings: &ProxySettings) -> Result<Option<Relay>, StartError> {
         return Ok(None);
     };
     let upstream = upstream("--relay", address, settings)?;
-    Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
+    Ok(Some(Relay::new(address.clone(), upstream, secret("--relay-token-file", Some(token))?)))
 }
 
 /// Refuses an audit file that the sandbox would see, in the directory of the socket.

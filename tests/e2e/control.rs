@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 
 mod clock;
+mod holds;
 mod hostile;
 mod inject;
 mod interrupt;
+mod pause;
 mod raise;
 mod records;
 

@@ -97,6 +97,8 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
         | Record::Epoch(_)
         | Record::Control(_)
         | Record::Close(_)
+        | Record::Held(_)
+        | Record::Released(_)
         | Record::Other(_) => vec![],
     }
 }

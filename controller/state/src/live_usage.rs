@@ -84,7 +84,13 @@ impl LiveUsage {
             Record::Refused(_) => self.refused += 1,
             // The sidecar was killed, and the calls that it carried have no outcome.
             Record::Recovered(_) => self.unknown_costs += std::mem::take(&mut self.open_calls),
-            Record::Open(_) | Record::Epoch(_) | Record::Control(_) | Record::Close(_) | Record::Other(_) => {}
+            Record::Open(_)
+            | Record::Epoch(_)
+            | Record::Control(_)
+            | Record::Held(_)
+            | Record::Released(_)
+            | Record::Close(_)
+            | Record::Other(_) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::fault::{Fault, FaultKind, fault};
-use crate::record::{Close, Control, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
+use crate::record::{Close, Control, Epoch, Held, Intent, Open, Outcome, Recovered, Refused, Released, SCHEMA};
 
 /// A record of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Record {
     Recovered(Box<Recovered<'static>>),
     Epoch(Box<Epoch<'static>>),
     Control(Box<Control<'static>>),
+    Held(Box<Held<'static>>),
+    Released(Box<Released<'static>>),
     Close(Box<Close<'static>>),
     /// Name of a kind that this build does not know. Readers skip it.
     Other(String),
@@ -84,6 +86,8 @@ impl<'a> AuditLine<'a> {
             Recovered::KIND => Record::Recovered(members(at.line, bytes)?),
             Epoch::KIND => Record::Epoch(members(at.line, bytes)?),
             Control::KIND => Record::Control(members(at.line, bytes)?),
+            Held::KIND => Record::Held(members(at.line, bytes)?),
+            Released::KIND => Record::Released(members(at.line, bytes)?),
             Close::KIND => Record::Close(members(at.line, bytes)?),
             other => Record::Other(other.to_owned()),
         };

@@ -67,7 +67,7 @@ impl AuditLog {
             Record::Recovered(recovered) => self.recovered.push(*recovered),
             Record::Epoch(epoch) => self.epochs.push(*epoch),
             Record::Control(control) => self.controls.push(*control),
-            Record::Close(_) | Record::Other(_) => {}
+            Record::Held(_) | Record::Released(_) | Record::Close(_) | Record::Other(_) => {}
         }
         Ok(())
     }

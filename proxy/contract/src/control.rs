@@ -11,7 +11,10 @@ pub use conversation::{
     InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_MAX, MessageType, PENDING_MAX,
     PendingMessage, TOO_MANY_MESSAGES,
 };
-pub use hold::{DecideHold, HELD_PATH, HeldCall, HoldCause, HoldDecision, PAUSE_PATH, SetPause};
+pub use hold::{
+    DecideHold, HELD_MAX, HELD_PATH, HOLD_MAX_S, HeldCall, HoldCause, HoldDecision, LAST_ATTEMPT, PAUSE_PATH, SetPause,
+    UNKNOWN_HOLD,
+};
 use serde::{Deserialize, Serialize};
 
 /// Path of the state, for `GET`.
@@ -45,8 +48,11 @@ pub struct SidecarState {
     pub used: UsedAmounts,
     /// Number of calls that are under way.
     pub open_calls: u64,
-    /// Number of calls that wait for a decision of a person.
+    /// Number of requests that wait for a decision of a person now.
     pub held_calls: u64,
+    /// True if the run is paused: no new call passes.
+    #[serde(default)]
+    pub paused: bool,
     /// Deadline of the run; null without one.
     pub deadline: Option<DeadlineState>,
     /// True if the sidecar is ending, and refuses new calls.

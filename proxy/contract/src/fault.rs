@@ -54,6 +54,8 @@ pub enum FaultKind {
     Order,
     /// An intent or an outcome that does not match the other, or a number that was not next.
     Call,
+    /// A release of a request that does not wait.
+    Hold,
     /// The sums in `close` differ from the sums of the lines.
     Totals,
     /// The head in `close` is not the hash of the line.
@@ -82,6 +84,7 @@ impl FaultKind {
             Self::Run => "run",
             Self::Order => "order",
             Self::Call => "call",
+            Self::Hold => "hold",
             Self::Totals => "totals",
             Self::Head => "head",
             Self::Signature => "signature",

@@ -38,6 +38,7 @@ macro_rules! records {
 mod call;
 mod close;
 mod control;
+mod held;
 mod open;
 mod optional;
 mod recovered;
@@ -46,14 +47,15 @@ mod usage;
 mod words;
 
 pub use call::{Intent, Outcome, Peer, Timing};
-pub use close::{Certificate, Close};
+pub use close::{Certificate, Close, RelayCounts};
 pub use control::{Control, ControlCount, ControlValues, MessageDigest, MessageDigests};
+pub use held::{Held, Released};
 pub use open::{Epoch, Open, RunLimits};
 pub use optional::{ByteCount, OptionalText, OptionalTexts, TokenCount};
 pub use recovered::Recovered;
 pub use refused::Refused;
 pub use usage::Usage;
-pub use words::{CallResult, ConnectFailure, CostSource, End, NullReason};
+pub use words::{CallResult, ConnectFailure, CostSource, End, NullReason, ReleaseDecision};
 
 /// Members that the writer gives every line, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]

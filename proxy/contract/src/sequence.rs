@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::Usd;
 use crate::hash::Hash;
 use crate::reader::{AuditLine, Fault, FaultKind, Record, fault};
-use crate::record::{Close, Intent, NullReason, Open, Outcome, Recovered, Usage};
+use crate::record::{Close, Intent, NullReason, Open, Outcome, Recovered, Released, Usage};
 
 /// Sums over the lines of a file, as `close` states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +34,10 @@ pub struct SequenceChecker {
     numbers: HashMap<Hash, u64>,
     /// Numbers and ids of calls without an outcome.
     open: BTreeMap<u64, String>,
+    /// Number of requests that wait, by the id of their hold.
+    holds: BTreeMap<String, u64>,
+    /// Ids of holds that a restart left without a release, once for each request.
+    lost_holds: Vec<String>,
     /// Number of the last call before the last restart: calls up to it can have no further outcome.
     past: u64,
     recovered: u64,
@@ -77,8 +81,10 @@ impl SequenceChecker {
             Record::Outcome(outcome) => self.add_outcome(number, outcome)?,
             Record::Refused(_) => self.totals.refused += 1,
             Record::Recovered(recovered) => self.add_recovered(number, line.offset, recovered)?,
+            Record::Held(held) => *self.holds.entry(held.hold_id.to_string()).or_default() += 1,
+            Record::Released(released) => self.add_released(number, released)?,
             Record::Epoch(_) => {
-                self.past = self.totals.calls;
+                self.begin_anew();
                 self.epochs += 1;
             }
             Record::Close(close) => {
@@ -159,8 +165,27 @@ impl SequenceChecker {
         if recovered.offset != offset && !(recovered.offset == 0 && self.lines == 1) {
             return Err(fault(line, FaultKind::Members, format!("offset {offset}"), recovered.offset));
         }
-        self.past = self.totals.calls;
+        self.begin_anew();
         self.recovered += 1;
+        Ok(())
+    }
+
+    /// Notes that nothing of the sidecar's last process goes on.
+    fn begin_anew(&mut self) {
+        self.past = self.totals.calls;
+        let lost: Vec<_> = self.open_holds().map(str::to_owned).collect();
+        self.lost_holds = lost;
+        self.holds.clear();
+    }
+
+    fn add_released(&mut self, line: u64, released: &Released<'_>) -> Result<(), Fault> {
+        let Some(waiting) = self.holds.get_mut(&*released.hold_id) else {
+            return Err(fault(line, FaultKind::Hold, "a hold before its release", &released.hold_id));
+        };
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.holds.remove(&*released.hold_id);
+        }
         Ok(())
     }
 
@@ -200,6 +225,12 @@ impl SequenceChecker {
     /// Returns the ids of the calls without an outcome, in the order of their intents.
     pub fn open_ids(&self) -> impl Iterator<Item = &str> {
         self.open.values().map(String::as_str)
+    }
+
+    /// Returns the ids of the holds without a release, once for each request that waited.
+    pub fn open_holds(&self) -> impl Iterator<Item = &str> {
+        let waiting = self.holds.iter().flat_map(|(id, count)| (0..*count).map(move |_| id.as_str()));
+        self.lost_holds.iter().map(String::as_str).chain(waiting)
     }
 
     /// Returns the number of restarts that found the file torn, or calls open.

@@ -39,7 +39,7 @@ pub struct Witness {
 /// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The file is complete: from `open` to `close`, and every call has its outcome.
+    /// The file is complete: from `open` to `close`, and every call has its outcome and every hold its release.
     Complete(VerificationReport),
     /// The lines are as they were written, but some are missing.
     Incomplete(VerificationReport),
@@ -58,6 +58,8 @@ pub struct VerificationReport {
     pub closed: bool,
     /// Ids of the calls without an outcome, which may have cost money.
     pub open_calls: Vec<String>,
+    /// Ids of the holds without a release, once for each request that waited: the sidecar died meanwhile.
+    pub open_holds: Vec<String>,
     /// Number of bytes of a torn last line.
     pub torn: u64,
     /// Number of restarts that found the file torn, or calls open.
@@ -128,7 +130,8 @@ pub fn verify_each(
 ) -> io::Result<Verdict> {
     Ok(match read(file, trust, each)? {
         Ok(report) => {
-            let complete = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
+            let nothing_open = report.open_calls.is_empty() && report.open_holds.is_empty();
+            let complete = report.closed && nothing_open && report.torn == 0 && report.recovered == 0;
             if complete { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
         }
         Err(fault) => Verdict::Tampered(fault),
@@ -205,6 +208,7 @@ impl<'a> Verifier<'a> {
             head: self.reader.head(),
             closed: checker.close().is_some(),
             open_calls: checker.open_ids().map(str::to_owned).collect(),
+            open_holds: checker.open_holds().map(str::to_owned).collect(),
             torn,
             recovered: checker.recovered(),
             epochs: checker.epochs(),
@@ -312,6 +316,9 @@ impl fmt::Display for VerificationReport {
         }
         if !self.open_calls.is_empty() {
             write!(f, ", open calls: {}", self.open_calls.join(" "))?;
+        }
+        if !self.open_holds.is_empty() {
+            write!(f, ", open holds: {}", self.open_holds.join(" "))?;
         }
         Ok(())
     }

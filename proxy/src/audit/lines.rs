@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use sluice_contract::chain::{close_line, line};
 use sluice_contract::record::{
-    Close, Control, ControlValues, Epoch, Intent, Open, OptionalText, OptionalTexts, Outcome, Recovered, Refused,
-    SCHEMA, Stamp, TokenCount,
+    Close, Control, ControlValues, Epoch, Held, Intent, Open, OptionalText, OptionalTexts, Outcome, Recovered, Refused,
+    RelayCounts, ReleaseDecision, Released, SCHEMA, Stamp, TokenCount,
 };
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Totals, Usd};
@@ -95,7 +95,7 @@ pub(super) fn refused(stamp: Stamp<'_>, account: &str, method: &str, path: &str,
         reason: refusal.reason.as_str().into(),
         run_id: stamp.run_id.into(),
         seq: stamp.seq,
-        status: refusal.reason.status().as_u16(),
+        status: refusal.status().as_u16(),
         tool: name(refusal.tool.as_deref()),
         ts: stamp.ts.into(),
         v: SCHEMA,
@@ -124,6 +124,46 @@ pub(super) fn control(
         ts: stamp.ts.into(),
         v: SCHEMA,
         what: what.into(),
+    })
+}
+
+/// Record of a request that waits for a person.
+pub(super) fn held(stamp: Stamp<'_>, hold_id: &str, cap: &str, asked: Option<&str>, max_wait_s: u64) -> Vec<u8> {
+    line(&Held {
+        asked: name(asked),
+        attempt: stamp.attempt,
+        cap: cap.into(),
+        hold_id: hold_id.into(),
+        kind: Held::KIND.into(),
+        max_wait_s,
+        prev: stamp.prev.into(),
+        run_id: stamp.run_id.into(),
+        seq: stamp.seq,
+        ts: stamp.ts.into(),
+        v: SCHEMA,
+    })
+}
+
+/// Record of the end of its wait.
+pub(super) fn released(
+    stamp: Stamp<'_>,
+    hold_id: &str,
+    decision: ReleaseDecision,
+    by: &str,
+    waited_ms: u64,
+) -> Vec<u8> {
+    line(&Released {
+        attempt: stamp.attempt,
+        by: by.into(),
+        decision,
+        hold_id: hold_id.into(),
+        kind: Released::KIND.into(),
+        prev: stamp.prev.into(),
+        run_id: stamp.run_id.into(),
+        seq: stamp.seq,
+        ts: stamp.ts.into(),
+        v: SCHEMA,
+        waited_ms,
     })
 }
 
@@ -171,6 +211,7 @@ pub(super) fn close(
     stamp: Stamp<'_>,
     totals: &Totals,
     open: u64,
+    relay: Option<RelayCounts>,
     reason: &str,
     signer: Option<&AuditSigner>,
 ) -> Vec<u8> {
@@ -185,6 +226,7 @@ pub(super) fn close(
         prev: stamp.prev.into(),
         reason: reason.into(),
         refused: totals.refused,
+        relay,
         run_id: stamp.run_id.into(),
         seq: stamp.seq,
         signature: None,

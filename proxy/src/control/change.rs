@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use sluice_contract::Usd;
-use sluice_contract::control::{NOT_LIMITED, NOT_RAISED, RaiseCaps, STOPPED_TOO_LONG};
+use sluice_contract::control::{
+    HoldDecision, LAST_ATTEMPT, NOT_LIMITED, NOT_RAISED, RaiseCaps, STOPPED_TOO_LONG, UNKNOWN_HOLD,
+};
+use sluice_contract::reason::PAUSED;
 use sluice_contract::record::{ControlCount, ControlValues, OptionalText};
 
 use super::error::ControlRefusal;
 use super::request::AskedChange;
 use crate::caps::Raisable;
 use crate::deadline::{DeadlineClock, STOPPED_MAX};
+use crate::hold::{Holds, Undecidable};
 
 /// A change that is allowed, and not made yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub(super) enum Effect {
     Raise(Raisable),
     /// The clock of the deadline stands still, or goes on.
     SetStopped(bool),
+    /// The run is paused, or goes on.
+    SetPaused(bool),
+    /// The held call has this decision.
+    Decide(HoldDecision),
 }
 
 /// Decides on a change; `None` if everything is as it is asked for, as when a request is repeated.
@@ -38,11 +46,14 @@ pub(super) fn decide(
     asked: &AskedChange,
     limits: &Raisable,
     clock: &DeadlineClock,
+    holds: &Holds,
     now: Instant,
 ) -> Result<Option<Change>, ControlRefusal> {
     match asked {
         AskedChange::Caps(asked, nanos) => raise(asked, *nanos, limits),
         AskedChange::Clock(asked) => set_stopped(asked.stopped, clock, now),
+        AskedChange::Pause(asked) => Ok(set_paused(asked.paused, holds.is_paused())),
+        AskedChange::Decide(asked, hold_id) => decide_hold(asked.decision, hold_id, holds, now),
     }
 }
 
@@ -104,6 +115,42 @@ fn set_stopped(stopped: bool, clock: &DeadlineClock, now: Instant) -> Result<Opt
     Ok(Some(Change { what: "clock", from: values(was), to: values(stopped), effect: Effect::SetStopped(stopped) }))
 }
 
+fn set_paused(paused: bool, was: bool) -> Option<Change> {
+    let values = |paused| ControlValues { paused: Some(paused), ..ControlValues::default() };
+    let effect = Effect::SetPaused(paused);
+    (was != paused).then(|| Change { what: "pause", from: values(was), to: values(paused), effect })
+}
+
+fn decide_hold(
+    decision: HoldDecision,
+    hold_id: &str,
+    holds: &Holds,
+    now: Instant,
+) -> Result<Option<Change>, ControlRefusal> {
+    let refused = |status, code, message: &'static str| ControlRefusal::new(status, code, message);
+    let changes = holds.check(hold_id, decision, now).map_err(|error| match error {
+        Undecidable::Unknown => {
+            refused(StatusCode::NOT_FOUND, UNKNOWN_HOLD, "no call waits with this id, or no longer; see GET /held")
+        }
+        Undecidable::LastAttempt => refused(
+            StatusCode::CONFLICT,
+            LAST_ATTEMPT,
+            "the client of this call has tried as often as it does; raise the cap, or deny the call",
+        ),
+        Undecidable::Paused => {
+            refused(StatusCode::CONFLICT, PAUSED, "this call waits for the end of the pause; let the run go on")
+        }
+    })?;
+    let text = |text: String| Some(OptionalText(text.into()));
+    let to = ControlValues {
+        decision: text(decision.as_str().to_owned()),
+        hold_id: text(hold_id.to_owned()),
+        ..ControlValues::default()
+    };
+    let effect = Effect::Decide(decision);
+    Ok(changes.then(|| Change { what: "hold", from: ControlValues::default(), to, effect }))
+}
+
 /// Returns whole seconds, rounded up.
 pub(super) fn seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
@@ -116,7 +163,9 @@ fn usd(nanos: i64) -> OptionalText<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_contract::control::SetClock;
+    use crate::caps::{CapLimits, Caps, PriorUsage};
+    use crate::hold::OnCap;
+    use sluice_contract::control::{SetClock, SetPause};
 
     const LIMITS: Raisable = Raisable {
         calls: Some(10),
@@ -125,14 +174,19 @@ mod tests {
         deadline: Some(Duration::from_millis(1500)),
     };
 
+    fn holds() -> Holds {
+        let caps = Caps::resume(CapLimits::default(), PriorUsage::default());
+        Holds::new(OnCap::Ask, Duration::from_secs(1), None, &caps)
+    }
+
     fn caps(asked: RaiseCaps) -> Result<Option<Change>, ControlRefusal> {
         let nanos = asked.max_cost_usd.as_deref().map(|text| Usd::parse(text).expect("an amount").to_nanos());
         let now = Instant::now();
-        decide(&AskedChange::Caps(asked, nanos), &LIMITS, &DeadlineClock::start(LIMITS.deadline, now), now)
+        decide(&AskedChange::Caps(asked, nanos), &LIMITS, &DeadlineClock::start(LIMITS.deadline, now), &holds(), now)
     }
 
     fn clock(stopped: bool, clock: &DeadlineClock, now: Instant) -> Result<Option<Change>, ControlRefusal> {
-        decide(&AskedChange::Clock(SetClock { stopped, by: None, reason: None }), &LIMITS, clock, now)
+        decide(&AskedChange::Clock(SetClock { stopped, by: None, reason: None }), &LIMITS, clock, &holds(), now)
     }
 
     #[test]
@@ -170,6 +224,18 @@ mod tests {
             let refused = caps(asked.clone()).expect_err("it is no raise");
             assert_eq!((refused.status, refused.code), (StatusCode::CONFLICT, code), "{asked:?}");
         }
+    }
+
+    #[test]
+    fn a_pause_is_recorded_once() {
+        let (clock, now) = (DeadlineClock::start(None, Instant::now()), Instant::now());
+        let asked = |paused| AskedChange::Pause(SetPause { paused, by: "b".to_owned(), reason: "r".to_owned() });
+        assert_eq!(decide(&asked(false), &LIMITS, &clock, &holds(), now), Ok(None));
+        let change = decide(&asked(true), &LIMITS, &clock, &holds(), now).expect("it may pause").expect("it goes on");
+        assert_eq!((change.from.paused, change.to.paused), (Some(false), Some(true)));
+        assert_eq!((change.what, change.effect), ("pause", Effect::SetPaused(true)));
+        let refused = decide_hold(HoldDecision::Deny, "hold-1", &holds(), now).expect_err("nothing waits");
+        assert_eq!((refused.status, refused.code), (StatusCode::NOT_FOUND, UNKNOWN_HOLD));
     }
 
     #[test]

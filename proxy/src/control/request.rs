@@ -6,7 +6,8 @@ use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use sluice_contract::Usd;
 use sluice_contract::control::{
-    CAPS_PATH, CLOCK_PATH, INJECT_PATH, INJECTED_PATH, INTERRUPT_PATH, RaiseCaps, STATE_PATH, SetClock,
+    CAPS_PATH, CLOCK_PATH, DecideHold, HELD_PATH, INJECT_PATH, INJECTED_PATH, INTERRUPT_PATH, PAUSE_PATH, RaiseCaps,
+    STATE_PATH, SetClock, SetPause,
 };
 use sluice_contract::record::INTEGER_MAX;
 
@@ -16,6 +17,8 @@ use super::error::ControlRefusal;
 const BY_MAX: usize = 128;
 /// Maximum length of a reason, in bytes.
 const REASON_MAX: usize = 1000;
+/// Maximum length of the id of a hold, in bytes.
+const HOLD_ID_MAX: usize = 64;
 /// Longest deadline, as of the flag.
 const DEADLINE_MAX_S: u64 = 365 * 24 * 3600;
 
@@ -28,6 +31,9 @@ pub(super) enum ControlRoute {
     Inject,
     Injected(u64),
     Interrupt,
+    Pause,
+    Held,
+    Decide,
 }
 
 /// A change that is asked for, with all its members valid.
@@ -35,6 +41,8 @@ pub(super) enum ControlRoute {
 pub(super) enum AskedChange {
     Caps(RaiseCaps, Option<i64>),
     Clock(SetClock),
+    Pause(SetPause),
+    Decide(DecideHold, String),
 }
 
 /// Finds the path, byte for byte; a query is not allowed, but for the number after which entries are asked for.
@@ -46,8 +54,12 @@ pub(super) fn route(method: &Method, path: &str) -> Result<ControlRoute, Control
         INJECT_PATH => (ControlRoute::Inject, Method::PUT),
         INTERRUPT_PATH => (ControlRoute::Interrupt, Method::POST),
         _ if let Some(after) = after(path) => (ControlRoute::Injected(after), Method::GET),
+        PAUSE_PATH => (ControlRoute::Pause, Method::POST),
+        HELD_PATH => (ControlRoute::Held, Method::GET),
+        path if hold_id(path).is_some() => (ControlRoute::Decide, Method::POST),
         _ => {
-            let message = "the control socket has GET /state, POST /caps, POST /clock, PUT /inject, GET /injected and POST /interrupt";
+            let message = "the control socket has GET /state, POST /caps, POST /clock, POST /pause, GET /held, POST /held/ID, \
+                           PUT /inject, GET /injected and POST /interrupt";
             return Err(ControlRefusal::new(StatusCode::NOT_FOUND, "not_found", message));
         }
     };
@@ -66,14 +78,18 @@ fn after(path: &str) -> Option<u64> {
     }
 }
 
+/// Returns the id of the hold in `/held/ID`.
+pub(super) fn hold_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix(HELD_PATH)?.strip_prefix('/')?;
+    let is_plain = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    (is_plain && (1..=HOLD_ID_MAX).contains(&id.len())).then_some(id)
+}
+
 impl AskedChange {
     /// Parses the body of a request to raise caps.
     pub(super) fn caps(body: &[u8]) -> Result<Self, ControlRefusal> {
         let asked: RaiseCaps = parse(body)?;
-        names(Some(&asked.by), Some(&asked.reason))?;
-        if asked.by.is_empty() || asked.reason.is_empty() {
-            return Err(ControlRefusal::invalid("by and reason must not be empty"));
-        }
+        needed_names(&asked.by, &asked.reason)?;
         let nanos = asked.max_cost_usd.as_deref().map(nanos).transpose()?;
         for (name, value, most) in [
             ("max_calls", asked.max_calls, INTEGER_MAX),
@@ -99,11 +115,27 @@ impl AskedChange {
         Ok(Self::Clock(asked))
     }
 
+    /// Parses the body of a request to pause the run, or to let it go on.
+    pub(super) fn pause(body: &[u8]) -> Result<Self, ControlRefusal> {
+        let asked: SetPause = parse(body)?;
+        needed_names(&asked.by, &asked.reason)?;
+        Ok(Self::Pause(asked))
+    }
+
+    /// Parses the body of a decision on the hold that the path names.
+    pub(super) fn decide(body: &[u8], path: &str) -> Result<Self, ControlRefusal> {
+        let asked: DecideHold = parse(body)?;
+        needed_names(&asked.by, &asked.reason)?;
+        Ok(Self::Decide(asked, hold_id(path).unwrap_or_default().to_owned()))
+    }
+
     /// Returns who asks, and why.
     pub(super) fn names(&self) -> (Option<&str>, Option<&str>) {
         match self {
             Self::Caps(asked, _) => (Some(&asked.by), Some(&asked.reason)),
             Self::Clock(asked) => (asked.by.as_deref(), asked.reason.as_deref()),
+            Self::Pause(asked) => (Some(&asked.by), Some(&asked.reason)),
+            Self::Decide(asked, _) => (Some(&asked.by), Some(&asked.reason)),
         }
     }
 }
@@ -116,6 +148,15 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusa
             ControlRefusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("want one JSON object: {error}"))
         }
     })
+}
+
+/// Refuses texts that [`names`] refuses, and those that say nothing.
+fn needed_names(by: &str, reason: &str) -> Result<(), ControlRefusal> {
+    names(Some(by), Some(reason))?;
+    if by.is_empty() || reason.is_empty() {
+        return Err(ControlRefusal::invalid("by and reason must not be empty"));
+    }
+    Ok(())
 }
 
 /// Refuses texts that would make a record long: escapes of control characters take six bytes each.
@@ -162,6 +203,13 @@ mod tests {
             (Method::POST, "/interrupt", (200, "ok")),
             (Method::POST, "/state", (405, "method_not_allowed")),
             (Method::GET, "/caps", (405, "method_not_allowed")),
+            (Method::POST, "/pause", (200, "ok")),
+            (Method::GET, "/held", (200, "ok")),
+            (Method::POST, "/held/hold-0123456789ab", (200, "ok")),
+            (Method::GET, "/held/hold-0123456789ab", (405, "method_not_allowed")),
+            (Method::POST, "/held/", (404, "not_found")),
+            (Method::POST, "/held/a/b", (404, "not_found")),
+            (Method::POST, "/held/a%2fb", (404, "not_found")),
             (Method::GET, "/state/", (404, "not_found")),
             (Method::GET, "//state", (404, "not_found")),
             (Method::GET, "/health", (404, "not_found")),
@@ -202,6 +250,16 @@ mod tests {
         assert_eq!(code(AskedChange::clock(br#"{"stopped":true}"#)), (200, "ok"));
         assert_eq!(code(AskedChange::clock(br#"{"stopped":1}"#)), (422, "invalid_member"));
         assert_eq!(code(AskedChange::clock(br#"{}"#)), (422, "invalid_member"));
+        for (body, expected) in [
+            (r#"{"by":"b","reason":"r","decision":"deny"}"#, (200, "ok")),
+            (r#"{"by":"b","reason":"r","decision":"approve"}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"","decision":"deny"}"#, (422, "invalid_member")),
+            (r#"{"by":"b","reason":"r"}"#, (422, "invalid_member")),
+        ] {
+            assert_eq!(code(AskedChange::decide(body.as_bytes(), "/held/hold-1")), expected, "{body}");
+        }
+        assert_eq!(code(AskedChange::pause(br#"{"by":"b","reason":"r","paused":true}"#)), (200, "ok"));
+        assert_eq!(code(AskedChange::pause(br#"{"paused":true}"#)), (422, "invalid_member"));
     }
 
     #[test]

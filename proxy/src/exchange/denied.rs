@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::audit::Poisoned;
-use crate::refusal::Refusal;
+use crate::refusal::{Denial, Refusal};
 
 /// Reason for which the upstream's response is not given.
 pub(super) enum Denied {
@@ -15,7 +15,11 @@ pub(super) enum Denied {
 
 impl From<Refusal> for Denied {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        match refusal.denial {
+            // The denial that it repeats has a record.
+            Denial::Repeated => Self::Failed(refusal, None),
+            Denial::None | Denial::First => Self::Refused(refusal),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::audit::SyncMode;
 use crate::body::params::ServerKind;
 use crate::caps::OutputBounds;
 use crate::harden::UserChoice;
+use crate::hold::OnCap;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,6 +162,10 @@ pub struct ProxyFlags {
     /// or a larger one (auto); or never (off): then a call whose bound does not fit is refused
     #[arg(long, value_enum, default_value_t = BoundsFlag::Auto, env = "SLUICE_BOUND_OUTPUT", help_heading = "Caps")]
     pub bound_output: BoundsFlag,
+    /// What happens with a call that meets a cap of calls, tokens or dollars: it is refused, or it waits for the operator,
+    /// who raises the cap or denies the call by the control socket
+    #[arg(long, value_enum, default_value_t = OnCapFlag::Refuse, env = "SLUICE_ON_CAP", help_heading = "Caps")]
+    pub on_cap: OnCapFlag,
     /// Maximum number of calls at once
     #[arg(long, value_name = "N", default_value_t = 64, env = "SLUICE_MAX_CONCURRENCY", help_heading = "Caps")]
     pub max_concurrency: usize,
@@ -190,6 +195,10 @@ pub struct ProxyFlags {
     /// Time that a call waits for others to end, if their reservations leave too little of a cap
     #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
     pub cap_wait: Duration,
+    /// Longest time that a call waits for the operator, at a cap or while the run is paused; at most 290s, since clients
+    /// give up on an answer after 300s
+    #[arg(long, value_name = "TIME", value_parser = units::hold, default_value = "240s", env = "SLUICE_HOLD", help_heading = "Times")]
+    pub hold: Duration,
     /// Time that open calls may continue after SIGTERM or the deadline
     #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
     pub drain: Duration,
@@ -210,14 +219,14 @@ pub struct ProxyFlags {
     /// A user that may connect; repeat for more [default: every user whom the mode lets in]
     #[arg(long, value_name = "UID", env = "SLUICE_PEER_UID", value_delimiter = ' ', help_heading = "The host")]
     pub peer_uid: Vec<u32>,
-    /// A second socket, for GET /state, POST /caps and POST /clock, in a directory that no sandbox sees: not in the
+    /// A second socket, by which the operator sees the state, raises caps, and decides on calls that wait, in a directory that no sandbox sees: not in the
     /// socket's. Only the user that starts the sidecar may connect
     #[arg(long, value_name = "PATH", env = "SLUICE_CONTROL", help_heading = "The host")]
     pub control: Option<PathBuf>,
     /// Certificates to trust for https, instead of the system's
     #[arg(long, value_name = "FILE", env = "SLUICE_CA", help_heading = "The host")]
     pub ca: Option<PathBuf>,
-    /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|task)
+    /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|questions|task)
     #[arg(long, value_name = "URL", env = "SLUICE_RELAY", help_heading = "The host")]
     pub relay: Option<String>,
     /// File with the run's token for the controller
@@ -263,6 +272,14 @@ pub enum BoundsFlag {
     Off,
 }
 
+/// `--on-cap`
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs, reason = "the values of the flag")]
+pub enum OnCapFlag {
+    Refuse,
+    Ask,
+}
+
 /// `--audit-sync`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
@@ -285,6 +302,15 @@ impl From<BoundsFlag> for OutputBounds {
         match flag {
             BoundsFlag::Auto => Self::Auto,
             BoundsFlag::Off => Self::Off,
+        }
+    }
+}
+
+impl From<OnCapFlag> for OnCap {
+    fn from(flag: OnCapFlag) -> Self {
+        match flag {
+            OnCapFlag::Refuse => Self::Refuse,
+            OnCapFlag::Ask => Self::Ask,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluice_contract::control::HOLD_MAX_S;
 use sluice_contract::record::INTEGER_MAX;
 use sluice_contract::units::{self, UnitError};
 
@@ -38,6 +39,17 @@ pub(super) fn memory(text: &str) -> Result<MemoryLimit, UnitError> {
 pub(super) fn nonzero_duration(text: &str) -> Result<Duration, UnitError> {
     let duration = units::time(text)?;
     if duration.is_zero() { Err(UnitError::new("want more than 0")) } else { Ok(duration) }
+}
+
+/// Parses a time above 0 for which a client waits for an answer.
+pub(super) fn hold(text: &str) -> Result<Duration, UnitError> {
+    let most = Duration::from_secs(HOLD_MAX_S);
+    match nonzero_duration(text)? {
+        time if time > most => {
+            Err(UnitError::new("want at most 290s: Node's fetch and Claude Code give up on an answer after 300s"))
+        }
+        time => Ok(time),
+    }
 }
 
 /// Parses calls per second: `5/s` or `5`.

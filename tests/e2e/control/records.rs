@@ -109,10 +109,10 @@ async fn a_full_disk_refuses_a_change() {
 }
 
 /// A mounted file system; gone when dropped.
-struct Tmpfs(PathBuf);
+pub(super) struct Tmpfs(pub(super) PathBuf);
 
 impl Tmpfs {
-    fn mount(at: &Path, size: &str) -> Self {
+    pub(super) fn mount(at: &Path, size: &str) -> Self {
         std::fs::create_dir(at).expect("a fresh name");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();

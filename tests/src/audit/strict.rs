@@ -52,7 +52,7 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
     if !line["ts"].as_str().is_some_and(is_timestamp) {
         return Err(format!("ts is {}, not RFC 3339 in UTC with microseconds", line["ts"]));
     }
-    let known = ["open", "intent", "outcome", "refused", "recovered", "epoch", "control", "close"];
+    let known = ["open", "intent", "outcome", "refused", "recovered", "epoch", "control", "held", "released", "close"];
     if !known.iter().any(|kind| line["kind"] == **kind) {
         return Err(format!("unknown kind {}", line["kind"]));
     }

@@ -136,6 +136,7 @@ fn report_object(report: &verdict::VerificationReport, seen: &[Witness]) -> serd
         "head": report.head.to_string(),
         "closed": report.closed,
         "open_calls": report.open_calls,
+        "open_holds": report.open_holds,
         "torn_bytes": report.torn,
         "recovered": report.recovered,
         "epochs": report.epochs,

@@ -97,6 +97,13 @@ fn describe(line: &AuditLine<'_>) -> String {
         }
         Record::Epoch(epoch) => format!("the sidecar was started again, pid {}", epoch.pid),
         Record::Control(control) => changed(control),
+        Record::Held(held) => {
+            let asked = held.asked.as_ref().map(|asked| format!(", asks for {}", asked.0));
+            format!("{}: {}{}, at most {} s", held.hold_id, held.cap, asked.unwrap_or_default(), held.max_wait_s)
+        }
+        Record::Released(end) => {
+            format!("{}: {} by {} after {} ms", end.hold_id, end.decision.as_str(), end.by, end.waited_ms)
+        }
         Record::Close(close) => {
             format!("{} calls, {} refused, ${}: {}", close.calls, close.refused, close.cost_usd, close.reason)
         }
@@ -123,5 +130,9 @@ fn values(values: &ControlValues<'_>) -> Vec<(&'static str, String)> {
         [("deadline_s", values.deadline_s), ("max_calls", values.max_calls), ("max_tokens", values.max_tokens)];
     let counts = counts.into_iter().filter_map(|(name, count)| Some((name, count?.0.to_string())));
     let cost = values.max_cost_usd.iter().map(|cost| ("max_cost_usd", cost.0.to_string()));
-    counts.chain(cost).chain(values.stopped.map(|stopped| ("stopped", stopped.to_string()))).collect()
+    let texts = [("decision", &values.decision), ("hold_id", &values.hold_id)];
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?.0.to_string())));
+    let flags = [("paused", values.paused), ("stopped", values.stopped)];
+    let flags = flags.into_iter().filter_map(|(name, flag)| Some((name, flag?.to_string())));
+    counts.chain(cost).chain(texts).chain(flags).collect()
 }

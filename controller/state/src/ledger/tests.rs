@@ -273,6 +273,7 @@ impl Log {
             prev: self.chain.prev.to_string().into(),
             reason: "stop".into(),
             refused: 0,
+            relay: None,
             run_id: self.key.run_id.to_string().into(),
             seq: self.chain.seq,
             signature: None,

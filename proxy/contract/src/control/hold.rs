@@ -10,6 +10,16 @@ pub const HELD_PATH: &str = "/held";
 /// Path of the pause, for `POST` with [`SetPause`].
 pub const PAUSE_PATH: &str = "/pause";
 
+/// Maximum number of requests of a run that wait at once.
+pub const HELD_MAX: usize = 8;
+/// Longest time in seconds for which a request can wait: clients give up after 300.
+pub const HOLD_MAX_S: u64 = 290;
+
+/// Code of a refusal for a hold that is not known, or no longer.
+pub const UNKNOWN_HOLD: &str = "unknown_hold";
+/// Code of a refusal to tell a client to try again: it would not.
+pub const LAST_ATTEMPT: &str = "last_attempt";
+
 /// A call that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
@@ -17,7 +27,8 @@ pub struct HeldCall {
     pub hold_id: String,
     /// Cause.
     pub cause: HoldCause,
-    /// What the cap would have to be, for this call to pass; absolute, as a decimal. Left out for a pause.
+    /// What the cap would have to be, for this call and those that wait before it to pass; absolute, as a decimal. Left
+    /// out for a pause, and for a call that waits for its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     /// Model that the call asks for.
@@ -45,6 +56,19 @@ pub enum HoldCause {
     Paused,
 }
 
+impl HoldCause {
+    /// Returns the word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxCalls => "max_calls",
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCostUsd => "max_cost_usd",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 /// Decision on a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +89,17 @@ pub enum HoldDecision {
     Deny,
     /// Its client is told to try again: it goes on waiting with its next request.
     Later,
+}
+
+impl HoldDecision {
+    /// Returns the word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Later => "later",
+        }
+    }
 }
 
 /// Request to let no new call through, or to let calls through again. Calls under way go on.

@@ -31,6 +31,9 @@ records! {
         reason: Cow<'a, str>,
         /// Requests that were not forwarded: those of the lines, and those that came when no more were written.
         refused: u64,
+        /// Requests to the controller since the last start of the sidecar; left out without a relay.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        relay: Option<RelayCounts>,
         run_id: Cow<'a, str>,
         seq: u64,
         /// Ed25519 over the head, 128 hex digits; null when the sidecar had no key.
@@ -41,6 +44,23 @@ records! {
         /// Sum of the tokens of all calls.
         usage: Usage,
         v: u32,
+    }
+}
+
+/// Requests of the sandbox to the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RelayCounts {
+    /// Requests that were not forwarded, for their rate, their number at once, their query or their body.
+    pub refused: u64,
+    /// Requests that were forwarded.
+    pub requests: u64,
+}
+
+impl WriteJson for RelayCounts {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { refused, requests });
     }
 }
 

@@ -30,7 +30,8 @@ records! {
         ts: Cow<'a, str>,
         v: u32,
         /// `caps` for raised caps, `clock` for a deadline that is stopped or goes on, `inject` for messages to the agent,
-        /// `interrupt` for calls that are ended.
+        /// `interrupt` for calls that are ended, `pause` for a run that is paused or goes on, `hold` for a decision on a
+        /// held call.
         what: Cow<'a, str>,
     }
 }
@@ -41,6 +42,12 @@ pub struct ControlValues<'a> {
     /// Seconds from the start of the sidecar to the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<ControlCount>,
+    /// Decision on a held call, `deny` or `later`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<OptionalText<'a>>,
+    /// Id of the hold that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_id: Option<OptionalText<'a>>,
     /// Calls of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<ControlCount>,
@@ -56,6 +63,9 @@ pub struct ControlValues<'a> {
     /// Number of calls that are under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_calls: Option<ControlCount>,
+    /// True if the run is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
     /// True if the clock of the deadline stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
@@ -63,7 +73,9 @@ pub struct ControlValues<'a> {
 
 impl WriteJson for ControlValues<'_> {
     fn write(&self, line: &mut Vec<u8>) {
-        write_members!(self, line, { deadline_s, max_calls, max_cost_usd, max_tokens, messages, open_calls, stopped });
+        write_members!(self, line, {
+            deadline_s, decision, hold_id, max_calls, max_cost_usd, max_tokens, messages, open_calls, paused, stopped
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Words of the audit log: results, ends, sources of costs, and reasons for nulls.
+//! Words of the audit log: results, ends, sources of costs, decisions on held requests, and reasons for nulls.
 //!
 //! Pure.
 
@@ -84,6 +84,24 @@ words! {
         Chunk = "chunk",
         /// No source: the cost is null.
         None = "none",
+    }
+
+    /// End of the wait of a held request.
+    ReleaseDecision {
+        /// A cap has room for it: it goes on.
+        Approve = "approve",
+        /// It was refused for good.
+        Deny = "deny",
+        /// The run ends.
+        Draining = "draining",
+        /// A person told its client to try again.
+        Later = "later",
+        /// Its client left.
+        Left = "left",
+        /// The pause has ended: it goes on.
+        Resume = "resume",
+        /// The longest time of the wait is over, and its client was told to try again.
+        Timeout = "timeout",
     }
 
     /// Reason why `usage` or `cost_usd` is null.

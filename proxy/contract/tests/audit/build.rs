@@ -2,9 +2,9 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Certificate, Close, Control, ControlCount, ControlValues, CostSource, End, Epoch, Intent,
+    CallResult, Certificate, Close, Control, ControlCount, ControlValues, CostSource, End, Epoch, Held, Intent,
     MessageDigest, MessageDigests, NullReason, Open, OptionalText, OptionalTexts, Outcome, Peer, Recovered, Refused,
-    RunLimits, SCHEMA, Timing, TokenCount, Usage,
+    RelayCounts, ReleaseDecision, Released, RunLimits, SCHEMA, Timing, TokenCount, Usage,
 };
 use sluice_contract::{AuditLog, Hash, PrivateKey, PublicKey, Totals, Usd};
 
@@ -18,6 +18,7 @@ pub(crate) struct File {
     abandoned: u64,
     /// True if outcomes and refusals name the account, and outcomes the model.
     is_named: bool,
+    relay: Option<RelayCounts>,
 }
 
 /// The key that golden files are signed with.
@@ -289,6 +290,40 @@ impl File {
         self
     }
 
+    /// A request waits at a cap, or for the end of a pause.
+    pub(crate) fn held(mut self, hold_id: &'static str, cap: &'static str, asked: Option<&'static str>) -> Self {
+        let asked = asked.map(|asked| OptionalText(asked.into()));
+        let record = record!(self, Held { asked, cap: cap.into(), hold_id: hold_id.into(), max_wait_s: 240 });
+        self.push(&line(&record));
+        self
+    }
+
+    /// It waits no longer.
+    pub(crate) fn released(mut self, hold_id: &'static str, decision: ReleaseDecision, by: &'static str) -> Self {
+        let record = record!(self, Released { by: by.into(), decision, hold_id: hold_id.into(), waited_ms: 61_250 });
+        self.push(&line(&record));
+        self
+    }
+
+    /// The operator decides on a held call, and pauses the run.
+    pub(crate) fn decided(self, hold_id: &'static str, decision: &'static str) -> Self {
+        let text = |text: &'static str| Some(OptionalText(text.into()));
+        let to = ControlValues { decision: text(decision), hold_id: text(hold_id), ..ControlValues::default() };
+        let paused = |paused| ControlValues { paused: Some(paused), ..ControlValues::default() };
+        self.control("hold", Some("alice"), Some("too dear"), ControlValues::default(), to).control(
+            "pause",
+            Some("alice"),
+            Some("a look"),
+            paused(false),
+            paused(true),
+        )
+    }
+
+    /// The sandbox has asked the controller for something.
+    pub(crate) fn relayed(self) -> Self {
+        Self { relay: Some(RelayCounts { refused: 3, requests: 41 }), ..self }
+    }
+
     /// Part of a line, as a dying writer leaves it.
     pub(crate) fn torn(mut self) -> Self {
         let whole = self.bytes.len();
@@ -370,6 +405,7 @@ impl File {
                 key_id: None,
                 reason: "sigterm".into(),
                 refused: self.totals.refused,
+                relay: self.relay,
                 signature: None,
                 unknown: self.totals.unknown + self.abandoned + self.open.len() as u64,
                 usage: self.totals.usage,

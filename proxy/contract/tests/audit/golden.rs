@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sluice_contract::reader::lines;
-use sluice_contract::record::CallResult;
+use sluice_contract::record::{CallResult, ReleaseDecision};
 use sluice_contract::verdict::Seal;
 use sluice_contract::{AuditLog, Record, TrustAnchors, Verdict, verify};
 
@@ -32,10 +32,31 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("named", named().closed(Some(&key())), 0),
         ("controlled", begun().controlled().outcome(ok).closed(Some(&key())), 0),
         ("injected", injected().closed(Some(&key())), 0),
+        ("held", held().relayed().closed(Some(&key())), 0),
+        ("held-killed", held().held(FIRST, "max_calls", Some("12")).restarted().closed(Some(&key())), 3),
         ("empty", File::default(), 3),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
     ]
+}
+
+const FIRST: &str = "hold-0123456789ab";
+const SECOND: &str = "hold-ba9876543210";
+
+/// Requests that wait, some of them for the same hold, and each end of a wait.
+fn held() -> File {
+    File::opened()
+        .held(FIRST, "max_calls", Some("11"))
+        .held(SECOND, "max_cost_usd", Some("0.75"))
+        .held(FIRST, "max_calls", Some("12"))
+        .released(FIRST, ReleaseDecision::Approve, "alice")
+        .intent(false)
+        .outcome(CallResult::Ok)
+        .released(FIRST, ReleaseDecision::Timeout, "sidecar")
+        .decided(SECOND, "deny")
+        .released(SECOND, ReleaseDecision::Deny, "alice")
+        .held(FIRST, "paused", None)
+        .released(FIRST, ReleaseDecision::Left, "client")
 }
 
 /// Refusals with and without the names of what was asked for.
@@ -127,6 +148,10 @@ fn a_report_says_what_is_missing() {
         panic!("recovered")
     };
     assert_eq!((recovered.open_calls, recovered.closed, recovered.recovered), (vec![call(3)], true, 1));
+    let Verdict::Incomplete(held) = verify(&file("held-killed").bytes, &TrustAnchors::default()) else {
+        panic!("held")
+    };
+    assert_eq!((held.open_holds, held.closed, held.recovered), (vec![FIRST.to_owned()], true, 0));
     let (log, _) = AuditLog::read(&file("recovered").bytes).expect("readable");
     assert_eq!(log.close().map(|close| (close.calls, close.unknown)), Some((4, 2)));
 }

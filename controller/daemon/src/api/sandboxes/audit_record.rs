@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 const COMMON: &[&str] = &["attempt", "kind", "prev", "run_id", "seq", "ts", "v"];
 
 /// Members of the records of each kind.
-const OF_KIND: [(&str, &[&str]); 8] = [
+const OF_KIND: [(&str, &[&str]); 10] = [
     ("open", &["billing_account_id", "graph_id", "limits", "policy", "proxy_version", "sync"]),
     (
         "intent",
@@ -30,7 +30,9 @@ const OF_KIND: [(&str, &[&str]); 8] = [
     ("recovered", &["bytes", "offset", "open_calls", "sha256"]),
     ("epoch", &["policy", "sync"]),
     ("control", &["from", "reason", "to", "what"]),
-    ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "signature", "unknown", "usage"]),
+    ("held", &["asked", "cap", "hold_id", "max_wait_s"]),
+    ("released", &["decision", "hold_id", "waited_ms"]),
+    ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "relay", "signature", "unknown", "usage"]),
 ];
 
 /// Returns what an owner sees of a record.

@@ -1,0 +1,227 @@
+//! The table of the holds of a run: which requests wait, which clients were told to try again, and what was denied.
+//!
+//! Pure: times and ids are given. A request belongs to the hold of its body: a client that was told to try again sends
+//! a new request, and nothing else in it names the first one.
+
+use std::time::{Duration, Instant};
+
+use sluice_contract::Hash;
+use sluice_contract::control::{HELD_MAX, HoldCause, HoldDecision};
+use sluice_contract::record::ReleaseDecision;
+
+use crate::caps::CapRequest;
+
+/// Number of times that a client sends a request, if it is told to try again: SDKs stop after the third. Others send
+/// more, and their name in a header is the sandbox's own claim.
+pub(crate) const ATTEMPTS: u32 = 3;
+/// Time for which repeats of a denied request are answered from memory. Loops around clients repeat for a few minutes.
+const DENIED_FOR: Duration = Duration::from_secs(600);
+/// Maximum number of holds in memory. Beyond it, the one that was told to try again first is forgotten.
+const HOLDS_MAX: usize = 64;
+/// Maximum number of waits of one process. A sandbox that leaves at once, again and again, would fill the disk with
+/// their records.
+const WAITS_MAX: u64 = 1000;
+
+/// The holds of a run.
+#[derive(Debug, Default)]
+pub(crate) struct HoldTable {
+    holds: Vec<Hold>,
+    waiting: Vec<WaitingRequest>,
+    /// Number of waits so far.
+    waits: u64,
+}
+
+/// Requests with the same body, as one person decides on them.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    body: Hash,
+    pub(crate) id: String,
+    pub(crate) cause: HoldCause,
+    pub(crate) model: Option<Box<str>>,
+    /// Amounts that each of its requests asks of the caps.
+    pub(crate) request: CapRequest,
+    /// Arrival of the first request.
+    pub(crate) since: Instant,
+    /// Number of requests so far.
+    pub(crate) requests: u64,
+    /// Attempts of clients that were told to try again and have not done so yet.
+    told: Vec<u32>,
+    /// End of the time for which it is denied.
+    denied_until: Option<Instant>,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WaitingRequest {
+    pub(crate) ticket: u64,
+    pub(crate) cause: HoldCause,
+    pub(crate) request: CapRequest,
+    body: Hash,
+    attempt: u32,
+}
+
+/// A request that finds no room in the caps, or the run paused.
+#[derive(Debug, Clone)]
+pub(crate) struct ArrivingRequest<'a> {
+    pub(crate) body: Hash,
+    pub(crate) cause: HoldCause,
+    pub(crate) model: Option<&'a str>,
+    pub(crate) request: CapRequest,
+}
+
+/// What happens with a request that arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It waits, in this place.
+    Waits(HoldPlace),
+    /// It repeats a request that was denied.
+    Denied,
+    /// As many requests as may wait do so now.
+    Full,
+    /// The run has waited as often as may be recorded.
+    Exhausted,
+}
+
+/// Place of a waiting request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HoldPlace {
+    pub(crate) ticket: u64,
+    pub(crate) hold_id: String,
+    /// True if its client will not try again.
+    pub(crate) is_last: bool,
+}
+
+/// Reason why a decision on a hold is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Undecidable {
+    /// There is no such hold, or no longer.
+    Unknown,
+    /// Its client would not try again.
+    LastAttempt,
+    /// It waits for the end of a pause, which is no question of caps.
+    Paused,
+}
+
+impl HoldTable {
+    /// Takes in a request; `new_id` becomes the id of its hold, if it is the first one.
+    pub(crate) fn enter(&mut self, arriving: ArrivingRequest<'_>, new_id: String, now: Instant) -> Admission {
+        self.holds.retain(|hold| hold.denied_until.is_none_or(|until| until > now));
+        let known = self.holds.iter().position(|hold| hold.body == arriving.body);
+        if known.is_some_and(|at| self.holds[at].denied_until.is_some()) {
+            return Admission::Denied;
+        }
+        if self.waits >= WAITS_MAX {
+            return Admission::Exhausted;
+        }
+        if self.waiting.len() >= HELD_MAX {
+            return Admission::Full;
+        }
+        let ArrivingRequest { body, cause, model, request } = arriving;
+        let at = known.unwrap_or_else(|| {
+            self.forget_one();
+            let (model, told) = (model.map(Into::into), Vec::new());
+            let hold =
+                Hold { body, id: new_id, cause, model, request, since: now, requests: 0, told, denied_until: None };
+            self.holds.push(hold);
+            self.holds.len() - 1
+        });
+        let hold = &mut self.holds[at];
+        // Of several clients that were told so, the one whose attempts end first: no other guess is too late.
+        let latest = hold.told.iter().enumerate().max_by_key(|(_, attempt)| **attempt).map(|(at, _)| at);
+        let attempt = latest.map_or(1, |at| hold.told.swap_remove(at) + 1);
+        (hold.cause, hold.request) = (cause, request);
+        hold.requests += 1;
+        self.waits += 1;
+        let ticket = self.waits;
+        self.waiting.push(WaitingRequest { ticket, cause, request, body, attempt });
+        Admission::Waits(HoldPlace { ticket, hold_id: hold.id.clone(), is_last: attempt >= ATTEMPTS })
+    }
+
+    /// Ends the wait of a request.
+    pub(crate) fn leave(&mut self, ticket: u64, end: ReleaseDecision, now: Instant) {
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.ticket == ticket) else { return };
+        let left = self.waiting.remove(at);
+        let Some(at) = self.holds.iter().position(|hold| hold.body == left.body) else { return };
+        let hold = &mut self.holds[at];
+        match end {
+            ReleaseDecision::Later | ReleaseDecision::Timeout => hold.told.push(left.attempt),
+            ReleaseDecision::Deny => hold.deny(now),
+            ReleaseDecision::Approve | ReleaseDecision::Resume | ReleaseDecision::Left | ReleaseDecision::Draining => {}
+        }
+        let is_over = hold.told.is_empty() && hold.denied_until.is_none();
+        if is_over && self.waiting.iter().all(|waiting| waiting.body != left.body) {
+            self.holds.remove(at);
+        }
+    }
+
+    /// Returns false if a decision changes nothing, since it was made before.
+    ///
+    /// # Errors
+    /// [`Undecidable`]
+    pub(crate) fn check(&self, hold_id: &str, decision: HoldDecision, now: Instant) -> Result<bool, Undecidable> {
+        let hold = self.holds.iter().find(|hold| hold.id == hold_id).ok_or(Undecidable::Unknown)?;
+        let is_denied = hold.denied_until.is_some_and(|until| until > now);
+        match decision {
+            HoldDecision::Deny if is_denied => Ok(false),
+            HoldDecision::Deny if hold.cause == HoldCause::Paused => Err(Undecidable::Paused),
+            HoldDecision::Deny => Ok(true),
+            HoldDecision::Later if is_denied => Err(Undecidable::Unknown),
+            HoldDecision::Later => {
+                let mut waiting = self.waiting.iter().filter(|waiting| waiting.body == hold.body).peekable();
+                let changes = waiting.peek().is_some();
+                if waiting.any(|waiting| waiting.attempt >= ATTEMPTS && waiting.cause != HoldCause::Paused) {
+                    return Err(Undecidable::LastAttempt);
+                }
+                Ok(changes)
+            }
+        }
+    }
+
+    /// Makes a decision, and returns the tickets of the requests that it ends.
+    pub(crate) fn decide(&mut self, hold_id: &str, decision: HoldDecision, now: Instant) -> Vec<u64> {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == hold_id) else { return Vec::new() };
+        if decision == HoldDecision::Deny {
+            hold.deny(now);
+        }
+        let body = hold.body;
+        self.waiting.iter().filter(|waiting| waiting.body == body).map(|waiting| waiting.ticket).collect()
+    }
+
+    /// Returns the requests that wait, in the order of their arrival.
+    pub(crate) fn waiting(&self) -> &[WaitingRequest] {
+        &self.waiting
+    }
+
+    /// Returns true if calls wait for room in the caps.
+    pub(crate) fn is_at_cap(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.cause != HoldCause::Paused)
+    }
+
+    /// Returns the holds that nobody has denied, each with the number of its requests that wait, in the order of their
+    /// first requests.
+    pub(crate) fn undecided(&self) -> impl Iterator<Item = (&Hold, u64)> {
+        let waiting = |hold: &Hold| self.waiting.iter().filter(|waiting| waiting.body == hold.body).count() as u64;
+        self.holds.iter().filter(|hold| hold.denied_until.is_none()).map(move |hold| (hold, waiting(hold)))
+    }
+
+    /// Makes room for a hold.
+    fn forget_one(&mut self) {
+        if self.holds.len() >= HOLDS_MAX {
+            let is_idle = |hold: &Hold| self.waiting.iter().all(|waiting| waiting.body != hold.body);
+            // At most eight wait.
+            if let Some(at) = self.holds.iter().position(is_idle) {
+                self.holds.remove(at);
+            }
+        }
+    }
+}
+
+impl Hold {
+    fn deny(&mut self, now: Instant) {
+        self.told.clear();
+        self.denied_until = Some(now + DENIED_FOR);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! How much a sandbox may ask of the controller.
+//!
+//! Pure: the time is given. A request over these bounds never reaches the controller.
+
+use std::time::{Duration, Instant};
+
+use sluice_contract::record::RelayCounts;
+
+use crate::refusal::{Reason, Refusal};
+
+/// Maximum number of requests at once.
+const AT_ONCE: usize = 8;
+/// Time between two requests of a steady stream: 10 a second.
+const EACH: Duration = Duration::from_millis(100);
+/// Number of requests that may come together.
+const BURST: u32 = 20;
+
+/// Requests that are under way, and the rate of those before them.
+#[derive(Debug, Default)]
+pub(super) struct RelayBounds {
+    open: usize,
+    is_polling: bool,
+    /// Time at which the bucket of the rate is empty again.
+    empty_at: Option<Instant>,
+    pub(super) counts: RelayCounts,
+}
+
+impl RelayBounds {
+    /// Takes in a request; `waits` is true for a long poll.
+    ///
+    /// # Errors
+    /// `relay_busy`
+    pub(super) fn enter(&mut self, waits: bool, now: Instant) -> Result<(), Refusal> {
+        if self.open >= AT_ONCE {
+            return Err(busy("eight requests to the controller are open, which is the limit; wait for one to end"));
+        }
+        if waits && self.is_polling {
+            return Err(busy("another request waits for the controller already; one at a time may have wait"));
+        }
+        let from = self.empty_at.map_or(now, |at| at.max(now));
+        if (from + EACH).duration_since(now) > EACH * BURST {
+            return Err(busy("more than 10 requests a second to the controller; wait a second"));
+        }
+        self.empty_at = Some(from + EACH);
+        self.open += 1;
+        self.is_polling |= waits;
+        Ok(())
+    }
+
+    /// Ends a request.
+    pub(super) fn leave(&mut self, waits: bool) {
+        self.open -= 1;
+        if waits {
+            self.is_polling = false;
+        }
+    }
+}
+
+fn busy(message: &'static str) -> Refusal {
+    Refusal::new(Reason::RelayBusy, message).retry_after(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_at_once_and_one_long_poll() {
+        let (mut bounds, now) = (RelayBounds::default(), Instant::now());
+        bounds.enter(true, now).expect("the first one");
+        assert_eq!(bounds.enter(true, now).expect_err("a second poll").reason, Reason::RelayBusy);
+        for _ in 1..AT_ONCE {
+            bounds.enter(false, now).expect("there is room");
+        }
+        assert!(bounds.enter(false, now).is_err());
+        bounds.leave(true);
+        bounds.enter(true, now).expect("the poll has ended");
+    }
+
+    #[test]
+    fn ten_a_second_after_a_burst() {
+        let (mut bounds, start) = (RelayBounds::default(), Instant::now());
+        let mut admitted = 0;
+        for tick in 0..1000 {
+            if bounds.enter(false, start + tick * Duration::from_millis(10)).is_ok() {
+                bounds.leave(false);
+                admitted += 1;
+            }
+        }
+        // Ten seconds.
+        assert_eq!(admitted, BURST + 99);
+    }
+}
