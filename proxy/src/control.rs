@@ -112,7 +112,7 @@ async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlR
         Effect::SetStopped(stopped) => run.deadline.set_stopped(stopped),
         Effect::SetPaused(paused) => run.holds.set_paused(paused, &run.caps, by.unwrap_or_default()),
         Effect::Decide(decision) => {
-            if let AskedChange::Decide(_, hold_id) = asked {
+            if let AskedChange::Decide(_, hold_id) = &asked {
                 run.holds.decide(hold_id, decision, by.unwrap_or_default());
             }
         }

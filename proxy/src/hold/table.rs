@@ -146,7 +146,11 @@ impl HoldTable {
         match end {
             ReleaseDecision::Later | ReleaseDecision::Timeout => hold.told.push(left.attempt),
             ReleaseDecision::Deny => hold.deny(now),
-            ReleaseDecision::Approve | ReleaseDecision::Resume | ReleaseDecision::Left | ReleaseDecision::Draining => {}
+            ReleaseDecision::Approve
+            | ReleaseDecision::Resume
+            | ReleaseDecision::Left
+            | ReleaseDecision::Interrupted
+            | ReleaseDecision::Draining => {}
         }
         let is_over = hold.told.is_empty() && hold.denied_until.is_none();
         if is_over && self.waiting.iter().all(|waiting| waiting.body != left.body) {

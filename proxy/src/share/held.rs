@@ -67,7 +67,7 @@ pub(super) async fn reserve(
             Admission::Exhausted => return Err(refusal),
         };
         let wait = begin(run, place, cause, asked.as_ref(), until).await?;
-        match end(run, wait, receiver, until).await {
+        match end(run, wait, receiver, until, clock).await {
             WaitEnd::Go(reservation) => {
                 clock.waited(since);
                 return Ok(reservation);
@@ -82,6 +82,7 @@ pub(super) async fn reserve(
             WaitEnd::TryAgain => return Err(answers::try_again(cause)),
             WaitEnd::Denied => return Err(answers::denied(refusal, Denial::First)),
             WaitEnd::Undecided => return Err(answers::undecided(refusal)),
+            WaitEnd::Interrupted => return Err(run.interrupts.refuse(held.parsed, held.body)),
             WaitEnd::Draining => return Err(Refusal::draining()),
         }
     }
@@ -103,6 +104,7 @@ enum WaitEnd {
     TryAgain,
     Denied,
     Undecided,
+    Interrupted,
     Draining,
 }
 
@@ -127,7 +129,13 @@ async fn begin<'a>(
 }
 
 /// Waits for a decision, for room in the caps, or for the end of the time.
-async fn end(run: &RunContext, wait: Wait<'_>, mut receiver: oneshot::Receiver<Release>, until: Instant) -> WaitEnd {
+async fn end(
+    run: &RunContext,
+    wait: Wait<'_>,
+    mut receiver: oneshot::Receiver<Release>,
+    until: Instant,
+    clock: &Clock,
+) -> WaitEnd {
     loop {
         let tick = LOOK_AGAIN.min(until.saturating_duration_since(Instant::now()));
         tokio::select! {
@@ -158,6 +166,10 @@ async fn end(run: &RunContext, wait: Wait<'_>, mut receiver: oneshot::Receiver<R
         if run.shutdown.is_draining() {
             wait.end(ReleaseDecision::Draining, SIDECAR);
             return WaitEnd::Draining;
+        }
+        if run.interrupts.check(clock).is_err() {
+            wait.end(ReleaseDecision::Interrupted, SIDECAR);
+            return WaitEnd::Interrupted;
         }
         run.holds.pass_fitting(&run.caps, None);
         if Instant::now() >= until && receiver.is_empty() {

@@ -105,6 +105,23 @@ async fn a_held_call_passes_when_its_cap_rises() {
 }
 
 #[tokio::test]
+async fn an_interrupted_call_waits_no_longer() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = at_cap(&upstream, LONG).await;
+    let mut waiting = sidecar.stream(CHAT, named("a")).await;
+    held(&sidecar, 1).await;
+
+    change(&sidecar, "/interrupt", json!({"reason": "wrong file"})).await.expect(200);
+
+    let answer = waiting.read_response().await.expect_refusal(400, "interrupted");
+    assert_eq!(answer.header("x-should-retry"), Some("false"));
+    held(&sidecar, 0).await;
+    assert_eq!(sidecar.stop().await, 0);
+    assert_eq!(releases(&sidecar.audit()), [("interrupted".to_owned(), "sidecar".to_owned())]);
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn a_raise_to_what_is_asked_is_enough() {
     let upstream = Upstream::provider("hello").start().await;
     let flags = ["--max-tokens", "3000", "--on-cap", "ask", "--cap-wait", "0"];

@@ -94,6 +94,8 @@ words! {
         Deny = "deny",
         /// The run ends.
         Draining = "draining",
+        /// The operator ended the calls of the run.
+        Interrupted = "interrupted",
         /// A person told its client to try again.
         Later = "later",
         /// Its client left.
