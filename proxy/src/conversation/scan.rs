@@ -22,6 +22,8 @@ pub struct Conversation {
     pub system: Option<Hash>,
     /// True if the model has tools.
     pub has_tools: bool,
+    /// True if the model has answered in it before.
+    pub has_answer: bool,
     /// True if the answer must have a form that is given, as in a call that makes a title.
     pub is_structured: bool,
     /// Hash of the stored object that the request continues.
@@ -80,6 +82,7 @@ pub fn scan(format: ApiFormat, pieces: &[&[u8]], anchors: &[&PlacedAnchor]) -> O
     scanner.finish(&mut reader).ok()?;
     let mut found = reader.found;
     found.system = reader.system.map(|mut system| system.finish());
+    found.has_answer |= found.continues.is_some();
     (found.end > 0).then_some(found)
 }
 
@@ -194,6 +197,7 @@ impl ConversationReader<'_> {
             self.found.first_user.get_or_insert(hash);
         }
         if !is_open {
+            self.found.has_answer = true;
             self.found.has_open_call = item.has_open_call();
         }
         let place = match self.format {

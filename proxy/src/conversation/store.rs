@@ -109,7 +109,7 @@ impl MessageStore {
     /// Returns true if the conversation of the agent is known, so that no call need be read for that.
     #[must_use]
     pub fn knows_main(&self) -> bool {
-        self.main.as_ref().is_some_and(|main| main.has_tools || self.calls >= CALLS_WITHOUT_TOOLS)
+        self.calls >= CALLS_WITHOUT_TOOLS || self.main.as_ref().is_some_and(|main| main.has_tools)
     }
 
     /// Returns the anchors of all messages, in the order in which [`super::scan`] takes them.
@@ -118,13 +118,17 @@ impl MessageStore {
         self.kept.iter().flat_map(|message| &message.anchors).collect()
     }
 
-    /// Returns true for a call of the agent's own conversation: the first one with tools, or the first one if the run has
-    /// none. Calls that make titles, and those of other agents within the agent, have another beginning.
+    /// Returns true for a call of the agent's own conversation: the first one with tools, or, if the run has none, the first
+    /// one in which the model has answered before. Calls that make titles, or test the account, and those of other agents
+    /// within the agent, are not of it.
     pub fn observe(&mut self, call: &Conversation) -> bool {
         if call.is_structured || call.first_user.is_none() && call.system.is_none() {
             return false;
         }
         self.calls = self.calls.saturating_add(1);
+        if self.main.is_none() && !call.has_tools && !call.has_answer {
+            return false;
+        }
         let is_same = |known: Option<Hash>, seen: Option<Hash>| known.is_some() && known == seen;
         let is_main = self.main.as_ref().is_none_or(|main| {
             let is_first_with_tools = call.has_tools && !main.has_tools;

@@ -31,12 +31,17 @@ fn calls_beside_the_conversation_are_left_alone() {
 }
 
 #[test]
-fn a_run_without_tools_has_its_first_conversation() {
+fn a_run_without_tools_has_its_first_dialogue() {
     let mut store = store(&["msg-1"]);
     let chat =
         |text: &str| json!({"messages": [{"role": "system", "content": text}, {"role": "user", "content": text}]});
-    let sent = answered(&mut store, ApiFormat::Chat, &chat("edit"));
-    assert_eq!(found(&items_of(ApiFormat::Chat, &sent), "msg-1"), [2]);
+    // A title, or a test of the account, is one question and one answer.
+    assert_eq!(send(&mut store, ApiFormat::Chat, &chat("title")).0, chat("title"));
+    let mut dialogue = chat("edit");
+    let answer = [json!({"role": "assistant", "content": "ok"}), json!({"role": "user", "content": "go on"})];
+    dialogue["messages"].as_array_mut().expect("a list").extend(answer);
+    let sent = answered(&mut store, ApiFormat::Chat, &dialogue);
+    assert_eq!(found(&items_of(ApiFormat::Chat, &sent), "msg-1"), [4]);
     assert_eq!(send(&mut store, ApiFormat::Chat, &chat("commit message")).0, chat("commit message"));
     // The first conversation with tools is the agent's own.
     store.replace(vec![message("msg-2", "msg-2")]);
