@@ -5,6 +5,7 @@
 
 mod activity;
 mod change;
+mod choose;
 mod claim;
 mod create;
 mod error;

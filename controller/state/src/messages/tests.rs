@@ -127,9 +127,9 @@ impl Fixture {
     }
 
     async fn injected(&self, number: u64, id: &str, status: InjectionStatus) {
-        let anchor = Some(Anchor { chain: "c".to_owned(), item: "i".to_owned(), tool: None });
+        let anchor = serde_json::from_str(r#"{"chain":"c","item":"i"}"#).expect("an anchor");
         let message_id = id.to_owned();
-        let entry = InjectedMessage { number, message_id, status, call_id: "call-1".to_owned(), anchor };
+        let entry = InjectedMessage { number, message_id, status, call_id: "call-1".to_owned(), anchor: Some(anchor) };
         self.store.record_injected(&key(), vec![entry], 9).await.expect("it works");
     }
 }
