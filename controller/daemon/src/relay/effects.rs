@@ -21,7 +21,7 @@ const STATUS_MAX: usize = 100;
 
 /// A step that follows from an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum EventEffect {
     /// The agent lives.
     Lives,
     /// It works.
@@ -50,16 +50,16 @@ pub(super) async fn apply(
         let (owner, agent_id) = (sandbox.owner.clone(), sandbox.agent_id.clone());
         context.heartbeats.add(Heartbeat { owner, agent_id, time_us: now_us });
     }
-    if effect == Effect::Works {
+    if effect == EventEffect::Works {
         context.conversations.add(seen(sandbox, Some(now_us), None));
     }
-    if effect == Effect::Done {
+    if effect == EventEffect::Done {
         context.store.record_agent_result(&sandbox.key, result(data).to_string()).await?;
     }
     let reason = match effect {
-        Effect::Lives | Effect::Works => "the agent works",
-        Effect::Done => "the agent says that it is done",
-        Effect::Failed => "agent_failed",
+        EventEffect::Lives | EventEffect::Works => "the agent works",
+        EventEffect::Done => "the agent says that it is done",
+        EventEffect::Failed => "agent_failed",
     };
     // Most events change nothing, and a look is cheaper than a write.
     if step(sandbox, effect).is_none() {
@@ -68,35 +68,35 @@ pub(super) async fn apply(
     let key = sandbox.key.clone();
     let choose = move |run: &Sandbox| if run.key == key { step(run, effect) } else { None };
     context.store.step_sandbox_by(&sandbox.key.run_id, reason, choose, now_us).await?;
-    if effect == Effect::Failed {
+    if effect == EventEffect::Failed {
         context.work.notify_one();
     }
     Ok(())
 }
 
-fn effect(event_type: &str, data: &Value) -> Effect {
+fn effect(event_type: &str, data: &Value) -> EventEffect {
     match event_type {
-        "agent.completed" => Effect::Done,
-        "agent.failed" => Effect::Failed,
-        "agent.error" if data["fatal"] == Value::Bool(true) => Effect::Failed,
-        other if NO_WORK.contains(&other) => Effect::Lives,
-        _ => Effect::Works,
+        "agent.completed" => EventEffect::Done,
+        "agent.failed" => EventEffect::Failed,
+        "agent.error" if data["fatal"] == Value::Bool(true) => EventEffect::Failed,
+        other if NO_WORK.contains(&other) => EventEffect::Lives,
+        _ => EventEffect::Works,
     }
 }
 
 /// Returns the step of a run in its present state.
-fn step(run: &Sandbox, effect: Effect) -> Option<SandboxStep> {
+fn step(run: &Sandbox, effect: EventEffect) -> Option<SandboxStep> {
     if run.verdict.is_some() {
         return None;
     }
     match (effect, run.state) {
-        (Effect::Failed, state) if state.is_active() => {
+        (EventEffect::Failed, state) if state.is_active() => {
             let message = Some("the agent reported that it failed; its events say why".to_owned());
             Some(SandboxStep::Decide(SandboxVerdict::Failed { code: "agent_failed".to_owned(), message }))
         }
         (_, SandboxState::Creating) => Some(SandboxStep::Start),
-        (Effect::Done, SandboxState::Running) => Some(SandboxStep::Complete),
-        (Effect::Works, SandboxState::Completing) => Some(SandboxStep::Resume),
+        (EventEffect::Done, SandboxState::Running) => Some(SandboxStep::Complete),
+        (EventEffect::Works, SandboxState::Completing) => Some(SandboxStep::Resume),
         _ => None,
     }
 }
@@ -121,15 +121,15 @@ mod tests {
     #[test]
     fn events_are_life_work_or_an_end() {
         for (event_type, data, expected) in [
-            ("agent.heartbeat", json!({}), Effect::Lives),
-            ("agent.started", json!({}), Effect::Lives),
-            ("agent.error", json!({ "fatal": "true" }), Effect::Lives),
-            ("agent.error", json!({ "fatal": true }), Effect::Failed),
-            ("agent.failed", json!(null), Effect::Failed),
-            ("agent.completed", json!({}), Effect::Done),
-            ("agent.waiting", json!({}), Effect::Lives),
-            ("agent.tool_use", json!({}), Effect::Works),
-            ("agent.progress", json!([]), Effect::Works),
+            ("agent.heartbeat", json!({}), EventEffect::Lives),
+            ("agent.started", json!({}), EventEffect::Lives),
+            ("agent.error", json!({ "fatal": "true" }), EventEffect::Lives),
+            ("agent.error", json!({ "fatal": true }), EventEffect::Failed),
+            ("agent.failed", json!(null), EventEffect::Failed),
+            ("agent.completed", json!({}), EventEffect::Done),
+            ("agent.waiting", json!({}), EventEffect::Lives),
+            ("agent.tool_use", json!({}), EventEffect::Works),
+            ("agent.progress", json!([]), EventEffect::Works),
         ] {
             assert_eq!(effect(event_type, &data), expected, "{event_type} {data}");
         }

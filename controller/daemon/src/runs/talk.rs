@@ -49,7 +49,7 @@ pub(super) async fn talk(context: &Arc<ApiContext>, run: &Sandbox) -> Infallible
         _ => SidecarMessages::Unknown,
     };
     let key = &run.key;
-    let mut injector = Injector { context: Arc::clone(context), key: key.clone(), has, is_reported: false };
+    let mut pusher = MessagePusher { context: Arc::clone(context), key: key.clone(), has, is_reported: false };
     let relay = async {
         // A run of an older version has no token, and its sidecar no socket to connect to.
         while !has_token(context, key).await {
@@ -57,7 +57,7 @@ pub(super) async fn talk(context: &Arc<ApiContext>, run: &Sandbox) -> Infallible
         }
         RelayListener::new(Arc::clone(context), key.clone()).serve().await
     };
-    let (never, _) = tokio::join!(relay, injector.run());
+    let (never, _) = tokio::join!(relay, pusher.run());
     never
 }
 
@@ -68,14 +68,14 @@ async fn has_token(context: &ApiContext, key: &RunKey) -> bool {
 
 /// Gives the sidecar its messages, and asks what became of them.
 #[derive(Debug)]
-struct Injector {
+struct MessagePusher {
     context: Arc<ApiContext>,
     key: RunKey,
     has: SidecarMessages,
     is_reported: bool,
 }
 
-impl Injector {
+impl MessagePusher {
     async fn run(&mut self) -> Infallible {
         let mut committed = self.context.store.events_committed();
         loop {
