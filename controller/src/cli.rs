@@ -10,6 +10,7 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
+mod attach;
 mod audit;
 mod backup;
 mod budget;
@@ -100,6 +101,7 @@ enum Command {
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
     Fail(retry::FailArgs),
+    Attach(attach::AttachArgs),
     Send(messages::SendArgs),
     Interrupt(messages::InterruptArgs),
     Messages(messages::MessagesArgs),
@@ -183,6 +185,7 @@ impl Command {
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,
             Self::Fail(args) => retry::fail(&args).await,
+            Self::Attach(args) => attach::run(&args).await,
             Self::Send(args) => messages::send(&args).await,
             Self::Interrupt(args) => messages::interrupt(&args).await,
             Self::Messages(args) => messages::list(&args).await,

@@ -166,6 +166,7 @@ async fn messages_are_sent_and_listed_from_a_shell() {
     let id = daemon.create(json!({"argv": ["sleep", "600"], "model": "m", "name": "talk"})).await;
     daemon.reaches(&id, "RUNNING").await;
 
+    let attached = daemon.command(["attach", "talk"]).spawn();
     let sent = ran(&daemon, &["send", "talk", "look at\u{1b}[31m this", "--urgent", "--json"], 0).await.value();
     let from_stdin = daemon.command(["send", "talk", "-"]).stdin("one\ntwo\n").finish().await.expect(0);
     let listed = ran(&daemon, &["messages", &id[..10], "--json"], 0).await.value();
@@ -175,7 +176,11 @@ async fn messages_are_sent_and_listed_from_a_shell() {
     ran(&daemon, &["send", "talk", "x", "--type", "system"], 0).await;
     ran(&daemon, &["cancel", "talk", "--wait"], 0).await;
     let late = ran(&daemon, &["send", "talk", "x"], 1).await;
+    let attached = attached.finish().await.expect(143);
 
+    for event in ["run.state_changed", "message.queued", "sandbox.stopped"] {
+        assert!(attached.stderr.contains(event), "{event} {}", attached.stderr);
+    }
     assert!(from_stdin.stdout.starts_with("message msg-"), "{}", from_stdin.stdout);
     let messages = listed["messages"].as_array().expect("a list");
     let contents: Vec<_> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
