@@ -10,6 +10,7 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
+mod attach;
 mod audit;
 mod backup;
 mod budget;
@@ -27,6 +28,7 @@ mod host_args;
 mod inspect;
 mod ledger;
 mod logs;
+mod messages;
 mod named_run;
 mod object;
 mod operator_record;
@@ -99,6 +101,10 @@ enum Command {
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
     Fail(retry::FailArgs),
+    Attach(attach::AttachArgs),
+    Send(messages::SendArgs),
+    Interrupt(messages::InterruptArgs),
+    Messages(messages::MessagesArgs),
     Events(events::EventsArgs),
     Exec(exec::ExecArgs),
     Cp(cp::CpArgs),
@@ -179,6 +185,10 @@ impl Command {
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,
             Self::Fail(args) => retry::fail(&args).await,
+            Self::Attach(args) => attach::run(&args).await,
+            Self::Send(args) => messages::send(&args).await,
+            Self::Interrupt(args) => messages::interrupt(&args).await,
+            Self::Messages(args) => messages::list(&args).await,
             Self::Events(args) => events::run(&args).await,
             Self::Exec(args) => exec::run(&args).await,
             Self::Cp(args) => cp::run(&args).await,

@@ -26,8 +26,8 @@ pub use event_stream::{EventStream, StreamItem, StreamSelection};
 pub use line_stream::LineStream;
 pub use log_stream::{LogLine, LogSelection, LogStream};
 pub use objects::{
-    Agent, AgentPage, CreatedRun, Event, EventPage, HeartbeatSummary, RunAgent, Sandbox, SandboxDetail, SandboxPage,
-    StreamEnd, TrajectoryPage,
+    Agent, AgentMessage, AgentMessagePage, AgentPage, CreatedRun, Event, EventPage, HeartbeatSummary, InterruptedRun,
+    QueuedMessage, RunAgent, Sandbox, SandboxDetail, SandboxPage, StreamEnd, TrajectoryPage,
 };
 pub use request::ApiRequest;
 pub use server::{Server, ServerError};

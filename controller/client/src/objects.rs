@@ -211,6 +211,58 @@ pub struct HeartbeatSummary {
     pub last_heartbeat: Option<String>,
 }
 
+/// A message that was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedMessage {
+    /// State of the message.
+    pub status: String,
+    /// Id.
+    pub message_id: String,
+    /// The run.
+    pub sandbox_id: String,
+}
+
+/// A run whose calls were ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptedRun {
+    /// `interrupted`.
+    pub status: String,
+    /// The run.
+    pub sandbox_id: String,
+    /// Id of the message for what comes next.
+    pub message_id: Option<String>,
+}
+
+/// A message to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentMessage {
+    /// Id.
+    pub message_id: String,
+    /// Text.
+    pub content: String,
+    /// `user_message`, `interrupt`, `guardian_nudge` or `system`.
+    pub message_type: String,
+    /// True if it comes before those that are not.
+    pub urgent: bool,
+    /// `immediate` or `next_turn`.
+    pub inject_mode: String,
+    /// State.
+    pub status: String,
+    /// Time at which it was sent.
+    pub created_at: String,
+    /// Time of its delivery.
+    pub delivered_at: Option<String>,
+}
+
+/// A page of messages, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct AgentMessagePage {
+    /// Messages.
+    pub messages: Vec<AgentMessage>,
+    /// Cursor of the next page.
+    pub next_cursor: Option<i64>,
+}
+
 /// The last frame of a run's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEnd {

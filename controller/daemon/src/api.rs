@@ -32,6 +32,7 @@ mod event_view;
 mod events;
 mod file_name;
 mod idempotent;
+mod messages;
 pub(crate) mod metrics;
 mod monitoring;
 mod names;
@@ -39,12 +40,12 @@ mod output_lines;
 mod paging;
 mod quantity;
 mod receipts;
-mod sandboxes;
+pub(crate) mod sandboxes;
 mod state_errors;
 pub(crate) mod status;
 mod streams;
 mod tail_path;
-mod timestamp;
+pub(crate) mod timestamp;
 mod usage;
 
 /// Handlers' state.
@@ -76,6 +77,7 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(receipts::routes())
         .merge(usage::routes())
         .merge(sandboxes::routes())
+        .merge(messages::routes())
         .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
@@ -96,6 +98,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         receipts::Doc::openapi(),
         usage::Doc::openapi(),
         sandboxes::Doc::openapi(),
+        messages::Doc::openapi(),
         agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),

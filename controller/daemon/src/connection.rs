@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use axum::response::Response;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -13,24 +16,50 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::access::Peer;
 use crate::connection_clock::ConnectionClock;
 use crate::front::Front;
+use crate::limits::HttpLimits;
 use crate::stop_signal::StopSignal;
 
 /// Bytes that hyper holds of one connection; not less than a head.
 const BUFFER_MAX: usize = 64 << 10;
 
+/// Answers the requests of connections.
+pub(crate) trait Respond: Send + Sync + 'static {
+    /// Returns the limits of a connection.
+    fn limits(&self) -> HttpLimits;
+
+    /// Answers a request. `local` is the address that the client has reached.
+    fn answer(
+        &self,
+        peer: Peer,
+        local: Option<SocketAddr>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response> + Send;
+}
+
+impl Respond for Front {
+    fn limits(&self) -> HttpLimits {
+        self.context().limits
+    }
+
+    async fn answer(&self, peer: Peer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+        Self::answer(self, peer, local, request).await
+    }
+}
+
 /// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.
-pub(crate) async fn serve<S>(stream: S, peer: Peer, local: Option<SocketAddr>, front: Arc<Front>, mut stop: StopSignal)
+pub(crate) async fn serve<S, F>(stream: S, peer: Peer, local: Option<SocketAddr>, front: Arc<F>, mut stop: StopSignal)
 where
+    F: Respond,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = front.context().limits;
+    let limits = front.limits();
     let clock = ConnectionClock::new(limits.head_time, limits.idle_time, limits.write_time);
     let stream = TokioIo::new(clock.watch(stream));
     let service = service_fn(|request| {
         clock.head_ended();
         let (front, clock) = (Arc::clone(&front), clock.clone());
         async move {
-            let response = front.answer(peer, local, request).await;
+            let response = Respond::answer(&*front, peer, local, request).await;
             Ok::<_, Infallible>(response.map(|body| clock.watch_body(body)))
         }
     });

@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::api_error::ApiError;
+use crate::conversations::Conversations;
 use crate::event_intake::EventIntake;
 use crate::execs::Execs;
 use crate::heartbeats::Heartbeats;
@@ -51,6 +52,8 @@ pub struct ApiContext {
     pub events: EventIntake,
     /// Heartbeats of agents.
     pub heartbeats: Heartbeats,
+    /// Conversations with agents.
+    pub(crate) conversations: Conversations,
     /// What runs may be; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
     /// Variables of runs that wait.

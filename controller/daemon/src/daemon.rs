@@ -23,6 +23,7 @@ use crate::api;
 use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
+use crate::conversations::Conversations;
 use crate::event_intake::EventIntake;
 use crate::execs::Execs;
 use crate::front::Front;
@@ -170,6 +171,7 @@ impl Opened {
             loops: Arc::default(),
             events: EventIntake::new(&settings.upkeep.events),
             heartbeats: Heartbeats::default(),
+            conversations: Conversations::new(limits),
             policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{
-    FromRequest, FromRequestParts, OptionalFromRequestParts, Query as AxumQuery, RawPathParams, Request,
+    FromRequest, FromRequestParts, OptionalFromRequest, OptionalFromRequestParts, Query as AxumQuery, RawPathParams,
+    Request,
 };
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -53,6 +54,19 @@ impl<T: DeserializeOwned> FromRequest<Arc<ApiContext>> for JsonBody<T> {
         }
         let body = read_body(request.into_body(), context).await?;
         Ok(Self { digest: Hash::of(&body), value: parse(&body, context)? })
+    }
+}
+
+/// None for a request without a body, on a route that needs none.
+impl<T: DeserializeOwned> OptionalFromRequest<Arc<ApiContext>> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, context: &Arc<ApiContext>) -> Result<Option<Self>, ApiError> {
+        let is_empty = http_body::Body::size_hint(request.body()).exact() == Some(0);
+        if is_empty && !request.headers().contains_key(CONTENT_TYPE) {
+            return Ok(None);
+        }
+        <Self as FromRequest<Arc<ApiContext>>>::from_request(request, context).await.map(Some)
     }
 }
 
@@ -171,7 +185,9 @@ impl Principal {
     /// 403: the role does not have the operation.
     pub fn require(&self, operation: Operation) -> Result<Scope<'_>, ApiError> {
         self.may(operation).ok_or_else(|| match operation {
-            Operation::ChangeBudget | Operation::GrantAgent | Operation::Monitor => ApiError::admin_only(),
+            Operation::ChangeBudget | Operation::GrantAgent | Operation::Monitor | Operation::Steer => {
+                ApiError::admin_only()
+            }
             _ => ApiError::forbidden(),
         })
     }

@@ -10,6 +10,7 @@ mod connection;
 mod connection_clock;
 mod connection_count;
 pub mod context;
+mod conversations;
 mod credential;
 pub mod daemon;
 mod event_frames;
@@ -20,6 +21,7 @@ pub mod extract;
 mod front;
 pub mod grants;
 pub mod heartbeats;
+mod injection;
 mod json_bounds;
 pub mod limits;
 pub mod listen_plan;
@@ -30,6 +32,7 @@ pub mod mount_table;
 pub mod permission;
 pub mod principal;
 pub mod readiness;
+mod relay;
 mod request_rate;
 pub mod request_source;
 pub mod run_policy;
@@ -54,5 +57,7 @@ pub use upkeep::UpkeepSettings;
 
 #[cfg(test)]
 mod test_daemon;
+#[cfg(test)]
+mod test_sidecar;
 #[cfg(test)]
 mod tests;

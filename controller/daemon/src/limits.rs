@@ -59,6 +59,12 @@ pub struct HttpLimits {
     pub creations: u32,
     /// Operations of one owner in a minute that the control log records.
     pub changes: u32,
+    /// Heartbeats that a run may report in a minute.
+    pub heartbeats: u32,
+    /// Messages that may be sent to a run in a minute.
+    pub messages: u32,
+    /// Requests for messages that a run may make in a minute.
+    pub polls: u32,
     /// Time in which a client must take some bytes of its answer.
     pub write_time: Duration,
     /// Time for a graceful stop.
@@ -94,6 +100,9 @@ impl Default for HttpLimits {
             upload_time: (Duration::from_secs(600), Duration::from_secs(30)),
             creations: 60,
             changes: 300,
+            heartbeats: 10,
+            messages: 30,
+            polls: 240,
             write_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(10),
         }

@@ -4,6 +4,7 @@
 //! drives it, `call_events` reports its calls, `steps` records its life. What ends a run for its time or its silence is
 //! decided in `watchdog`, and what follows a failure in `retries`; both are pure.
 
+mod after_attempt;
 mod attempt;
 mod call_events;
 pub mod failure_text;
@@ -16,4 +17,5 @@ pub mod retries;
 pub mod service;
 mod steps;
 pub(crate) mod sweeper;
+mod talk;
 pub mod watchdog;

@@ -315,6 +315,8 @@ mod tests {
             sock: root.join("sock"),
             conf: root.join("conf"),
             control: root.join("conf/control.sock"),
+            relay: root.join("conf/relay/sock"),
+            relay_token: root.join("conf/relay.token"),
             audit_key: root.join("conf/audit.key"),
             work: root.join("work"),
             socket: root.join("sock/llm.sock"),

@@ -2,9 +2,9 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
+use sluice_state::run_tokens::RunTokenValue;
 
 use crate::sandbox_user::SandboxUsers;
 use crate::sidecar_user::{SidecarUser, SidecarUsers};
@@ -46,6 +47,10 @@ pub fn create(
     // The sandbox reaches the socket through this directory.
     make(&paths.sock, 0o755)?;
     make(&paths.conf, 0o700)?;
+    // The sidecar works in it and connects to the socket in it; nobody else gets past the directories above.
+    let relay = paths.relay.parent().unwrap_or(&paths.conf);
+    make(relay, 0o711)?;
+    fs::set_permissions(relay, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
     make(&paths.work, 0o700)?;
     fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     // The sidecar removes its socket at the end, when it is no longer root.
@@ -78,6 +83,15 @@ pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
     let meta = fs::metadata(&paths.sock)?;
     let user = SidecarUser { uid: meta.uid(), gid: meta.gid() };
     Ok((user.uid != nix::unistd::Uid::effective().as_raw()).then_some(user))
+}
+
+/// Writes the token by which the daemon knows the sidecar of a run. The sidecar reads it before it becomes its user.
+///
+/// # Errors
+/// Errors of the kernel.
+pub(crate) fn write_relay_token(paths: &RunPaths, token: &RunTokenValue) -> io::Result<()> {
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&paths.relay_token)?;
+    file.write_all(token.expose().as_bytes())
 }
 
 /// Returns the owners of this directory of all existing runs, also of those that are being removed.

@@ -55,12 +55,23 @@ pub struct SidecarSpec<'a> {
     pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
+    /// Whether it relays what the sandbox reports to the daemon.
+    pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
     /// Lifetime.
     pub lifetime: SidecarLifetime,
     /// Caps and other flags.
     pub flags: &'a [String],
+}
+
+/// Whether a sidecar relays what the sandbox reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayMode {
+    /// It relays nothing.
+    Off,
+    /// It relays to the daemon, over the socket of the run.
+    ToDaemon,
 }
 
 /// Lifetime of a sidecar.
@@ -118,7 +129,7 @@ impl Sidecar {
             // The sidecar reads variables with the names of its flags.
             .env_clear()
             .envs(CERTIFICATES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
-            .current_dir("/")
+            .current_dir(working_directory(spec))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(open_log(&log_path)?)
@@ -257,7 +268,21 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
         // By this socket, the daemon that adopts the run reaches the sidecar too.
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
+    if spec.relay == RelayMode::ToDaemon {
+        // It may not enter the directories above the socket. From its working directory, it reaches the socket even so, also
+        // one that a later daemon puts there.
+        let socket = Path::new("/proc/self/cwd").join(spec.paths.relay.file_name().unwrap_or_default());
+        words.extend(["--relay".into(), format!("unix:{}", socket.display()).into()]);
+        words.extend(["--relay-token-file".into(), spec.paths.relay_token.clone().into()]);
+    }
     words
+}
+
+fn working_directory<'a>(spec: &SidecarSpec<'a>) -> &'a Path {
+    match spec.relay {
+        RelayMode::Off => Path::new("/"),
+        RelayMode::ToDaemon => spec.paths.relay.parent().unwrap_or(Path::new("/")),
+    }
 }
 
 fn open_log(path: &Path) -> io::Result<File> {

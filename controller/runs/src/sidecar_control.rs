@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sluice_contract::RunKey;
 use sluice_contract::control::{CAPS_PATH, CLOCK_PATH, ControlFailure, RaiseCaps, STATE_PATH, SetClock, SidecarState};
 use sluice_state::layout::Layout;
@@ -14,10 +15,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+mod conversation;
+
 /// Time within which a sidecar answers. It first syncs the record of a change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum length of an answer.
-const ANSWER_MAX: u64 = 64 << 10;
+const ANSWER_MAX: u64 = 1 << 20;
 
 /// The control socket of one sidecar. Each request has a connection of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl SidecarControl {
         self.request(&format!("POST {CLOCK_PATH}"), &json(clock)).await
     }
 
-    async fn request(&self, line: &str, body: &str) -> Result<SidecarState, ControlError> {
+    async fn request<T: DeserializeOwned>(&self, line: &str, body: &str) -> Result<T, ControlError> {
         let answered = timeout(ANSWER_WITHIN, self.exchange(line, body)).await;
         let answer = answered.map_err(|_| ControlError::Silent)?.map_err(ControlError::Unreachable)?;
         read(&answer)
@@ -98,8 +101,8 @@ fn json(request: &impl Serialize) -> String {
     serde_json::to_string(request).expect("numbers and texts are JSON")
 }
 
-/// Reads the answer of a sidecar: the state, or what was wrong.
-fn read(answer: &[u8]) -> Result<SidecarState, ControlError> {
+/// Reads the answer of a sidecar: what was asked for, or what was wrong.
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
     let text = std::str::from_utf8(answer).map_err(|_| ControlError::Unreadable)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(ControlError::Unreadable)?;
     if head.starts_with("HTTP/1.1 200 ") {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
+use sluice_state::run_tokens::RunTokenValue;
 use sluice_state::store::RunDriver;
 use sluice_upstream::Upstream;
 
@@ -69,6 +70,8 @@ pub struct DaemonOptions {
     pub output_max: u64,
     /// Number of bytes of the files in `/workspace/out` that the record keeps at the end; 0 keeps none.
     pub artifacts_max: u64,
+    /// Token by which the daemon knows what the sidecar relays from the sandbox; `None` for a run whose sandbox reports nothing.
+    pub relay_token: Option<RunTokenValue>,
 }
 
 impl RunSpec {

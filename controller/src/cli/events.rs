@@ -113,7 +113,7 @@ fn say_gap(from: i64, to: i64) {
 }
 
 /// Formats an event: position, time, run, source, type and data.
-fn line(event: &Event) -> String {
+pub(super) fn line(event: &Event) -> String {
     let time = event.created_at.get(..19).unwrap_or(&event.created_at).replace('T', " ");
     let run = event.sandbox_id.as_deref().unwrap_or("-");
     let data = sluice_contract::text::truncate(&event.event_data.to_string());

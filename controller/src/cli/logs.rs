@@ -128,7 +128,7 @@ async fn show_attempt(
 }
 
 /// Returns the end of a command whose output cannot be written.
-fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
+pub(super) fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
     match (failure(), error.kind()) {
         // The failure is reported when the command ends.
         (Some(_), _) => Ok(ExitCode::SUCCESS),
@@ -178,7 +178,7 @@ async fn ended(store: &Store, run: &KnownRun) -> Result<ExitCode, CommandError> 
 }
 
 /// Returns the exit code of a run that has ended, and says why it failed.
-fn exit_code(status: &RunStatus) -> ExitCode {
+pub(super) fn exit_code(status: &RunStatus) -> ExitCode {
     let Some((_, error)) = failure_of(status) else { return ExitCode::SUCCESS };
     say(&error.message);
     ExitCode::from(error.code)

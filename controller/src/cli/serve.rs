@@ -184,7 +184,12 @@ async fn runs(
         host: settings.host.clone(),
         output_max: settings.run.output_max as u64,
         stop_grace: settings.run.stop_grace,
-        times: RunTimes { stale_start: daemon.stale_start, idle: daemon.idle, stuck: daemon.stuck },
+        times: RunTimes {
+            stale_start: daemon.stale_start,
+            idle: daemon.idle,
+            stuck: daemon.stuck,
+            heartbeat: daemon.heartbeat,
+        },
         planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users: daemon.users, agent_flags }),
     })
 }

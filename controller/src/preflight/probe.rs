@@ -8,7 +8,7 @@ use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_contract::upstream_key::KeyFault;
 use sluice_runs::rundir;
-use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
+use sluice_runs::sidecar::{RelayMode, Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::Layout;
@@ -82,6 +82,7 @@ async fn send(
         sandbox_uid: rundir::SANDBOX_UID,
         user: rundir::sidecar_user(paths).map_err(ProbeError::User)?,
         deadline: Duration::from_secs(60),
+        relay: RelayMode::Off,
         lifetime: SidecarLifetime::WithController,
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };

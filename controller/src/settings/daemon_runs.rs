@@ -30,6 +30,8 @@ pub struct DaemonRunSettings {
     pub idle: Duration,
     /// The same for a run whose worker says that it works.
     pub stuck: Duration,
+    /// Time without a heartbeat of a run whose worker sent some.
+    pub heartbeat: Duration,
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
     /// Directories under which grants of agents may be.
@@ -71,6 +73,7 @@ impl SettingLayers {
             run_deadline: self.required("run_deadline", daemon_values::deadline)?,
             idle: self.required("run_idle_timeout", values::duration)?,
             stuck: self.required("stuck_timeout", values::duration)?,
+            heartbeat: self.required("heartbeat_timeout", values::duration)?,
             stale_start: self.required("stale_start", values::positive_duration)?,
             grant_roots: self.parse("grant_roots", daemon_values::grant_roots)?.unwrap_or_default(),
             projects: self.projects().to_vec(),

@@ -51,6 +51,7 @@ pub const ITEMS: &[SettingItem] = items![
     "run_deadline" "SLUICE_RUN_DEADLINE" = Some("2h"), "longest time from the first claim of a daemon's run to its end, retries included; at most 24h";
     "run_idle_timeout" "SLUICE_RUN_IDLE_TIMEOUT" = Some("10m"), "time without work after which a run of the daemon ends, unless its request has ttl_minutes; 0 for never";
     "stuck_timeout" "SLUICE_STUCK_TIMEOUT" = Some("15m"), "the same for a run whose worker says that it works; 0 for never";
+    "heartbeat_timeout" "SLUICE_HEARTBEAT_TIMEOUT" = Some("120s"), "time without a heartbeat and without a call after which a run of the daemon ends whose worker sent heartbeats; 0 for never";
     "stale_start" "SLUICE_STALE_START" = Some("3m"), "longest time from the claim of a daemon's run to the start of its program";
     "grant_roots" "SLUICE_GRANT_ROOTS" = None, "directories of the host under which grants of agents may be; without any, there are no grants";
     "uid_range" "SLUICE_UID_RANGE" = Some(sandbox_user::DEFAULT_UIDS), "the users of programs in the daemon's runs, one for each run: FIRST-LAST";

@@ -128,7 +128,7 @@ fn defaults_of_the_daemons_runs_are_those_of_the_design() {
     let runs = layers.daemon_runs().expect("the defaults are right");
     let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
     assert_eq!((runs.run_deadline, runs.idle), (minutes(120), minutes(10)));
-    assert_eq!((runs.stuck, runs.stale_start), (minutes(15), minutes(3)));
+    assert_eq!((runs.stuck, runs.stale_start, runs.heartbeat), (minutes(15), minutes(3), minutes(2)));
     assert_eq!((runs.max_running, runs.max_queued), (RunningMax { host: 20, owner: 20, project: 5 }, 1000));
     assert_eq!((runs.users.to_string().as_str(), runs.limits_max), ("users 2000000-2009999", HighestLimits::default()));
     assert!(runs.images.is_empty() && runs.grant_roots.is_empty() && runs.projects.is_empty());

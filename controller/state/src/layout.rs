@@ -27,7 +27,8 @@ pub struct RunPaths {
     pub root: PathBuf,
     /// Directory of the socket, mounted read-only.
     pub sock: PathBuf,
-    /// Directory that is never mounted: the sidecar's log and control socket, and the key that signs its audit file.
+    /// Directory that is never mounted: the sidecar's log, its control socket, what it needs to reach the daemon, and the key that
+    /// signs its audit file.
     pub conf: PathBuf,
     /// Directory that is mounted as the workspace.
     pub work: PathBuf,
@@ -35,6 +36,11 @@ pub struct RunPaths {
     pub socket: PathBuf,
     /// Control socket of the sidecar.
     pub control: PathBuf,
+    /// Socket on which the daemon takes what the sidecar relays from the sandbox, in a directory of its own. The sidecar has
+    /// this directory as its working directory, since it cannot enter those above it.
+    pub relay: PathBuf,
+    /// File with the token by which the daemon knows the sidecar.
+    pub relay_token: PathBuf,
     /// Key file of the sidecar.
     pub audit_key: PathBuf,
     /// Audit file, which stays after the run.
@@ -191,6 +197,8 @@ impl Layout {
             socket: sock.join("llm.sock"),
             sock,
             control: root.join("conf").join("control.sock"),
+            relay: root.join("conf").join("relay").join("sock"),
+            relay_token: root.join("conf").join("relay.token"),
             audit_key: root.join("conf").join("audit.key"),
             conf: root.join("conf"),
             work: root.join("work"),
@@ -253,12 +261,12 @@ impl Layout {
 }
 
 impl RunPaths {
-    /// Checks that the paths of both sockets are short enough for the kernel.
+    /// Checks that the paths of all sockets are short enough for the kernel.
     ///
     /// # Errors
     /// [`LayoutError::SocketPath`].
     pub fn check(&self) -> Result<(), LayoutError> {
-        for path in [&self.socket, &self.control] {
+        for path in [&self.socket, &self.control, &self.relay] {
             let len = path.as_os_str().len();
             if len > SOCKET_PATH_MAX {
                 return Err(LayoutError::SocketPath { path: path.clone(), len });

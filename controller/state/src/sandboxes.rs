@@ -5,11 +5,13 @@
 
 mod activity;
 mod change;
+mod choose;
 mod claim;
 mod create;
 mod error;
 mod lifecycle;
 mod list;
+mod messages;
 mod row;
 
 pub use activity::SandboxActivity;
@@ -20,6 +22,7 @@ pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
 pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
+pub(crate) use row::{find, report};
 
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,9 @@ fn cases_of_runs(id: &str) -> Vec<Case> {
         case("run -d --json --repo . --volume a:/b -- true", "run-detached", 125),
         case("retry nope --json", "retry", 125),
         case("fail nope --reason none --json", "fail", 125),
+        case("send nope hello --json", "send", 125),
+        case("interrupt nope --json", "interrupt", 125),
+        case("messages nope --json", "messages", 125),
         case(&format!("events {id} --json"), "events", 1),
         case("exec nope --json -- true", "exec", 125),
         case("cp nope:/workspace out --json", "cp", 125),
@@ -236,7 +239,7 @@ async fn every_command_has_json_and_a_case_here() {
     let sluice = Sluice::to(&upstream);
     // What these print is text for a shell or an editor, the output of a program, or the lines of a file.
     // The daemon goes on, and answers over HTTP.
-    let without = ["completions", "man", "schema", "logs", "audit tail", "serve"];
+    let without = ["completions", "man", "schema", "logs", "attach", "audit tail", "serve"];
     let known: BTreeSet<_> = cases("x", "x").into_iter().map(|case| case.words.join(" ")).collect();
 
     for (words, help) in leaves(&sluice, &[]).await {

@@ -37,7 +37,9 @@ async fn planted(sluice: &Sluice, daemon: &sluice_testkit::controller::Daemon<'_
     plant("the upstream's key", sluice.key().to_owned(), false);
     plant("the value of a variable", ENV.to_owned(), false);
     tokens.iter().for_each(|token| plant("a token", token.clone(), false));
-    let hashes: Vec<(String,)> = serde_json::from_str(&sluice.sql("SELECT hash FROM tokens").await).expect("a list");
+    let hashes: Vec<(String,)> =
+        serde_json::from_str(&sluice.sql("SELECT hash FROM tokens UNION SELECT hash FROM run_tokens").await)
+            .expect("a list");
     hashes.into_iter().for_each(|(hash,)| plant("the hash of a token", hash, false));
     plant("the directory of the state and the sockets", sluice.dir().display().to_string(), true);
     plant("the process of the daemon", daemon.process().pid().to_string(), true);

@@ -46,6 +46,11 @@ impl FromRequestParts<Arc<ApiContext>> for RequestKey {
 }
 
 impl RequestKey {
+    /// Returns no key, for a part of a request.
+    pub(super) fn none() -> Self {
+        Self { key: None, method: String::new(), path: String::new() }
+    }
+
     /// Reserves the key for a request of this digest.
     ///
     /// # Errors

@@ -46,6 +46,7 @@ mod upload;
 pub(super) mod view;
 mod wait;
 
+pub(crate) use task::Task;
 use view::{SandboxDetail, SandboxView};
 
 #[derive(OpenApi)]
@@ -250,7 +251,7 @@ async fn cancel(
 }
 
 /// Records an operation on a run before it takes effect, and returns the number of its line.
-async fn record(
+pub(super) async fn record(
     context: &ApiContext,
     principal: &Principal,
     operation: &str,
@@ -270,7 +271,7 @@ async fn record(
 ///
 /// # Errors
 /// 409
-fn check_live(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
+pub(super) fn check_live(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
     let works = matches!(run.state, SandboxState::Running | SandboxState::Completing) && run.verdict.is_none();
     if works { Ok(()) } else { Err(not_live(run, operation)) }
 }
@@ -281,7 +282,7 @@ fn not_live(run: &Sandbox, operation: &'static str) -> ApiError {
 }
 
 /// Records that something works in a run now: it is not idle.
-async fn note_work(context: &ApiContext, key: &RunKey) {
+pub(super) async fn note_work(context: &ApiContext, key: &RunKey) {
     let now = now_us();
     let seen = SandboxActivity { key: key.clone(), work_us: Some(now), observed_work_us: Some(now), heartbeat: None };
     if context.store.record_activity(vec![seen]).await.is_err() {

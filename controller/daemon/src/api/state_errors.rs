@@ -5,6 +5,7 @@ use serde_json::json;
 use sluice_state::agents::{AgentError, TransitionError};
 use sluice_state::events::EventFault;
 use sluice_state::idempotency::IdempotencyError;
+use sluice_state::messages::MessageError;
 use sluice_state::sandboxes::SandboxError;
 
 use crate::api_error::ApiError;
@@ -40,6 +41,20 @@ pub(super) fn unknown_dependency() -> ApiError {
     let message = "depends_on names a run that you do not have; list your runs";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_dependency", message)
         .with_details(json!({ "field": "depends_on" }))
+}
+
+impl From<MessageError> for ApiError {
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::NoRun(_) | MessageError::NotFound(_) => Self::not_found(),
+            MessageError::RunFinished => conflict("run_finished", &error),
+            MessageError::NotChangeable(_) => conflict("message_delivered", &error),
+            MessageError::Content => Self::invalid("content", error.to_string()),
+            MessageError::QueueFull => Self::too_many("message_queue_full", error.to_string(), 5),
+            MessageError::Idempotency(error) => error.into(),
+            MessageError::Store(error) => error.into(),
+        }
+    }
 }
 
 impl From<AgentError> for ApiError {

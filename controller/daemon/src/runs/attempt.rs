@@ -25,6 +25,7 @@ use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use super::after_attempt::{failure_code, forget};
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
 use super::live_run::LiveRun;
@@ -33,6 +34,7 @@ use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::take_step;
+use super::talk::talk;
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
@@ -143,6 +145,9 @@ impl Attempt {
         let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
         admission::check(host, &request).await.map_err(Refusal::host)?;
+        if let Some(daemon) = &mut request.spec.daemon {
+            daemon.relay_token = Some(context.store.create_run_token(&run.key).await.map_err(Refusal::host)?);
+        }
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
@@ -181,6 +186,7 @@ impl Attempt {
     async fn follow<T>(&self, driven: impl Future<Output = T>, started: &mut mpsc::UnboundedReceiver<()>) -> T {
         let mut driven = Box::pin(driven);
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
+        let mut talking = Box::pin(talk(&self.context, &self.run));
         let mut is_late = false;
         let ended = loop {
             tokio::select! {
@@ -188,8 +194,11 @@ impl Attempt {
                 Some(()) = started.recv() => is_late = !self.start().await,
                 () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
                 never = calls.follow() => match never {},
+                never = &mut talking => match never {},
             }
         };
+        drop(talking);
+        forget(&self.context, &self.run.key).await;
         calls.finish().await;
         ended
     }
@@ -229,6 +238,7 @@ impl Attempt {
             None => SandboxVerdict::Success,
             Some(code) if code == ErrorCode::Cancelled.as_str() => SandboxVerdict::Cancelled,
             Some(code) => {
+                let code = failure_code(&self.context, &self.run.key, code).await;
                 let error = report.error_message.unwrap_or_default();
                 (self.context.log)(&format!("{}: {code}: {error}", shown(&self.run.key)));
                 SandboxVerdict::Failed { code: code.to_owned(), message: Some(failure_text(code, report.exit_code)) }

@@ -11,11 +11,12 @@ use sluice_contract::{Hash, RunKey};
 use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
-use sluice_state::sandboxes::{Sandbox, SandboxActivity};
+use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxStep};
 use sluice_state::store::now_us;
 use tokio::time::sleep;
 
 use super::live_run::LiveRun;
+use super::steps::take_step;
 use crate::context::ApiContext;
 
 /// Time after which events that could not be written are written again.
@@ -70,7 +71,10 @@ impl CallReporter {
         for call in calls {
             match call {
                 CallEvent::Started(_) => self.live.begin_call(),
-                CallEvent::Ended(_) | CallEvent::Lost(_) => self.live.end_call(),
+                CallEvent::Ended(_) | CallEvent::Lost(_) => {
+                    self.live.end_call();
+                    self.live.note_call_end(time_us(call).unwrap_or_default());
+                }
             }
         }
         let now = now_us();
@@ -109,6 +113,15 @@ impl CallReporter {
         let seen = SandboxActivity { key, work_us: Some(at_us), observed_work_us: Some(at_us), heartbeat: None };
         if let Err(error) = self.context.store.record_activity(vec![seen]).await {
             self.log(&format!("its work is not recorded: {}", error_chain(&error)));
+        }
+        // An agent that calls a model is not done, whatever it said.
+        if self.live.facts().is_some_and(|facts| facts.open_calls > 0) {
+            let resume = |run: &Sandbox| {
+                (run.state == SandboxState::Completing && run.verdict.is_none()).then_some(SandboxStep::Resume)
+            };
+            if let Err(error) = take_step(&self.context.store, &self.run.key.run_id, "a call began", resume).await {
+                self.log(&format!("its state is not recorded: {}", error_chain(&error)));
+            }
         }
     }
 

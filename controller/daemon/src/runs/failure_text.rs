@@ -8,6 +8,7 @@
 pub fn failure_text(code: &str, exit_code: i32) -> String {
     match code {
         "container_failed" => return format!("the program failed, with exit code {exit_code}"),
+        "interrupted" => "the agent was interrupted, and ended",
         "timeout" => "the program took longer than its timeout",
         "oom_killed" => "the program needed more memory than its limit",
         "budget_exceeded" => "a cap of the run on calls, tokens or dollars was reached",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunId, RunKey};
+use sluice_runs::blueprint::container_name;
 use sluice_runs::host::Host;
 use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
@@ -21,7 +22,7 @@ use super::attempt::Attempt;
 use super::live_run::LiveRun;
 use super::service::RunService;
 use super::steps::take_step;
-use super::watchdog::overdue;
+use super::watchdog::{overdue, overstays};
 use crate::context::ApiContext;
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
@@ -153,8 +154,8 @@ impl Orchestrator {
 
     /// Looks at all live runs: adopts those without a task, and ends those that are to end.
     async fn look(&mut self) -> Result<(), SandboxError> {
+        self.record_signs().await?;
         let live = self.context.store.live_sandboxes().await?;
-        self.record_output().await?;
         let mut open = None;
         for run in live {
             let id = run.key.run_id.clone();
@@ -192,7 +193,13 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
-        if let Some(due) = overdue(run, driven.live.facts(), &self.service.times, now_us()) {
+        let now = now_us();
+        driven.live.look(run, now);
+        let facts = driven.live.facts();
+        if overstays(run, facts, now) && driven.live.begin_stop() {
+            tokio::spawn(stop_program(self.service.clone(), run.key.clone()));
+        }
+        if let Some(due) = overdue(run, facts, &self.service.times, now) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
             let decide = |run: &Sandbox| {
                 (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))
@@ -209,10 +216,10 @@ impl Orchestrator {
         }
     }
 
-    /// Records that runs work whose output has grown.
-    async fn record_output(&mut self) -> Result<(), SandboxError> {
+    /// Records the signs of life that runs reported, and that runs work whose output has grown.
+    async fn record_signs(&mut self) -> Result<(), SandboxError> {
         let (records, now) = (self.context.layout.records(), now_us());
-        let mut seen = Vec::new();
+        let mut seen = self.context.conversations.take();
         for driven in self.driven.values_mut() {
             let size = output_size(records.of(&driven.key).directory());
             if size > driven.output {
@@ -223,6 +230,15 @@ impl Orchestrator {
         }
         if seen.is_empty() { Ok(()) } else { self.context.store.record_activity(seen).await }
     }
+}
+
+/// Asks a program to end, and kills it when it does not. Its exit code decides about the run, as if it had ended by itself.
+async fn stop_program(service: RunService, key: RunKey) {
+    let (engine, name) = (&service.host.engine, container_name(&key));
+    // A program that has ended meanwhile is an error here, and what is meant.
+    let _ = engine.kill(&name, "SIGTERM").await;
+    tokio::time::sleep(service.stop_grace).await;
+    let _ = engine.kill(&name, "SIGKILL").await;
 }
 
 /// Returns the number of bytes in the files of stdout and stderr.

@@ -23,12 +23,14 @@ pub struct RunTimes {
     pub idle: Duration,
     /// Time without work of a run whose worker says that it works.
     pub stuck: Duration,
+    /// Time without a heartbeat, of a run whose worker sent some.
+    pub heartbeat: Duration,
 }
 
 impl Default for RunTimes {
     fn default() -> Self {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
-        Self { stale_start: minutes(3), idle: minutes(10), stuck: minutes(15) }
+        Self { stale_start: minutes(3), idle: minutes(10), stuck: minutes(15), heartbeat: minutes(2) }
     }
 }
 
@@ -39,6 +41,24 @@ pub struct LiveFacts {
     pub open_calls: u64,
     /// Idle time of its request; `None` for that of the host.
     pub ttl: Option<Duration>,
+    /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
+    /// in microseconds since 1970.
+    pub watched_us: i64,
+    /// Time at which the last call ended.
+    pub last_call_us: Option<i64>,
+    /// Time at which the agent said that it was done.
+    pub done_us: Option<i64>,
+}
+
+/// Time that a program has to end by itself after its agent said that it was done.
+pub const DONE_GRACE: Duration = Duration::from_secs(30);
+
+/// Returns whether a program is to be stopped, since its agent said that it was done, and it works on.
+#[must_use]
+pub fn overstays(run: &Sandbox, facts: Option<LiveFacts>, now_us: i64) -> bool {
+    let done_us = facts.filter(|facts| facts.open_calls == 0).and_then(|facts| facts.done_us);
+    let is_done = run.state == SandboxState::Completing && run.verdict.is_none() && run.paused_us.is_none();
+    is_done && done_us.is_some_and(|done_us| since(done_us, now_us) >= DONE_GRACE)
 }
 
 /// A reason to end a run.
@@ -66,9 +86,23 @@ pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us
             let message = format!("the program did not start within {}", time(times.stale_start));
             Some(Overdue { code: "stale_start", message })
         }
-        SandboxState::Running | SandboxState::Completing => silent(run, facts?, times, now_us),
+        SandboxState::Running | SandboxState::Completing => {
+            let facts = facts?;
+            without_heartbeat(run, facts, times, now_us).or_else(|| silent(run, facts, times, now_us))
+        }
         _ => None,
     }
+}
+
+/// Returns the reason to end a run whose worker sent heartbeats, and sends none any more. A call shows that the agent lives.
+fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
+    let limit = times.heartbeat;
+    let last = run.last_heartbeat_us?.max(facts.watched_us).max(facts.last_call_us.unwrap_or_default());
+    if limit.is_zero() || facts.open_calls > 0 || since(last, now_us) < limit {
+        return None;
+    }
+    let message = format!("its worker sent no heartbeat for {}, and no call was open", time(limit));
+    Some(Overdue { code: "heartbeat_timeout", message })
 }
 
 /// Returns the reason to end a run that does nothing. One idle time holds for it: that of its request, else that of the host.
@@ -157,7 +191,7 @@ mod tests {
     }
 
     fn facts(open_calls: u64) -> Option<LiveFacts> {
-        Some(LiveFacts { open_calls, ttl: None })
+        Some(LiveFacts { open_calls, ttl: None, watched_us: 0, last_call_us: None, done_us: None })
     }
 
     fn code(run: &Sandbox, open_calls: u64, now_us: i64) -> Option<&'static str> {
@@ -194,12 +228,42 @@ mod tests {
         for running in [run(SandboxState::Running), beats] {
             for minutes in [1, 30] {
                 let ttl = Some(Duration::from_secs(minutes * 60));
-                let facts = Some(LiveFacts { open_calls: 0, ttl });
+                let facts = facts(0).map(|facts| LiveFacts { ttl, ..facts });
                 let end = 2 * MINUTE + i64::try_from(minutes).expect("a few") * MINUTE;
                 let code = |now_us| overdue(&running, facts, &RunTimes::default(), now_us).map(|due| due.code);
                 assert_eq!((code(end - 1), code(end)), (None, Some("ttl_expired")), "{minutes}");
             }
         }
+    }
+
+    #[test]
+    fn a_worker_that_falls_silent_ends_its_run() {
+        let beats = Sandbox { last_heartbeat_us: Some(5 * MINUTE), ..run(SandboxState::Running) };
+        assert_eq!((code(&beats, 0, 7 * MINUTE - 1), code(&beats, 0, 7 * MINUTE)), (None, Some("heartbeat_timeout")));
+        assert_eq!(code(&beats, 1, 60 * MINUTE), None, "a call is open");
+        assert_eq!(code(&run(SandboxState::Running), 0, 7 * MINUTE), None, "it never sent one");
+        let base = facts(0).expect("facts");
+        for facts in [
+            LiveFacts { last_call_us: Some(6 * MINUTE), ..base },
+            // The daemon was away, or the run was paused.
+            LiveFacts { watched_us: 6 * MINUTE, ..base },
+        ] {
+            let code = |now_us| overdue(&beats, Some(facts), &RunTimes::default(), now_us).map(|due| due.code);
+            assert_eq!((code(8 * MINUTE - 1), code(8 * MINUTE)), (None, Some("heartbeat_timeout")), "{facts:?}");
+        }
+        let never = RunTimes { heartbeat: Duration::ZERO, ..RunTimes::default() };
+        assert_eq!(overdue(&beats, Some(base), &never, 7 * MINUTE), None, "0 switches it off");
+    }
+
+    #[test]
+    fn a_program_that_is_done_has_a_grace() {
+        let done = run(SandboxState::Completing);
+        let facts = facts(0).map(|facts| LiveFacts { done_us: Some(3 * MINUTE), ..facts });
+        let end = 3 * MINUTE + duration_micros(DONE_GRACE);
+        assert_eq!((overstays(&done, facts, end - 1), overstays(&done, facts, end)), (false, true));
+        let open = facts.map(|facts| LiveFacts { open_calls: 1, ..facts });
+        assert!(!overstays(&done, open, end) && !overstays(&run(SandboxState::Running), facts, end));
+        assert!(!overstays(&Sandbox { verdict: Some(SandboxVerdict::Success), ..done }, facts, end));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use sluice_state::run::Step;
 use super::audit::SidecarHistory;
 use crate::host::Host;
 use crate::plan::SidecarState;
-use crate::sidecar::{Sidecar, SidecarSpec};
+use crate::sidecar::{RelayMode, Sidecar, SidecarSpec};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::timings::ms_since;
@@ -134,6 +134,14 @@ impl RunSidecar {
         let flags = [price_flags, spec.sidecar_flags.clone()].concat();
         let user = rundir::sidecar_user(&self.paths).map_err(StepError::SidecarUser)?;
         self.host.keys.write_run_key(key, &self.paths.audit_key)?;
+        let relay = match spec.daemon.as_ref().and_then(|daemon| daemon.relay_token.as_ref()) {
+            Some(token) => {
+                let failed = |source| StepError::Directory { path: self.paths.relay_token.clone(), source };
+                rundir::write_relay_token(&self.paths, token).map_err(failed)?;
+                RelayMode::ToDaemon
+            }
+            None => RelayMode::Off,
+        };
         let sidecar = SidecarSpec {
             program: &self.host.proxy,
             key,
@@ -144,6 +152,7 @@ impl RunSidecar {
             models: &spec.models,
             sandbox_uid: rundir::sandbox_uid(&self.paths).map_err(StepError::SidecarUser)?,
             user,
+            relay,
             deadline: spec.lifetime(),
             lifetime: spec.sidecar_lifetime(),
             flags: &flags,

@@ -121,6 +121,7 @@ fn spec(program: &str, upstream: &str) -> RunSpec {
             sandbox_users: sandbox_user::DEFAULT_UIDS.parse().expect("a range"),
             output_max: OUTPUT_MAX,
             artifacts_max: 1 << 20,
+            relay_token: None,
         }),
         sidecar_flags: vec![],
     }

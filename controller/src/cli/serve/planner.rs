@@ -77,6 +77,7 @@ impl Planner for SettingsPlanner {
                     sandbox_users: self.sandbox_users.clone(),
                     output_max: defaults.output_max as u64,
                     artifacts_max: defaults.artifacts_max,
+                    relay_token: None,
                 }),
                 sidecar_flags: self.sidecar_flags(stored),
             },

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use serde_json::Value;
+use sluice_contract::RunKey;
 use utoipa::ToSchema;
 
 use super::logs::record_removed;
@@ -16,7 +17,7 @@ use crate::principal::Principal;
 
 /// What a run was asked to do.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Task {
+pub(crate) struct Task {
     sandbox_id: String,
     /// The text, if it was one message of the user.
     task: Option<String>,
@@ -47,10 +48,16 @@ pub(super) async fn task(
         return Err(record_removed());
     }
     let request = context.stored_request(&run.key.run_id).await?;
-    let messages = request.messages.unwrap_or_default();
-    let task = match &messages[..] {
-        [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
-        _ => None,
-    };
-    Ok(Json(Task { sandbox_id: run.key.run_id.to_string(), task, messages }))
+    Ok(Json(Task::of(&run.key, request.messages.unwrap_or_default())))
+}
+
+impl Task {
+    /// Returns the task of a run.
+    pub(crate) fn of(key: &RunKey, messages: Vec<Value>) -> Self {
+        let task = match &messages[..] {
+            [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
+            _ => None,
+        };
+        Self { sandbox_id: key.run_id.to_string(), task, messages }
+    }
 }

@@ -77,6 +77,9 @@ pub(in crate::api) struct SandboxDetail {
     /// Directories in the sandbox that are those of the host that its agent may read.
     mount_table: Vec<String>,
     depends_on: Vec<String>,
+    /// What the agent said when it was done, such as `success`, `turns` and `output`. It is a claim: the exit code decides.
+    #[schema(value_type = Option<Object>)]
+    result: Option<Value>,
     /// Exit code of the command `sluice run` for the last attempt that has ended.
     exit_code: Option<i32>,
 }
@@ -157,6 +160,7 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         ttl_minutes: request.ttl_minutes,
         mount_table: request.mounts.targets(),
         depends_on,
+        result: result(context, &sandbox).await?,
         exit_code: exit_code(context, &sandbox).await?,
         sandbox: SandboxView::of(sandbox),
     })
@@ -165,6 +169,11 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
 /// Returns the exit code of the present attempt, if it has ended.
 pub(in crate::api) async fn exit_code(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<i32>, ApiError> {
     Ok(context.store.find_run(&sandbox.key).await?.and_then(|run| run.exit_code))
+}
+
+async fn result(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<Value>, ApiError> {
+    let text = context.store.agent_result(&sandbox.key.run_id).await?;
+    text.map(|text| serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))).transpose()
 }
 
 async fn reason(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<String>, ApiError> {

@@ -1,0 +1,127 @@
+//! What the daemon keeps in memory of the conversations with agents: rates, workers, and signs of life that are written
+//! together.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sluice_contract::RunKey;
+use sluice_state::sandboxes::SandboxActivity;
+
+use crate::limits::HttpLimits;
+use crate::request_rate::RequestRate;
+
+/// What a rate counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Counted {
+    /// Heartbeats that a run reports.
+    Heartbeat,
+    /// Messages that are sent to a run.
+    Message,
+    /// Requests of a worker for messages.
+    Poll,
+}
+
+/// What the daemon keeps in memory of the conversations with agents.
+#[derive(Debug)]
+pub(crate) struct Conversations {
+    rates: Mutex<[(Counted, RequestRate<String>); 3]>,
+    /// Attempts whose worker is recorded.
+    workers: Mutex<HashSet<RunKey>>,
+    signs: Mutex<HashMap<RunKey, SandboxActivity>>,
+}
+
+impl Conversations {
+    /// Returns no conversation, with these limits.
+    pub(crate) fn new(limits: &HttpLimits) -> Self {
+        let rate = |counted, number: u32| (counted, RequestRate::new(f64::from(number) / 60.0, number));
+        let rates = [
+            rate(Counted::Heartbeat, limits.heartbeats),
+            rate(Counted::Message, limits.messages),
+            rate(Counted::Poll, limits.polls),
+        ];
+        Self { rates: Mutex::new(rates), workers: Mutex::default(), signs: Mutex::default() }
+    }
+
+    /// Counts something of a run.
+    ///
+    /// # Errors
+    /// The time after which it is possible again.
+    pub(crate) fn count(&self, counted: Counted, run: &str) -> Result<(), Duration> {
+        let mut rates = lock(&self.rates);
+        let (_, rate) = rates.iter_mut().find(|(of, _)| *of == counted).expect("each has a rate");
+        rate.take(run.to_owned(), Instant::now())
+    }
+
+    /// Returns true if the worker of an attempt is not known to be recorded yet.
+    pub(crate) fn is_new_worker(&self, key: &RunKey) -> bool {
+        !lock(&self.workers).contains(key)
+    }
+
+    /// Notes that the worker of an attempt is recorded.
+    pub(crate) fn note_worker(&self, key: &RunKey) {
+        lock(&self.workers).insert(key.clone());
+    }
+
+    /// Adds signs of life of a run.
+    pub(crate) fn add(&self, seen: SandboxActivity) {
+        let mut signs = lock(&self.signs);
+        let SandboxActivity { key, work_us, observed_work_us, heartbeat } = seen;
+        let known = signs.entry(key.clone()).or_insert(SandboxActivity {
+            key,
+            work_us: None,
+            observed_work_us: None,
+            heartbeat: None,
+        });
+        known.work_us = known.work_us.max(work_us);
+        known.observed_work_us = known.observed_work_us.max(observed_work_us);
+        known.heartbeat = heartbeat.or(known.heartbeat.take());
+    }
+
+    /// Takes the signs of life that are not in the database yet.
+    pub(crate) fn take(&self) -> Vec<SandboxActivity> {
+        std::mem::take(&mut *lock(&self.signs)).into_values().collect()
+    }
+
+    /// Forgets an attempt that is over.
+    pub(crate) fn forget(&self, key: &RunKey) {
+        lock(&self.workers).remove(key);
+        lock(&self.signs).remove(key);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_of_life_are_joined() {
+        let conversations = Conversations::new(&HttpLimits::default());
+        let key: RunKey = "r1.0".parse().expect("a key");
+        let seen = |work_us, heartbeat: Option<i64>| SandboxActivity {
+            key: key.clone(),
+            work_us,
+            observed_work_us: None,
+            heartbeat: heartbeat.map(|at| (at, Some(format!("at {at}")))),
+        };
+        for one in [seen(Some(5), None), seen(None, Some(6)), seen(Some(3), Some(7)), seen(None, None)] {
+            conversations.add(one);
+        }
+        assert_eq!(conversations.take(), [seen(Some(5), Some(7))]);
+        assert_eq!(conversations.take(), []);
+    }
+
+    #[test]
+    fn each_run_has_rates_of_its_own() {
+        let conversations = Conversations::new(&HttpLimits::default());
+        let passed = |counted, run: &str| (0..300).filter(|_| conversations.count(counted, run).is_ok()).count();
+        let counts = [Counted::Heartbeat, Counted::Message, Counted::Poll].map(|counted| passed(counted, "r1"));
+        assert_eq!(counts, [10, 30, 240]);
+        assert_eq!(passed(Counted::Heartbeat, "r2"), 10);
+    }
+}

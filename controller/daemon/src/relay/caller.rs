@@ -1,0 +1,61 @@
+//! The attempt whose sidecar sends a request.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use sluice_contract::RunKey;
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
+
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::conversations::Counted;
+
+/// The attempt whose sidecar sends a request.
+#[derive(Debug, Clone)]
+pub(crate) struct RelayCaller {
+    /// Run and attempt.
+    pub(crate) key: RunKey,
+}
+
+impl FromRequestParts<Arc<ApiContext>> for RelayCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<ApiContext>) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(ApiError::unauthorized)
+    }
+}
+
+impl RelayCaller {
+    /// Returns the run, which has not ended.
+    ///
+    /// # Errors
+    /// 404
+    pub(crate) async fn sandbox(&self, context: &ApiContext) -> Result<Sandbox, ApiError> {
+        context.store.find_sandbox(None, &self.key.run_id).await?.ok_or_else(ApiError::not_found)
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// 429
+    pub(crate) fn count(&self, context: &ApiContext, counted: Counted) -> Result<(), ApiError> {
+        context.conversations.count(counted, self.key.run_id.as_str()).map_err(|wait| {
+            let message = "this run sends more of these requests than it may in a minute; wait as Retry-After says";
+            ApiError::too_many("rate_limited", message, wait.as_secs() + 1)
+        })
+    }
+
+    /// Records that the attempt has a worker, which takes the messages that can wait.
+    ///
+    /// # Errors
+    /// 503
+    pub(crate) async fn note_worker(&self, context: &ApiContext) -> Result<(), ApiError> {
+        if context.conversations.is_new_worker(&self.key) {
+            context.store.note_worker(&self.key, now_us()).await?;
+            context.conversations.note_worker(&self.key);
+        }
+        Ok(())
+    }
+}

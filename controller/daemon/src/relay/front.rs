@@ -1,0 +1,84 @@
+//! The way of a request of a sidecar to its handler: its token, its run, its route.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use sluice_contract::RunKey;
+
+use super::RelayCaller;
+use crate::access::Peer;
+use crate::api_error::{ApiError, InternalCause};
+use crate::connection::Respond;
+use crate::context::ApiContext;
+use crate::credential::Credential;
+use crate::limits::HttpLimits;
+
+/// Beginning of all paths.
+const ROOT: &str = "/api/v1/sandboxes/";
+
+/// The front of the socket of one attempt.
+#[derive(Debug)]
+pub(super) struct RelayFront {
+    context: Arc<ApiContext>,
+    router: TowerToHyperService<Router>,
+    key: RunKey,
+}
+
+impl RelayFront {
+    pub(super) fn new(context: Arc<ApiContext>, key: RunKey) -> Self {
+        let router = TowerToHyperService::new(super::router(&context));
+        Self { context, router, key }
+    }
+
+    async fn route(&self, mut request: Request<Incoming>) -> Result<Response, ApiError> {
+        self.authenticate(&request).await?;
+        if let Some(rest) = request.uri().path().strip_prefix(ROOT)
+            && rest.split('/').next() != Some(self.key.run_id.as_str())
+        {
+            let message = "a sandbox reaches only its own run; name the run of this sandbox in the path";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "not_own_run", message));
+        }
+        request.extensions_mut().insert(RelayCaller { key: self.key.clone() });
+        let request = request.map(Body::new);
+        if request.method().is_safe() {
+            return self.router.call(request).await.map_err(|never| match never {});
+        }
+        // A sidecar that hangs up does not stop a change half way.
+        match tokio::spawn(self.router.call(request)).await {
+            Ok(response) => response.map_err(|never| match never {}),
+            Err(error) => Err(ApiError::internal(&error)),
+        }
+    }
+
+    /// Checks that the token is that of the attempt of this socket, and that the attempt is the present one.
+    async fn authenticate(&self, request: &Request<Incoming>) -> Result<(), ApiError> {
+        if let Credential::Bearer(token) = Credential::of(request.headers())
+            && self.context.store.find_run_token(&token).await?.as_ref() == Some(&self.key)
+        {
+            return Ok(());
+        }
+        let message = "the token of this run is not valid, or its attempt is over; nothing more can be reported";
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
+    }
+}
+
+impl Respond for RelayFront {
+    fn limits(&self) -> HttpLimits {
+        self.context.limits
+    }
+
+    async fn answer(&self, _: Peer, _: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+        let mut response = self.route(request).await.unwrap_or_else(IntoResponse::into_response);
+        if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
+            (self.context.log)(&format!("internal error {id}: {cause}"));
+        }
+        response
+    }
+}

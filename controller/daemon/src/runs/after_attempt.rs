@@ -1,0 +1,35 @@
+//! What is looked at and put away after the program of an attempt has ended.
+
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
+use sluice_runs::verdict::ErrorCode;
+use sluice_state::events::{EventFilter, EventQuery};
+
+use crate::context::ApiContext;
+use crate::injection::INTERRUPTED;
+
+/// Takes the token of a sidecar that has ended, and forgets the conversation.
+pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
+    context.conversations.forget(key);
+    if let Err(error) = context.store.revoke_run_token(key).await {
+        // The next attempt, or the end of the run, makes it invalid.
+        (context.log)(&format!("run {key}: its token is not revoked: {}", error_chain(&error)));
+    }
+}
+
+/// Returns the failure code of an attempt: a program that failed after a person had interrupted it, and made no call since,
+/// ended by the interruption.
+pub(super) async fn failure_code<'a>(context: &ApiContext, key: &RunKey, code: &'a str) -> &'a str {
+    if code != ErrorCode::ContainerFailed.as_str() {
+        return code;
+    }
+    let filter = EventFilter {
+        sandbox_id: Some(key.run_id.to_string()),
+        types: vec![INTERRUPTED.to_owned(), "llm.call_started".to_owned()],
+        ..EventFilter::default()
+    };
+    let found = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await;
+    let last = found.ok().and_then(|page| page.events.into_iter().next());
+    let is_interrupted = last.is_some_and(|last| last.event_type == INTERRUPTED && last.attempt == Some(key.attempt));
+    if is_interrupted { "interrupted" } else { code }
+}
