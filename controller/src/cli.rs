@@ -14,6 +14,7 @@ mod audit;
 mod backup;
 mod budget;
 mod cancel;
+mod compare;
 mod completions;
 mod config;
 mod cp;
@@ -29,6 +30,7 @@ mod ledger;
 mod logs;
 mod named_run;
 mod object;
+mod open;
 mod operator_record;
 mod output;
 mod parse;
@@ -52,6 +54,7 @@ mod style;
 mod sweep;
 mod table;
 mod token;
+mod top;
 mod usage;
 mod wait;
 mod webhook;
@@ -73,6 +76,7 @@ Examples:
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
   sluice serve                                        offer all this over HTTP
   sluice run -d --name nightly -- make test           let the daemon drive a run; sluice wait nightly
+  sluice open                                         log a browser in to the daemon
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
@@ -100,6 +104,9 @@ enum Command {
     Retry(retry::RetryArgs),
     Fail(retry::FailArgs),
     Events(events::EventsArgs),
+    Compare(compare::CompareArgs),
+    Top(top::TopArgs),
+    Open(open::OpenArgs),
     Exec(exec::ExecArgs),
     Cp(cp::CpArgs),
     Sweep(sweep::SweepArgs),
@@ -180,6 +187,9 @@ impl Command {
             Self::Retry(args) => retry::retry(&args).await,
             Self::Fail(args) => retry::fail(&args).await,
             Self::Events(args) => events::run(&args).await,
+            Self::Compare(args) => compare::run(&args).await,
+            Self::Top(args) => top::run(&args).await,
+            Self::Open(args) => open::run(&args).await,
             Self::Exec(args) => exec::run(&args).await,
             Self::Cp(args) => cp::run(&args).await,
             Self::Sweep(args) => sweep::run(&args).await,

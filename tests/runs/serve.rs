@@ -18,6 +18,7 @@ mod monitored;
 mod policy;
 mod schema;
 mod service_manager;
+mod sessions;
 mod wakeups;
 mod webhooks;
 

@@ -56,6 +56,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_key: None,
         behind_proxy: None,
         metrics: MetricsReaders::WithRole,
+        viewer_files: true,
         runs: None,
         limits: HttpLimits::default(),
         // The disk of a test may be nearly full.
@@ -102,6 +103,7 @@ pub(crate) fn policy() -> RunPolicy {
             users: DEFAULT_UIDS.parse().expect("a range"),
         },
         models: vec!["small".to_owned()],
+        accounts: Vec::new(),
         account: "acct-host".to_owned(),
         limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
@@ -228,6 +230,15 @@ impl TestDaemon {
     /// Returns the id of a token.
     pub(crate) fn token_id(&self, name: &str) -> &str {
         &self.tokens[name].1.id
+    }
+
+    /// Makes a token of a viewer of this owner, and returns its value.
+    pub(crate) async fn viewer_of(&self, owner: &str) -> String {
+        let value = create_value().expect("the kernel has random bytes");
+        let new =
+            NewToken { owner: owner.to_owned(), role: Role::Viewer, accounts: Vec::new(), label: None, life_us: None };
+        self.store().create_token(&value, new, now_us()).await.expect("there is room");
+        value.expose().to_owned()
     }
 
     pub(crate) fn socket(&self, name: &str) -> PathBuf {

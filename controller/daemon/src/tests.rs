@@ -15,6 +15,7 @@ mod owners;
 mod process;
 mod roles;
 mod sandboxes;
+mod sessions;
 mod storm;
 mod stream_client;
 mod streams;

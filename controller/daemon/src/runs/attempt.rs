@@ -63,6 +63,13 @@ impl Observer for StartObserver {
     }
 }
 
+/// A try to record the start of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartTry {
+    First,
+    Again,
+}
+
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
@@ -185,8 +192,8 @@ impl Attempt {
         let ended = loop {
             tokio::select! {
                 ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start().await,
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
+                Some(()) = started.recv() => is_late = !self.start(StartTry::First).await,
+                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StartTry::Again).await,
                 never = calls.follow() => match never {},
             }
         };
@@ -196,11 +203,18 @@ impl Attempt {
 
     /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
     /// that did not start in time.
-    async fn start(&self) -> bool {
+    async fn start(&self, which: StartTry) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
         let is_done = !started.as_ref().is_err_and(is_retryable);
-        self.report(started.map(|_| ()));
+        match (which, is_done) {
+            // The first try has said it.
+            (StartTry::Again, false) => {}
+            (StartTry::Again, true) if started.is_ok() => {
+                (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));
+            }
+            _ => self.report(started.map(|_| ())),
+        }
         is_done
     }
 

@@ -21,7 +21,7 @@ const NOT_RECORDED: [&str; 37] = [
     "sidecar_uid", "sidecar_gid", "record_keep", "record_output", "log_format", "agent", "image", "listen", "run_dir",
     "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled", "images", "limits_max", "max_running", "max_queued",
     "run_deadline", "run_idle_timeout", "stuck_timeout", "stale_start", "grant_roots", "uid_range", "metrics_public",
-    "event_rate", "event_keep", "events_per_run", "artifacts_max",
+    "viewer_files", "event_rate", "event_keep", "events_per_run", "artifacts_max",
 ];
 
 /// Creates the record of an admitted run; `None` if no records are kept.
