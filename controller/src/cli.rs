@@ -10,6 +10,7 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
+mod attach;
 mod audit;
 mod backup;
 mod budget;
@@ -99,6 +100,7 @@ enum Command {
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
+    Attach(attach::AttachArgs),
     Wait(wait::WaitArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
@@ -182,6 +184,7 @@ impl Command {
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,
+            Self::Attach(args) => attach::run(&args).await,
             Self::Wait(args) => wait::run(&args).await,
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,

@@ -39,7 +39,7 @@ const FORM_MAX: usize = 1024;
 /// A query that has nothing.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NoQuery {}
+struct EmptyQuery {}
 
 /// What the front knows of a request with a page: its way, and its client.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub(crate) fn is_opened_by_a_file(method: &Method, path: &str) -> bool {
 async fn home(
     State(context): Context,
     principal: Option<Principal>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(EmptyQuery {}): Query<EmptyQuery>,
 ) -> Result<Response, ApiError> {
     let Some(principal) = principal else { return Ok(not_logged_in()) };
     Ok(home_page(&principal, context.policy.is_some()).into_response())
@@ -82,7 +82,7 @@ async fn sandbox(
     State(context): Context,
     principal: Option<Principal>,
     PathNames([id]): PathNames<1>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(EmptyQuery {}): Query<EmptyQuery>,
 ) -> Result<Response, ApiError> {
     let Some(principal) = principal else { return Ok(not_logged_in()) };
     let scope = principal.require(Operation::Read)?;
@@ -97,7 +97,7 @@ fn not_logged_in() -> Response {
 }
 
 /// The page that asks for a code. It uses none up.
-async fn login(Query(NoQuery {}): Query<NoQuery>) -> Page {
+async fn login(Query(EmptyQuery {}): Query<EmptyQuery>) -> Page {
     login_page()
 }
 
@@ -105,7 +105,7 @@ async fn login(Query(NoQuery {}): Query<NoQuery>) -> Page {
 async fn preview(
     State(context): Context,
     axum::Extension(request): axum::Extension<PageRequest>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(EmptyQuery {}): Query<EmptyQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
@@ -121,7 +121,7 @@ async fn confirm(
     State(context): Context,
     principal: Option<Principal>,
     axum::Extension(request): axum::Extension<PageRequest>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(EmptyQuery {}): Query<EmptyQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {

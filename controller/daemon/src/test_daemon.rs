@@ -257,11 +257,18 @@ impl TestDaemon {
         self.request(token, "GET", path, None).await
     }
 
-    /// Sends a request over TCP with a token and one more header.
+    /// Sends a request over TCP with a token and one more header; null is no body.
     pub(crate) async fn with_header(&self, token: &str, request: (&str, &str), body: &Value, header: &str) -> Answer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let headers = [&format!("Host: {}", self.address()), &self.bearer(token), header];
-        exchange(stream, request.0, request.1, &headers.map(|header| header as &str), Some(&body.to_string())).await
+        exchange(
+            stream,
+            request.0,
+            request.1,
+            &headers.map(|header| header as &str),
+            (!body.is_null()).then(|| body.to_string()).as_deref(),
+        )
+        .await
     }
 
     /// Sends a request over TCP with these headers alone.

@@ -26,7 +26,7 @@ pub(super) struct Profile {
 }
 
 /// Settings that all runs of a host share: a profile cannot have them.
-const OF_HOST: [&str; 34] = [
+const OF_HOST: [&str; 35] = [
     "upstream", "ca", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
     "sidecar_uid", "sidecar_gid", "record_keep", "log_format", "listen", "run_dir", "tls_cert", "tls_key",
     "behind_proxy", "sandbox_enabled", "images", "limits_max", "max_running", "max_queued", "run_deadline",

@@ -51,8 +51,10 @@ async fn a_detached_run_is_followed_to_its_exit_code() {
 
     let listed = ran(&daemon, &["ps", "--json"], 0).await.value();
     let inspected = ran(&daemon, &["inspect", "nightly", "--json"], 0).await.value();
+    let attached = daemon.command(["attach", "nightly"]).spawn();
     go(&sluice, &id);
     let logs = logs.finish().await.expect(7);
+    assert!(!attached.finish().await.expect(7).stdout.contains("out"), "it was written before");
     let waited = waiting.finish().await.expect(7).value();
     let events = events.finish().await.expect(0);
 
@@ -252,8 +254,8 @@ async fn lines_of_a_run_are_selected_here_and_over_tcp() {
     let id =
         detached(&daemon, &["--name", "box", "--", "sh", "-c", "echo one; echo two >&2; echo three; printf end"]).await;
     ran(&daemon, &["wait", &id], 0).await;
-    let token = super::http::token(&sluice, "root", "admin", "acct-1").await;
-    let (server, file) = (format!("http://{}", super::http::address(&daemon)), sluice.file("token", &token));
+    let token = http::token(&sluice, "root", "admin", "acct-1").await;
+    let (server, file) = (format!("http://{}", http::address(&daemon)), sluice.file("token", &token));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let remote = ["--server", &server, "--token-file", &file];
     for place in [&[][..], &remote] {

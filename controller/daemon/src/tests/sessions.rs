@@ -238,12 +238,11 @@ async fn no_secret_is_taken_from_a_query() {
 }
 
 /// Operations beside those of admins that a session does not have.
-const WITH_A_TOKEN: [&str; 13] = [
+const WITH_A_TOKEN: [&str; 12] = [
     "POST /api/v1/agents",
     "DELETE /api/v1/agents/{id}",
     "POST /api/v1/agents/{id}/transition",
     "POST /api/v1/agents/{id}/heartbeat",
-    "POST /api/v1/sandboxes/{id}/connect",
     "POST /api/v1/sandboxes/{id}/exec",
     "DELETE /api/v1/sandboxes/{id}/exec/{exec_id}",
     "POST /api/v1/sandboxes/{id}/exec/{exec_id}/stdin",

@@ -38,17 +38,14 @@ pub(super) async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &s
         place.extend_from_slice(whole.file_name().unwrap_or(OsStr::new("")).as_bytes());
     }
     let mut copy = CopyIn { api, id, copied: Copied::default(), entries: 0 };
-    match () {
-        () if meta.is_dir() => copy.directory(source, place).await?,
-        () if meta.is_file() && meta.len() <= UPLOAD_MAX => {
-            let content = fs::read(source).map_err(unreadable)?;
-            copy.put(&place, content).await?;
-        }
-        () => {
-            let max = UPLOAD_MAX >> 20;
-            let message = format!("{} is neither a directory nor a file of at most {max} MiB", source.display());
-            return Err(wrong(message));
-        }
+    if meta.is_dir() {
+        copy.directory(source, place).await?;
+    } else if meta.is_file() && meta.len() <= UPLOAD_MAX {
+        copy.put(&place, fs::read(source).map_err(unreadable)?).await?;
+    } else {
+        let max = UPLOAD_MAX >> 20;
+        let message = format!("{} is neither a directory nor a file of at most {max} MiB", source.display());
+        return Err(wrong(message));
     }
     Ok(copy.copied)
 }
