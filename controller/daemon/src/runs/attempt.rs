@@ -32,7 +32,7 @@ use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
-use super::steps::take_step;
+use super::steps::{is_retryable, take_step};
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
@@ -387,14 +387,6 @@ impl Attempt {
         if let Err(error) = done {
             (self.context.log)(&format!("{}: {}", shown(&self.run.key), error_chain(&error)));
         }
-    }
-}
-
-fn is_retryable(error: &SandboxError) -> bool {
-    match error {
-        SandboxError::Store(error) => error.is_retryable(),
-        SandboxError::Budget(error) => error.is_retryable(),
-        _ => false,
     }
 }
 
