@@ -505,6 +505,9 @@ up() {
   $sluice run -d --config $config --name mine --model demo 'Say hello.'
   $sluice events -f --config $config mine; $sluice logs --config $config mine
 
+  # the daemon in a browser: a page, and a code for it
+  $sluice open --print --config $config
+
   # what its calls cost, and what its account may spend from now on
   $sluice receipts --config $config
   $sluice budget set default 5 --config $config

@@ -15,6 +15,7 @@ mod audit;
 mod backup;
 mod budget;
 mod cancel;
+mod compare;
 mod completions;
 mod config;
 mod cp;
@@ -31,6 +32,7 @@ mod logs;
 mod messages;
 mod named_run;
 mod object;
+mod open;
 mod operator_record;
 mod output;
 mod parse;
@@ -54,6 +56,7 @@ mod style;
 mod sweep;
 mod table;
 mod token;
+mod top;
 mod usage;
 mod wait;
 mod webhook;
@@ -75,6 +78,7 @@ Examples:
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
   sluice serve                                        offer all this over HTTP
   sluice run -d --name nightly -- make test           let the daemon drive a run; sluice wait nightly
+  sluice open                                         log a browser in to the daemon
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
@@ -97,15 +101,18 @@ enum Command {
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
+    Attach(attach::AttachArgs),
     Wait(wait::WaitArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
     Fail(retry::FailArgs),
-    Attach(attach::AttachArgs),
     Send(messages::SendArgs),
     Interrupt(messages::InterruptArgs),
     Messages(messages::MessagesArgs),
     Events(events::EventsArgs),
+    Compare(compare::CompareArgs),
+    Top(top::TopArgs),
+    Open(open::OpenArgs),
     Exec(exec::ExecArgs),
     Cp(cp::CpArgs),
     Sweep(sweep::SweepArgs),
@@ -181,15 +188,18 @@ impl Command {
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,
+            Self::Attach(args) => attach::run(&args).await,
             Self::Wait(args) => wait::run(&args).await,
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,
             Self::Fail(args) => retry::fail(&args).await,
-            Self::Attach(args) => attach::run(&args).await,
             Self::Send(args) => messages::send(&args).await,
             Self::Interrupt(args) => messages::interrupt(&args).await,
             Self::Messages(args) => messages::list(&args).await,
             Self::Events(args) => events::run(&args).await,
+            Self::Compare(args) => compare::run(&args).await,
+            Self::Top(args) => top::run(&args).await,
+            Self::Open(args) => open::run(&args).await,
             Self::Exec(args) => exec::run(&args).await,
             Self::Cp(args) => cp::run(&args).await,
             Self::Sweep(args) => sweep::run(&args).await,

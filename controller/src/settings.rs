@@ -75,6 +75,7 @@ pub struct ServeSettings {
     pub behind_proxy: Option<String>,
     pub sandbox_enabled: bool,
     pub metrics_public: bool,
+    pub viewer_files: bool,
     pub record_keep: Duration,
     pub event_rate: u32,
     pub event_keep: Duration,

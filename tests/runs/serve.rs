@@ -20,6 +20,7 @@ mod policy;
 mod relay;
 mod schema;
 mod service_manager;
+mod sessions;
 mod wakeups;
 mod webhooks;
 

@@ -44,6 +44,13 @@ impl ApiRequest {
         Self::new(Method::POST, parts)
     }
 
+    /// Returns a `POST` of bytes.
+    #[must_use]
+    pub fn post_bytes(parts: &[&str], body: Bytes) -> Self {
+        let octets = HeaderValue::from_static("application/octet-stream");
+        Self { body, ..Self::post(parts) }.header(http::header::CONTENT_TYPE, octets)
+    }
+
     /// Returns a `PUT` of bytes.
     #[must_use]
     pub fn put(parts: &[&str], body: Bytes) -> Self {

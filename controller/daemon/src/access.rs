@@ -1,6 +1,6 @@
 //! From the credential of a request to its principal.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::credential::Credential;
 use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::request_rate::RequestRate;
+use crate::sessions::{Binding, Sessions};
 use crate::tokens::Tokens;
 
 /// A listener, as far as access depends on it.
@@ -28,6 +29,8 @@ pub struct Peer {
     pub uid: Option<u32>,
     /// Address, on TCP, or as the trusted proxy states it.
     pub address: Option<IpAddr>,
+    /// The other end of the TCP connection itself.
+    pub end: Option<SocketAddr>,
 }
 
 /// Reason that a request has no principal.
@@ -37,6 +40,8 @@ pub enum Refused {
     NoCredential,
     /// Its credential is not valid. The answer waits so long.
     BadCredential(Duration),
+    /// Its session is not valid, or not on this way. The answer waits so long.
+    BadSession(Duration),
     /// Tokens cannot be looked up.
     Unavailable(TokenError),
     /// Its token sends too many requests.
@@ -46,6 +51,8 @@ pub enum Refused {
 /// Decides who sends a request.
 #[derive(Debug)]
 pub struct Access {
+    /// Browser sessions.
+    pub(crate) sessions: Sessions,
     tokens: Tokens,
     requests: Mutex<RequestRate<String>>,
     failures: Mutex<FailedLogins>,
@@ -65,6 +72,7 @@ impl Access {
         let requests = RequestRate::new(limits.requests_per_second.into(), limits.request_burst);
         let logins = RequestRate::new(f64::from(limits.failed_logins) / 60.0, limits.failed_logins);
         Self {
+            sessions: Sessions::default(),
             tokens,
             requests: Mutex::new(requests),
             failures: Mutex::new(FailedLogins { rate: logins, unreported: 0 }),
@@ -72,7 +80,7 @@ impl Access {
         }
     }
 
-    /// Returns who sends a request.
+    /// Returns who sends a request. `binding` is that of its channel, for a request with the cookie of a session.
     ///
     /// # Errors
     /// [`Refused`]
@@ -81,28 +89,52 @@ impl Access {
         entrance: Entrance,
         peer: &Peer,
         credential: Credential,
+        binding: Option<Binding>,
     ) -> Result<Principal, Refused> {
         match (credential, entrance, peer.uid) {
             (Credential::None, Entrance::Admin, Some(0)) => Ok(Principal::root(0)),
             (Credential::None, ..) => Err(Refused::NoCredential),
-            (Credential::Invalid, ..) => Err(self.failed_login(peer)),
+            (Credential::Invalid, ..) => Err(Refused::BadCredential(self.failed_login(peer))),
             (Credential::Bearer(token), ..) => {
                 let found = self.tokens.find(&token).await.map_err(Refused::Unavailable)?;
-                let mut principal = found.ok_or_else(|| self.failed_login(peer))?;
-                principal.source = peer.address;
-                let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-                requests.take(principal.id.clone(), Instant::now()).map_err(Refused::TooMany)?;
-                Ok(principal)
+                let principal = found.ok_or_else(|| Refused::BadCredential(self.failed_login(peer)))?;
+                self.counted(Principal { source: peer.address, ..principal })
+            }
+            (Credential::Session(value), ..) => {
+                let found = self.find_session(&value, binding).await.map_err(Refused::Unavailable)?;
+                let principal = found.ok_or_else(|| Refused::BadSession(self.failed_login(peer)))?;
+                self.counted(Principal { source: peer.address, ..principal })
             }
         }
     }
 
-    /// Returns whether a principal still has its role: its token is neither revoked nor expired.
+    /// Returns the principal of a session, if the token that has opened it is valid.
+    async fn find_session(&self, value: &str, binding: Option<Binding>) -> Result<Option<Principal>, TokenError> {
+        let Some((principal, maker)) = self.sessions.find(value, binding) else { return Ok(None) };
+        if self.tokens.is_valid(&maker).await? {
+            return Ok(Some(principal));
+        }
+        principal.session_id().into_iter().for_each(|id| self.sessions.end(id, "token_ended"));
+        Ok(None)
+    }
+
+    /// Counts a request of a principal.
+    fn counted(&self, principal: Principal) -> Result<Principal, Refused> {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.take(principal.id.clone(), Instant::now()).map_err(Refused::TooMany)?;
+        Ok(principal)
+    }
+
+    /// Returns whether a principal still has its role: its session goes on, and its token is neither revoked nor expired.
     ///
     /// # Errors
     /// Tokens cannot be looked up.
     pub async fn is_current(&self, principal: &Principal) -> Result<bool, TokenError> {
-        self.tokens.is_current(principal).await
+        let Some(id) = principal.session_id() else { return self.tokens.is_valid(&principal.id).await };
+        match self.sessions.maker(id) {
+            Some(maker) => self.tokens.is_valid(&maker).await,
+            None => Ok(false),
+        }
     }
 
     /// Returns the number of failed logins since the last call.
@@ -110,10 +142,11 @@ impl Access {
         std::mem::take(&mut self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported)
     }
 
-    fn failed_login(&self, peer: &Peer) -> Refused {
+    /// Counts a failed login, and returns the time that its answer waits.
+    pub(crate) fn failed_login(&self, peer: &Peer) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.unreported += 1;
         let is_slow = failures.rate.take(peer.address, Instant::now()).is_err();
-        Refused::BadCredential(if is_slow { self.delay } else { Duration::ZERO })
+        if is_slow { self.delay } else { Duration::ZERO }
     }
 }

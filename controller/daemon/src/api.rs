@@ -16,6 +16,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::Query;
+use crate::pages;
 use crate::principal::Principal;
 
 mod accounts;
@@ -41,6 +42,7 @@ mod paging;
 mod quantity;
 mod receipts;
 pub(crate) mod sandboxes;
+mod session;
 mod state_errors;
 pub(crate) mod status;
 mod streams;
@@ -81,6 +83,8 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
+        .merge(session::routes())
+        .merge(pages::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(context))
@@ -102,6 +106,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),
+        session::Doc::openapi(),
     ] {
         document.merge(group);
     }

@@ -100,10 +100,31 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "admin_only", message)
     }
 
+    /// Returns the error of an operation that a browser session does not have.
+    #[must_use]
+    pub fn needs_token() -> Self {
+        let message = "a browser session may not do this; use the command line, with a token or as root on admin.sock";
+        Self::new(StatusCode::FORBIDDEN, "needs_token", message)
+    }
+
+    /// Returns the error of a request that a page of another origin sent.
+    #[must_use]
+    pub fn wrong_origin() -> Self {
+        let message = "a page of another origin sent this request; the daemon serves its own pages alone";
+        Self::new(StatusCode::FORBIDDEN, "wrong_origin", message)
+    }
+
     /// Returns the error of a value that is not valid.
     #[must_use]
     pub fn invalid(field: &str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", message).with_details(json!({ "field": field }))
+    }
+
+    /// Returns the error of a body where a route takes none.
+    #[must_use]
+    pub fn unexpected_body() -> Self {
+        let message = "this request takes no body; send it without one";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unexpected_body", message)
     }
 
     /// Returns the error of a rate that is exceeded.

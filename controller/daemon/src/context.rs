@@ -1,6 +1,6 @@
 //! What handlers share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use sluice_contract::RunId;
@@ -76,6 +76,10 @@ pub struct ApiContext {
     pub(crate) monitor: Arc<Monitor>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
+    /// Whether viewers may read files of live runs.
+    pub(crate) viewer_files: bool,
+    /// Origins of the pages, once the daemon listens.
+    pub(crate) origins: OnceLock<Vec<String>>,
     /// The operator's log.
     pub log: fn(&str),
 }

@@ -1,11 +1,13 @@
-//! The credential of a request: a bearer token, or none.
+//! The credential of a request: a bearer token, the cookie of a session, or none.
 //!
-//! A request with a credential is judged by that credential alone. What is not one well-formed bearer token is a
-//! credential that fails, never the absence of one.
+//! A request with a credential is judged by that credential alone. What is not one well-formed credential fails, and is
+//! never the absence of one.
 //!
 //! Pure.
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap};
+
+use crate::session_cookie::{SentCookie, SessionCookie};
 
 /// The credential of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Credential {
     None,
     /// A token.
     Bearer(String),
+    /// The value of a session.
+    Session(String),
     /// Something that is no valid credential here.
     Invalid,
 }
@@ -22,12 +26,18 @@ pub(crate) enum Credential {
 const TOKEN_MAX: usize = 128;
 
 impl Credential {
-    /// Returns the credential of a request. A token in the query is never one.
+    /// Returns the credential of a request. A token in the query is never one. Where the listener has no sessions, every cookie
+    /// is a credential that fails.
     #[must_use]
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn of(headers: &HeaderMap, cookie: Option<&SessionCookie>) -> Self {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next(), headers.contains_key(COOKIE)) {
             (None, _, false) => Self::None,
+            (None, _, true) => match cookie.map(|cookie| cookie.sent(headers)) {
+                Some(SentCookie::None) => Self::None,
+                Some(SentCookie::Value(value)) if value.len() <= TOKEN_MAX => Self::Session(value.to_owned()),
+                Some(SentCookie::Value(_) | SentCookie::Invalid) | None => Self::Invalid,
+            },
             (Some(value), None, false) => {
                 let token = value.to_str().ok().and_then(|value| value.split_once(' ')).filter(|(scheme, token)| {
                     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -48,6 +58,7 @@ impl std::fmt::Debug for Credential {
         f.write_str(match self {
             Self::None => "None",
             Self::Bearer(_) => "Bearer",
+            Self::Session(_) => "Session",
             Self::Invalid => "Invalid",
         })
     }
@@ -59,13 +70,14 @@ mod tests {
     use http::header::HeaderValue;
 
     use super::*;
+    use crate::request_source::{ReachedOrigin, Scheme};
 
     fn of(rows: &[(&str, &str)]) -> Credential {
         let mut headers = HeaderMap::new();
         for (name, value) in rows {
             headers.append(name.parse::<HeaderName>().expect("a name"), HeaderValue::from_str(value).expect("a value"));
         }
-        Credential::of(&headers)
+        Credential::of(&headers, None)
     }
 
     #[test]
@@ -87,6 +99,22 @@ mod tests {
         for rows in [&[bearer, bearer][..], &[bearer, ("cookie", "a=b")], &[("cookie", "a=b")], &[("cookie", "")]] {
             assert_eq!(of(rows), Credential::Invalid, "{rows:?}");
         }
+    }
+
+    #[test]
+    fn the_cookie_of_a_session_is_a_credential() {
+        let origin = ReachedOrigin { scheme: Scheme::Http, host: "localhost".to_owned(), port: 8787 };
+        let cookie = SessionCookie::of(&origin);
+        let with = |rows: &[(&'static str, &'static str)]| {
+            let rows =
+                rows.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            Credential::of(&rows.collect(), Some(&cookie))
+        };
+        assert_eq!(with(&[("cookie", "a=b; sluice-8787=v")]), Credential::Session("v".to_owned()));
+        assert_eq!(with(&[("cookie", "a=b")]), Credential::None, "pages of other ports have cookies too");
+        let both = [("authorization", "Bearer slu_abc"), ("cookie", "sluice-8787=v")];
+        assert_eq!(with(&both), Credential::Invalid);
+        assert_eq!(of(&[("cookie", "sluice-8787=v")]), Credential::Invalid, "a socket has no sessions");
     }
 
     #[test]

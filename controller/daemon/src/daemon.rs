@@ -2,8 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
@@ -20,7 +19,6 @@ use tokio::sync::Notify;
 
 use crate::access::{Access, Entrance};
 use crate::api;
-use crate::api_error::ApiError;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
 use crate::conversations::Conversations;
@@ -30,8 +28,8 @@ use crate::front::Front;
 use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
-use crate::loops::{LoopFault, LoopTimer, every};
-use crate::monitor::{Monitor, engine_probe, follower};
+use crate::login_report;
+use crate::monitor::{FindingCounter, Monitor, engine_probe, follower};
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -52,10 +50,6 @@ use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
-/// Period in which failed logins are counted for one line of the control log.
-const LOGIN_REPORT: LoopTimer =
-    LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
-
 /// Reason that the daemon does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
@@ -182,6 +176,8 @@ impl Opened {
             creations: per_minute(limits.creations),
             changes: per_minute(limits.changes),
             stop,
+            origins: OnceLock::new(),
+            viewer_files: settings.viewer_files,
             log: settings.log,
         }))
     }
@@ -204,7 +200,7 @@ async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result
 /// Starts what the daemon does beside answering requests.
 fn spawn_tasks(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>, tasks: &mut Tasks) {
     let reporter = Arc::clone(context);
-    tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+    tasks.spawn("the report of logins", |stop| login_report::run(reporter, stop));
     let (store, monitor, loops) = (context.store.clone(), Arc::clone(&context.monitor), Arc::clone(&context.loops));
     tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
     if let Some(orchestrator) = orchestrator(settings, context, host) {
@@ -222,6 +218,12 @@ impl RunningDaemon {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns a counter of what reconciliations find, for the metrics.
+    #[must_use]
+    pub fn finding_counter(&self) -> FindingCounter {
+        FindingCounter(Arc::clone(&self.context.monitor))
     }
 
     /// Runs until `signal`, then stops gracefully.
@@ -339,11 +341,15 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     let per_address = if plan.proxy.is_some() { limits.connections } else { limits.connections_per_address };
     let count = ConnectionCount::new(limits.connections, per_address);
     let certified = tls.as_ref().map_or(&[][..], |tls| &tls.names);
+    let mut origins = plan.socket_names().origins();
     for listen in &plan.tcp {
         let failed = |error| DaemonError::Bind(listen.address, error);
         let listener = TcpListener::bind(listen.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let front = front(Entrance::Api, plan.tcp_names(listen, address, certified));
+        let names = plan.tcp_names(listen, address, certified);
+        let own = names.origins();
+        origins.extend(own.into_iter().filter(|origin| !origins.contains(origin)).collect::<Vec<_>>());
+        let front = front(Entrance::Api, names);
         let front = if address.ip().is_unspecified() { front.with_reached_address(listen.scheme) } else { front };
         bound.addresses.push(address);
         bound.listeners.push((
@@ -352,29 +358,7 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
             Arc::clone(&count),
         ));
     }
+    // Nothing else sets them.
+    let _ = context.origins.set(origins);
     Ok(bound)
-}
-
-/// Writes the number of failed logins to the control log, at most once in a minute, and at the end.
-async fn report_failed_logins(context: Arc<ApiContext>, stop: StopSignal) {
-    let (loops, log) = (Arc::clone(&context.loops), context.log);
-    let turn = || {
-        let context = Arc::clone(&context);
-        async move { record_failed_logins(&context).await.map_err(|error| LoopFault::new(error.code())) }
-    };
-    every(LOGIN_REPORT, loops, log, stop, turn).await;
-    let _ = record_failed_logins(&context).await;
-}
-
-async fn record_failed_logins(context: &ApiContext) -> Result<(), ApiError> {
-    let failures = context.access.take_failures();
-    if failures == 0 {
-        return Ok(());
-    }
-    let entry = ControlEntry {
-        operation: "login.failed".to_owned(),
-        after: Some(json!({ "count": failures })),
-        ..ControlEntry::default()
-    };
-    context.record_own(entry).await.map(|_| ())
 }

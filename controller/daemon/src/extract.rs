@@ -21,8 +21,8 @@ use tokio::time::timeout;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::json_bounds::{self, BoundError};
-use crate::permission::{Operation, Scope};
-use crate::principal::Principal;
+use crate::permission::{Operation, Permission, Scope, permission};
+use crate::principal::{Principal, Way};
 
 /// A JSON body.
 #[derive(Debug)]
@@ -184,7 +184,9 @@ impl Principal {
     /// # Errors
     /// 403: the role does not have the operation.
     pub fn require(&self, operation: Operation) -> Result<Scope<'_>, ApiError> {
+        let is_of_role = || permission(self.role, operation) != Permission::Denied;
         self.may(operation).ok_or_else(|| match operation {
+            _ if self.way == Way::Session && is_of_role() => ApiError::needs_token(),
             Operation::ChangeBudget | Operation::GrantAgent | Operation::Monitor | Operation::Steer => {
                 ApiError::admin_only()
             }

@@ -1,11 +1,12 @@
 //! The way of a request to its handler: source, principal, rate, route, and the headers that every answer has.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::response::{IntoResponse, Response};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -14,15 +15,19 @@ use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::access::{Entrance, Peer, Refused};
 use crate::api::{metrics, status};
 use crate::api_error::{ApiError, InternalCause};
+use crate::body_rule::takes_no_body;
 use crate::context::ApiContext;
 use crate::credential::Credential;
 use crate::listen_plan::literal;
-use crate::request_source::{Authorities, ForeignRequest, Scheme};
+use crate::pages::{self, PageRequest};
+use crate::principal::{Principal, Way};
+use crate::request_source::{Authorities, ForeignRequest, Scheme, comes_from_a_file};
+use crate::session_channel::SessionChannel;
 
 /// The front of one listener.
 #[derive(Debug)]
@@ -79,17 +84,18 @@ impl Front {
         local: Option<SocketAddr>,
         mut request: Request<Incoming>,
     ) -> Result<Response, ApiError> {
-        self.check_source(local, &request)?;
+        let names = self.names(local);
+        let opener = check_source(&names, &request)?;
         if self.is_behind_proxy {
             peer.address = forwarded_for(request.headers()).or(peer.address);
         }
-        let credential = Credential::of(request.headers());
-        match self.context.access.authenticate(self.entrance, &peer, credential).await {
-            Ok(principal) => drop(request.extensions_mut().insert(principal)),
-            Err(Refused::NoCredential) if self.is_anonymous(request.uri().path()) => {}
-            Err(refused) => return Err(refuse(refused).await),
+        let channel = SessionChannel::of(&names, request.headers(), peer.end.zip(local));
+        if opener == Opener::Client {
+            let principal = self.authenticate(&peer, channel.as_ref(), &request).await?;
+            principal.into_iter().for_each(|principal| drop(request.extensions_mut().insert(principal)));
         }
-        let request = request.map(Body::new);
+        request.extensions_mut().insert(PageRequest { channel, peer });
+        let request = without_unexpected_body(request.map(Body::new), self.context.limits.body_time).await?;
         // A client that hangs up does not stop a change half way.
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});
@@ -101,37 +107,95 @@ impl Front {
         }
     }
 
-    fn is_anonymous(&self, path: &str) -> bool {
-        status::is_anonymous(path) || metrics::is_anonymous(&self.context, path)
+    /// Returns who sends a request; `None` where it needs no credential and has none.
+    async fn authenticate(
+        &self,
+        peer: &Peer,
+        channel: Option<&SessionChannel>,
+        request: &Request<Incoming>,
+    ) -> Result<Option<Principal>, ApiError> {
+        let path = request.uri().path();
+        let credential = Credential::of(request.headers(), channel.map(|channel| &channel.cookie));
+        let binding = match (&credential, channel) {
+            (Credential::Session(_), Some(channel)) => channel.binding().await,
+            _ => None,
+        };
+        match self.context.access.authenticate(self.entrance, peer, credential, binding).await {
+            Ok(principal) if principal.way == Way::Session && !pages::is_page(path) && !has_mark(request.headers()) => {
+                let message = "a request with the cookie of a session has the header X-Sluice: 1; send it";
+                Err(ApiError::new(StatusCode::FORBIDDEN, "x_sluice_required", message))
+            }
+            Ok(principal) => Ok(Some(principal)),
+            Err(Refused::NoCredential) if self.is_anonymous(path) => Ok(None),
+            // A browser keeps the cookie of a session that has ended: its next page is the login.
+            Err(Refused::BadSession(_)) if pages::is_page(path) => Ok(None),
+            Err(refused) => Err(refuse(refused).await),
+        }
     }
 
-    fn check_source(&self, local: Option<SocketAddr>, request: &Request<Incoming>) -> Result<(), ApiError> {
-        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-        let checked = match (self.reached, local) {
-            (Some(scheme), Some(local)) => {
-                self.names.clone().with(scheme, &literal(local), local.port()).check(method, uri, headers)
-            }
-            _ => self.names.check(method, uri, headers),
-        };
-        checked.map_err(|foreign| match foreign {
-            ForeignRequest::Host => ApiError::new(
-                StatusCode::MISDIRECTED_REQUEST,
-                "wrong_host",
-                "Host is not a name of this daemon; use an address of --listen, or the origin of --behind-proxy",
-            ),
-            ForeignRequest::Origin | ForeignRequest::FetchSite => ApiError::new(
-                StatusCode::FORBIDDEN,
-                "wrong_origin",
-                "a page of another origin sent this request; the daemon serves its own pages alone",
-            ),
-        })
+    fn is_anonymous(&self, path: &str) -> bool {
+        pages::is_page(path) || status::is_anonymous(path) || metrics::is_anonymous(&self.context, path)
     }
+
+    /// Returns the names of this listener for a client that has reached this address.
+    fn names(&self, local: Option<SocketAddr>) -> Cow<'_, Authorities> {
+        match (self.reached, local) {
+            (Some(scheme), Some(local)) => Cow::Owned(self.names.clone().with(scheme, &literal(local), local.port())),
+            _ => Cow::Borrowed(&self.names),
+        }
+    }
+}
+
+/// Refuses a body where an operation takes none: what it says would not be done.
+async fn without_unexpected_body(request: Request<Body>, within: Duration) -> Result<Request<Body>, ApiError> {
+    if request.body().is_end_stream() || !takes_no_body(request.method(), request.uri().path()) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    // An empty one may have come without a length.
+    match timeout(within, to_bytes(body, 0)).await {
+        Ok(Ok(_)) => Ok(Request::from_parts(parts, Body::empty())),
+        Ok(Err(_)) | Err(_) => Err(ApiError::unexpected_body()),
+    }
+}
+
+/// Sender of a request that was meant for this daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opener {
+    /// A client, or one of our pages.
+    Client,
+    /// A file that a browser shows. Its request has no credential, whatever it carries.
+    File,
+}
+
+fn check_source(names: &Authorities, request: &Request<Incoming>) -> Result<Opener, ApiError> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    match names.check(method, uri, headers) {
+        Ok(()) => Ok(Opener::Client),
+        Err(ForeignRequest::Host) => Err(ApiError::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "wrong_host",
+            "Host is not a name of this daemon; use an address of --listen, or the origin of --behind-proxy",
+        )),
+        Err(ForeignRequest::Origin | ForeignRequest::FetchSite)
+            if pages::is_opened_by_a_file(method, uri.path()) && comes_from_a_file(headers) =>
+        {
+            Ok(Opener::File)
+        }
+        Err(ForeignRequest::Origin | ForeignRequest::FetchSite) => Err(ApiError::wrong_origin()),
+    }
+}
+
+/// Returns whether a request has the header that no form and no page of another origin can send.
+fn has_mark(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all("x-sluice").iter();
+    values.next().is_some_and(|value| value == "1") && values.next().is_none()
 }
 
 async fn refuse(refused: Refused) -> ApiError {
     match refused {
         Refused::NoCredential => ApiError::unauthorized(),
-        Refused::BadCredential(delay) => {
+        Refused::BadCredential(delay) | Refused::BadSession(delay) => {
             sleep(delay).await;
             ApiError::unauthorized()
         }

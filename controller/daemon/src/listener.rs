@@ -79,14 +79,14 @@ impl Listener {
                 // Without a peer's uid, nobody is root.
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let Some(counted) = count.admit(None) else { return };
-                let served = serve(stream, Peer { uid, address: None }, None, front, stop);
+                let served = serve(stream, Peer { uid, ..Peer::default() }, None, front, stop);
                 connections.spawn(with(counted, served));
             }
             Accepted::Tcp(stream, address) => {
                 let Some(counted) = count.admit(Some(address.ip())) else { return };
                 let _ = stream.set_nodelay(true);
                 let local = stream.local_addr().ok();
-                let peer = Peer { uid: None, address: Some(address.ip()) };
+                let peer = Peer { uid: None, address: Some(address.ip()), end: Some(address) };
                 match self {
                     Self::Tcp(_, Some(tls)) => {
                         let handshake = timeout(front.context().limits.handshake_time, tls.accept(stream));

@@ -122,8 +122,9 @@ impl Loops {
         }
     }
 
-    /// Records the result of a turn of work that keeps its own time. The first turn adds the loop.
-    pub(crate) fn record<T, E>(&self, name: &str, period: Duration, result: &Result<T, E>)
+    /// Records the result of a turn of work that keeps its own time. The first turn adds the loop. Returns a line for the
+    /// operator's log as [`Loops::end`] does.
+    pub(crate) fn record<T, E>(&self, name: &str, period: Duration, result: &Result<T, E>) -> Option<String>
     where
         E: std::error::Error + 'static,
     {
@@ -131,7 +132,7 @@ impl Loops {
             self.register(name, period);
         }
         let result = result.as_ref().map(drop).map_err(|error| LoopFault::new(error_chain(error)));
-        self.end(name, result, now_us());
+        self.end(name, result, now_us())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, LoopStatus>> {

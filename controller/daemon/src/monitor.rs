@@ -3,7 +3,7 @@
 //! Counters of runs and calls come from the event log alone: `follower` reads what was committed, `measurement` says what
 //! an event counts, and `instruments` has the numbers. `scrape` adds what the database knows at that moment.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use sluice_runs::call_event::RefusedRequest;
@@ -47,6 +47,17 @@ pub struct Monitor {
     instruments: Mutex<Instruments>,
 }
 
+/// Counts what the reconciliations of a daemon's process find.
+#[derive(Debug, Clone)]
+pub struct FindingCounter(pub(crate) Arc<Monitor>);
+
+impl FindingCounter {
+    /// Counts findings of a class. A class without findings is counted as 0, so that its first one is an increase.
+    pub fn count(&self, class: &'static str, number: u64) {
+        self.0.count_findings(class, number);
+    }
+}
+
 impl Monitor {
     /// Starts with counters of 0. Events up to the position `read` are not counted.
     #[must_use]
@@ -69,6 +80,11 @@ impl Monitor {
     /// Counts an error of an audit log: one that cannot be written, or that has a wrong line.
     pub(crate) fn count_audit_error(&self) {
         self.lock().count_audit_error();
+    }
+
+    /// Counts findings of a reconciliation.
+    fn count_findings(&self, class: &'static str, number: u64) {
+        self.lock().count_findings(class, number);
     }
 
     /// Counts the request of a sandbox that its sidecar has refused, unless an earlier daemon has counted it.

@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use crate::principal::{Principal, Role};
+use crate::principal::{Principal, Role, Way};
 
 /// An operation of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum Operation {
     Monitor,
     /// Reasons that the daemon is not ready.
     Diagnose,
+    /// Codes that log a browser in.
+    OpenSession,
 }
 
 /// Objects on which a role may do an operation.
@@ -48,14 +50,14 @@ pub enum Permission {
 #[must_use]
 pub fn permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, Read, ReadContent, RegisterAgent, Steer,
-        SuspendAgent,
+        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
+        RegisterAgent, Steer, SuspendAgent,
     };
     use Permission::{All, Denied, Own};
     match (role, operation) {
         (Role::Admin, _) | (Role::Metrics, Monitor) => All,
-        (Role::Owner, Read | ReadContent | Create | Control | Execute | RegisterAgent | SuspendAgent)
-        | (Role::Viewer, Read | ReadContent) => Own,
+        (Role::Owner, Read | ReadContent | Create | Control | Execute | RegisterAgent | SuspendAgent | OpenSession)
+        | (Role::Viewer, Read | ReadContent | OpenSession) => Own,
         (Role::Owner, Steer | GrantAgent | ChangeBudget | Monitor | Diagnose)
         | (
             Role::Viewer,
@@ -66,11 +68,34 @@ pub fn permission(role: Role, operation: Operation) -> Permission {
     }
 }
 
+/// Returns the objects on which a browser session of a role may do an operation. What reaches beyond them needs a token: a page
+/// that was attacked must not give more rights than it has.
+#[must_use]
+pub fn session_permission(role: Role, operation: Operation) -> Permission {
+    use Operation::{
+        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
+        RegisterAgent, SuspendAgent,
+    };
+    match (operation, permission(role, operation)) {
+        (Read | ReadContent | Control, permission) => permission,
+        // An admin's session creates what its own owner pays for.
+        (Create, Permission::All) => Permission::Own,
+        (Create, permission) => permission,
+        (Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose | OpenSession, _) => {
+            Permission::Denied
+        }
+    }
+}
+
 impl Principal {
     /// Returns the objects on which this principal may do an operation; `None` for none.
     #[must_use]
     pub fn may(&self, operation: Operation) -> Option<Scope<'_>> {
-        match permission(self.role, operation) {
+        let permission = match self.way {
+            Way::Session => session_permission(self.role, operation),
+            Way::AdminSocket | Way::Bearer => permission(self.role, operation),
+        };
+        match permission {
             Permission::Denied => None,
             Permission::Own => Some(Scope { own: Some(self) }),
             Permission::All => Some(Scope { own: None }),
@@ -130,10 +155,34 @@ mod tests {
             (Operation::ChangeBudget, [All, Denied, Denied, Denied, Denied]),
             (Operation::Monitor, [All, Denied, Denied, Denied, All]),
             (Operation::Diagnose, [All, Denied, Denied, Denied, Denied]),
+            (Operation::OpenSession, [All, Own, Own, Denied, Denied]),
         ];
         for (operation, expected) in rows {
             let roles = [Role::Admin, Role::Owner, Role::Viewer, Role::Chat, Role::Metrics];
             let found = roles.map(|role| permission(role, operation));
+            assert_eq!(found, expected, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_the_marked_operations_alone() {
+        use Permission::{All, Denied, Own};
+        let rows = [
+            (Operation::Read, [All, Own, Own]),
+            (Operation::ReadContent, [All, Own, Own]),
+            (Operation::Create, [Own, Own, Denied]),
+            (Operation::Control, [All, Own, Denied]),
+            (Operation::Execute, [Denied; 3]),
+            (Operation::RegisterAgent, [Denied; 3]),
+            (Operation::SuspendAgent, [Denied; 3]),
+            (Operation::GrantAgent, [Denied; 3]),
+            (Operation::ChangeBudget, [Denied; 3]),
+            (Operation::Monitor, [Denied; 3]),
+            (Operation::Diagnose, [Denied; 3]),
+            (Operation::OpenSession, [Denied; 3]),
+        ];
+        for (operation, expected) in rows {
+            let found = [Role::Admin, Role::Owner, Role::Viewer].map(|role| session_permission(role, operation));
             assert_eq!(found, expected, "{operation:?}");
         }
     }

@@ -13,6 +13,8 @@ pub enum Way {
     AdminSocket,
     /// A token.
     Bearer,
+    /// A browser session.
+    Session,
 }
 
 impl Way {
@@ -22,14 +24,18 @@ impl Way {
         match self {
             Self::AdminSocket => "admin_socket",
             Self::Bearer => "bearer",
+            Self::Session => "session",
         }
     }
 }
 
+/// Beginning of the id of a principal that has a browser session.
+const SESSION_PREFIX: &str = "session:";
+
 /// Who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// `token:ID` or `uid:N`.
+    /// `token:ID`, `uid:N` or `session:ID`.
     pub id: String,
     /// Owner of what it makes.
     pub owner: String,
@@ -55,6 +61,12 @@ impl Principal {
             way: Way::AdminSocket,
             source: None,
         }
+    }
+
+    /// Returns the id of its browser session.
+    #[must_use]
+    pub fn session_id(&self) -> Option<&str> {
+        self.id.strip_prefix(SESSION_PREFIX)
     }
 
     #[cfg(test)]

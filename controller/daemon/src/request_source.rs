@@ -17,6 +17,17 @@ pub struct Authorities {
     origins: Vec<String>,
 }
 
+/// The origin that a request has reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReachedOrigin {
+    /// Scheme.
+    pub scheme: Scheme,
+    /// Host; an IPv6 address in brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
 /// Scheme of a listener's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
@@ -75,6 +86,31 @@ impl Authorities {
         self
     }
 
+    /// Returns the origin that a request has reached; none on a socket, or for a host that is not one of these.
+    #[must_use]
+    pub fn reached(&self, headers: &HeaderMap) -> Option<ReachedOrigin> {
+        let host = single(headers, HOST.as_str())??.to_ascii_lowercase();
+        let scheme = [Scheme::Https, Scheme::Http]
+            .into_iter()
+            .find(|scheme| self.origins.iter().any(|origin| *origin == format!("{}://{host}", scheme.as_str())))?;
+        match host.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+            Some((name, port)) => Some(ReachedOrigin { scheme, host: name.to_owned(), port: port.parse().ok()? }),
+            None => Some(ReachedOrigin { scheme, host, port: scheme.default_port() }),
+        }
+    }
+
+    /// Returns the origins, each once.
+    #[must_use]
+    pub fn origins(&self) -> Vec<String> {
+        let ports =
+            [Scheme::Http, Scheme::Https].map(|scheme| (format!("{}://", scheme.as_str()), scheme.default_port()));
+        let is_long = |origin: &&String| {
+            ports.iter().any(|(start, port)| origin.starts_with(start) && origin.ends_with(&format!(":{port}")))
+        };
+        // A default port is left out.
+        self.origins.iter().filter(|origin| !is_long(origin)).cloned().collect()
+    }
+
     /// Checks a request before it is routed.
     ///
     /// # Errors
@@ -96,6 +132,15 @@ impl Authorities {
             Some(_) => Err(ForeignRequest::FetchSite),
         }
     }
+}
+
+/// Returns whether a request is a navigation from a page without an origin, such as a file of this machine.
+#[must_use]
+pub fn comes_from_a_file(headers: &HeaderMap) -> bool {
+    let is = |name, expected: &[Option<&str>]| single(headers, name).is_some_and(|value| expected.contains(&value));
+    is(ORIGIN.as_str(), &[Some("null")])
+        && is("sec-fetch-mode", &[None, Some("navigate")])
+        && is("sec-fetch-dest", &[None, Some("document")])
 }
 
 /// Returns the value of a header, if it is there; `None` if it stands twice or is no text.
@@ -191,6 +236,42 @@ mod tests {
         let (uri, names) = (Uri::from_static("/alive"), loopback());
         assert_eq!(names.check(&Method::GET, &uri, &typed), Ok(()));
         assert_eq!(names.check(&Method::POST, &uri, &typed), Err(ForeignRequest::FetchSite));
+    }
+
+    #[test]
+    fn a_request_has_reached_one_origin() {
+        let names = loopback().with(Scheme::Https, "sluice.example.org", 443);
+        let reached = |host| names.reached(&headers(&[("host", host)]));
+        let origin = |scheme, host: &str, port| Some(ReachedOrigin { scheme, host: host.to_owned(), port });
+        assert_eq!(reached("LOCALHOST:8787"), origin(Scheme::Http, "localhost", 8787));
+        assert_eq!(reached("[::1]:8787"), origin(Scheme::Http, "[::1]", 8787));
+        for host in ["sluice.example.org", "sluice.example.org:443"] {
+            assert_eq!(reached(host), origin(Scheme::Https, "sluice.example.org", 443));
+        }
+        assert_eq!(
+            (reached("evil.example"), Authorities::of_socket().reached(&headers(&[("host", "localhost")]))),
+            (None, None)
+        );
+        let expected =
+            ["http://127.0.0.1:8787", "http://localhost:8787", "http://[::1]:8787", "https://sluice.example.org"];
+        assert_eq!(names.origins(), expected);
+    }
+
+    #[test]
+    fn a_file_is_a_navigation_without_an_origin() {
+        let file = |rows: &[(&str, &str)]| comes_from_a_file(&headers(rows));
+        let (null, navigates) = (("origin", "null"), ("sec-fetch-mode", "navigate"));
+        assert!(file(&[null]) && file(&[null, navigates, ("sec-fetch-site", "cross-site")]));
+        for rows in [
+            &[][..],
+            &[navigates],
+            &[("origin", "http://evil.example"), navigates],
+            &[null, ("sec-fetch-mode", "no-cors")],
+            &[null, navigates, ("sec-fetch-dest", "iframe")],
+            &[null, null],
+        ] {
+            assert!(!file(rows), "{rows:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Pure.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::grants::GrantPolicy;
@@ -25,6 +26,17 @@ pub struct Graph {
     /// Limits of a run that names none.
     pub limits: RunLimits,
     /// Cap of a run that names none, in nano-USD.
+    pub max_cost: Option<i64>,
+}
+
+/// Values of runs that one account pays for, in place of those of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in `RunPolicy`")]
+pub struct AccountPolicy {
+    pub account: String,
+    pub graphs: Vec<Graph>,
+    pub models: Vec<String>,
+    pub limits: RunLimits,
     pub max_cost: Option<i64>,
 }
 
@@ -52,6 +64,8 @@ pub struct RunPolicy {
     pub grants: GrantPolicy,
     /// Models of a run without a program of the host that names none.
     pub models: Vec<String>,
+    /// Values of accounts that have some of their own.
+    pub accounts: Vec<AccountPolicy>,
     /// Account of a principal without accounts.
     pub account: String,
     /// Limits of a run without a program of the host that names none.
@@ -77,6 +91,21 @@ pub struct RunPolicy {
 }
 
 impl RunPolicy {
+    /// Returns the policy of runs that this account pays for.
+    #[must_use]
+    pub fn of_account(&self, account: Option<&str>) -> Cow<'_, Self> {
+        match self.accounts.iter().find(|own| Some(own.account.as_str()) == account) {
+            Some(AccountPolicy { graphs, models, limits, max_cost, .. }) => Cow::Owned(Self {
+                graphs: graphs.clone(),
+                models: models.clone(),
+                limits: limits.clone(),
+                max_cost: *max_cost,
+                ..self.clone()
+            }),
+            None => Cow::Borrowed(self),
+        }
+    }
+
     /// Returns the graph of an id, or of the NAME of `sandbox:NAME`.
     #[must_use]
     pub fn graph(&self, id: &str) -> Option<&Graph> {

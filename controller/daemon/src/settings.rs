@@ -31,6 +31,8 @@ pub struct DaemonSettings {
     pub behind_proxy: Option<String>,
     /// Clients that may read the metrics.
     pub metrics: MetricsReaders,
+    /// Whether viewers may read files of live runs.
+    pub viewer_files: bool,
     /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.

@@ -56,6 +56,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_key: None,
         behind_proxy: None,
         metrics: MetricsReaders::WithRole,
+        viewer_files: true,
         runs: None,
         limits: HttpLimits::default(),
         // The disk of a test may be nearly full.
@@ -102,6 +103,7 @@ pub(crate) fn policy() -> RunPolicy {
             users: DEFAULT_UIDS.parse().expect("a range"),
         },
         models: vec!["small".to_owned()],
+        accounts: Vec::new(),
         account: "acct-host".to_owned(),
         limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
@@ -230,6 +232,15 @@ impl TestDaemon {
         &self.tokens[name].1.id
     }
 
+    /// Makes a token of a viewer of this owner, and returns its value.
+    pub(crate) async fn viewer_of(&self, owner: &str) -> String {
+        let value = create_value().expect("the kernel has random bytes");
+        let new =
+            NewToken { owner: owner.to_owned(), role: Role::Viewer, accounts: Vec::new(), label: None, life_us: None };
+        self.store().create_token(&value, new, now_us()).await.expect("there is room");
+        value.expose().to_owned()
+    }
+
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
         self.settings.run_dir.join(name)
     }
@@ -246,11 +257,18 @@ impl TestDaemon {
         self.request(token, "GET", path, None).await
     }
 
-    /// Sends a request over TCP with a token and one more header.
+    /// Sends a request over TCP with a token and one more header; null is no body.
     pub(crate) async fn with_header(&self, token: &str, request: (&str, &str), body: &Value, header: &str) -> Answer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let headers = [&format!("Host: {}", self.address()), &self.bearer(token), header];
-        exchange(stream, request.0, request.1, &headers.map(|header| header as &str), Some(&body.to_string())).await
+        exchange(
+            stream,
+            request.0,
+            request.1,
+            &headers.map(|header| header as &str),
+            (!body.is_null()).then(|| body.to_string()).as_deref(),
+        )
+        .await
     }
 
     /// Sends a request over TCP with these headers alone.

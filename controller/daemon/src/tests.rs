@@ -17,6 +17,7 @@ mod process;
 mod relay;
 mod roles;
 mod sandboxes;
+mod sessions;
 mod storm;
 mod stream_client;
 mod streams;

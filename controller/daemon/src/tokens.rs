@@ -30,9 +30,9 @@ impl Tokens {
         }
     }
 
-    /// Returns whether a principal still has its role. Root needs no token.
-    pub(crate) async fn is_current(&self, principal: &Principal) -> Result<bool, TokenError> {
-        let Some(id) = principal.id.strip_prefix(PREFIX) else { return Ok(true) };
+    /// Returns whether the token of a principal's id is valid. Root needs none.
+    pub(crate) async fn is_valid(&self, principal: &str) -> Result<bool, TokenError> {
+        let Some(id) = principal.strip_prefix(PREFIX) else { return Ok(true) };
         Ok(self.0.find_token_by_id(id).await?.is_some_and(|token| token.is_valid(now_us())))
     }
 

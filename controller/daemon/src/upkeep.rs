@@ -75,6 +75,7 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
             store: context.store.clone(),
             share,
             origin: origin.to_owned(),
+            system_keep: retention::system_keep(settings.event_keep),
             loops: Arc::clone(&context.loops),
             log: context.log,
         };

@@ -14,7 +14,8 @@ use std::path::Path;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{Gid, Uid, fchown};
 use sluice_state::layout::RunPaths;
 
 use crate::rundir;
@@ -108,6 +109,9 @@ pub enum FileError {
     /// The content is longer than allowed.
     #[error("the content is longer than {0} bytes")]
     TooLarge(u64),
+    /// Something has this name already.
+    #[error("something has this name already")]
+    Exists,
     /// The kernel refused it.
     #[error("the file system refuses it")]
     Io(#[source] io::Error),
@@ -122,6 +126,7 @@ impl From<Errno> for FileError {
             // A socket; a directory that is opened for writing, or is in the way of a file.
             Errno::ENXIO | Errno::EISDIR => Self::NotAFile,
             Errno::ENAMETOOLONG => Self::BadPath,
+            Errno::EEXIST => Self::Exists,
             error => Self::Io(error.into()),
         }
     }
@@ -174,16 +179,25 @@ impl WorkspaceFiles {
     /// # Errors
     /// [`FileError`].
     pub fn create(&self, path: &[u8], max: u64) -> Result<NewFile, FileError> {
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&b"."[..], path),
-        };
-        if matches!(name, b"" | b"." | b"..") {
-            return Err(FileError::BadPath);
-        }
+        let (directory, name) = split(path)?;
         let uid = self.uid.ok_or(FileError::Outside)?;
         NewFile::create(self.directory(directory)?, name_of(name)?, uid, max)
+    }
+
+    /// Makes a directory, of the agent and with the mode 0755.
+    ///
+    /// # Errors
+    /// [`FileError`]; [`FileError::Exists`] if something is there.
+    pub fn make_directory(&self, path: &[u8]) -> Result<(), FileError> {
+        let (parent, name) = split(path)?;
+        let (uid, name) = (self.uid.ok_or(FileError::Outside)?, name_of(name)?);
+        let parent = self.directory(parent)?;
+        mkdirat(&parent, name.as_c_str(), Mode::S_IRWXU)?;
+        // The sandbox may have put another directory there: that one is its own already.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let made = beneath(&parent, &name, flags, Mode::empty())?;
+        fchmod(&made, Mode::from_bits_truncate(0o755))?;
+        Ok(fchown(&made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?)
     }
 
     /// Lists the names of a directory after this name, at most [`PAGE_MAX`].
@@ -247,6 +261,16 @@ impl WorkspaceFiles {
         }
         if is_open { Ok(()) } else { Err(FileError::NotFound) }
     }
+}
+
+/// Splits a path into its directory and its last name.
+fn split(path: &[u8]) -> Result<(&[u8], &[u8]), FileError> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&b"."[..], path),
+    };
+    if matches!(name, b"" | b"." | b"..") { Err(FileError::BadPath) } else { Ok((directory, name)) }
 }
 
 fn open_root(directory: &Path) -> Result<OwnedFd, FileError> {

@@ -1,13 +1,11 @@
-//! `sluice cp`: files out of a sandbox, and a file into one.
+//! `sluice cp`: files out of a sandbox, and into one.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bytes::Bytes;
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
-use sluice_client::{ApiClient, ApiRequest};
 
 use super::database::wrong;
 use super::error::CommandError;
@@ -16,27 +14,26 @@ use super::named_run;
 use super::output::{print, print_json, say};
 use super::server_args::ServerArgs;
 
+mod source;
 mod tree;
-
-/// Size of the largest file that the API takes.
-const UPLOAD_MAX: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
   sluice cp nightly:/workspace/out results        to the new directory results
-  sluice cp fix.diff nightly:/workspace/fix.diff";
+  sluice cp fix.diff nightly:/workspace/fix.diff
+  sluice cp fixtures nightly:/workspace/            to the new directory /workspace/fixtures";
 
-/// Copies files out of a sandbox of a daemon into a new directory, or one file into a live sandbox.
+/// Copies files out of a sandbox of a daemon into a new directory, or a file or a directory into a live sandbox.
 ///
 /// Regular files and directories are copied, with the modes 0644 and 0755. Links are not followed; they are named and left out,
-/// as devices are. At most 100,000 files and 2 GiB come out.
+/// as devices are. At most 100,000 files and 2 GiB are copied; into a sandbox, files of at most 64 MiB.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct CpArgs {
-    /// RUN:/PATH in a sandbox, or a file
+    /// RUN:/PATH in a sandbox, or a file or directory here
     #[arg(value_name = "SOURCE")]
     source: String,
-    /// A directory that does not exist yet, or RUN:/PATH in a sandbox
+    /// A directory that does not exist yet, or RUN:/PATH in a sandbox; one that ends with / is the directory of the copy
     #[arg(value_name = "TARGET")]
     target: String,
     /// Print one JSON object
@@ -63,12 +60,6 @@ struct Copied {
     left_out: Vec<LeftOut>,
 }
 
-/// The answer to an upload.
-#[derive(Deserialize)]
-struct WrittenFile {
-    size: u64,
-}
-
 pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
     let (name, path, is_out) = match (in_sandbox(&args.source), in_sandbox(&args.target)) {
         (Some((run, path)), None) => (run, path, true),
@@ -84,7 +75,7 @@ pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
     let copied = if is_out {
         tree::copy_out(&api, &id, path, Path::new(&args.target)).await?
     } else {
-        copy_in(&api, &id, Path::new(&args.source), path).await?
+        source::copy_in(&api, &id, Path::new(&args.source), path).await?
     };
     let Copied { files, bytes, left_out } = copied;
     for LeftOut { path, reason } in &left_out {
@@ -104,22 +95,6 @@ fn in_sandbox(text: &str) -> Option<(&str, &str)> {
     let (run, path) = text.split_once(':')?;
     let is_run = !run.is_empty() && !run.starts_with(['/', '.']);
     (is_run && path.starts_with('/')).then_some((run, path))
-}
-
-async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &str) -> Result<Copied, CommandError> {
-    let failed = |error: std::io::Error| wrong(format!("cannot read {}: {error}", source.display()));
-    let meta = std::fs::metadata(source).map_err(failed)?;
-    if !meta.is_file() || meta.len() > UPLOAD_MAX {
-        let message =
-            format!("{} is not a file of at most {} MiB; pack what is larger", source.display(), UPLOAD_MAX >> 20);
-        return Err(wrong(message));
-    }
-    let content = std::fs::read(source).map_err(failed)?;
-    let name = source.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let target = if target.ends_with('/') { format!("{target}{name}") } else { target.to_owned() };
-    let request = ApiRequest::put(&["sandboxes", id, "files"], Bytes::from(content)).path(target.as_bytes());
-    let written: WrittenFile = api.send(request).await?;
-    Ok(Copied { files: 1, bytes: written.size, left_out: Vec::new() })
 }
 
 /// Returns the last part of a path in a sandbox.

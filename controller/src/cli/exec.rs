@@ -1,6 +1,7 @@
 //! `sluice exec`: a program in a live sandbox.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use sluice_contract::exit;
 use sluice_runs::terminal::SanitizedWriter;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -21,13 +23,19 @@ use super::object::CommandObject;
 use super::output::{DataStream, print_object, say};
 use super::server_args::ServerArgs;
 
+mod input;
+
+use input::{ExecTarget, RawTerminal};
+
 /// Exit code of a program that Ctrl-C has ended: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples:
   sluice exec nightly -- ls -l /workspace
-  sluice exec nightly --timeout 30s -- sh -c 'tail -n 20 build.log'";
+  sluice exec nightly --timeout 30s -- sh -c 'tail -n 20 build.log'
+  sluice exec -i nightly -- tar -x < fixtures.tar
+  sluice exec -it nightly -- bash";
 
 const EXIT_CODES: &str = "\
 Exit codes: the program's own; 124 its time was over; 125 it was not started, or its end is not known;
@@ -35,7 +43,8 @@ Exit codes: the program's own; 124 its time was over; 125 it was not started, or
 
 /// Runs a program in a live sandbox of a daemon, as the sandbox's own user.
 ///
-/// It is part of the run's work and recorded in the control log, with a digest of its arguments. Ctrl-C ends it.
+/// It is part of the run's work and recorded in the control log, with a digest of its arguments. Ctrl-C ends it; with a terminal
+/// of its own, the program gets Ctrl-C, and its time ends it at the latest.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(super) struct ExecArgs {
@@ -54,6 +63,12 @@ pub(super) struct ExecArgs {
     /// Longest time of the program, at most 3600s [default: 600s]
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
+    /// Pass stdin to the program; otherwise it has none
+    #[arg(long, short)]
+    interactive: bool,
+    /// Give the program a terminal: this one, with its size. What it writes is not made harmless
+    #[arg(long, short, conflicts_with = "json")]
+    tty: bool,
     /// Print one JSON object, with the output, when the program has ended
     #[arg(long)]
     json: bool,
@@ -92,12 +107,16 @@ struct ExecEnd {
 pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
     // A code of ours must not be mistaken for that of the program.
     let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
+    args.check_terminal().map_err(not_started)?;
     let api = args.server.daemon(&args.host)?;
     let id = named_run::find(&api, &args.run).await.map_err(not_started)?.sandbox.sandbox_id;
     let request = ApiRequest::post(&["sandboxes", &id, "exec"]).json(&args.body().map_err(not_started)?);
     let lines = api.open(request).await.map_err(|error| not_started(error.into()))?;
     let mut program = Program { api: &api, run: &id, exec_id: String::new(), stdout: Vec::new(), stderr: Vec::new() };
-    let end = program.follow(lines, args.json).await.map_err(not_started)?;
+    let raw = args.enter_terminal().map_err(not_started)?;
+    let ended = program.follow(lines, args).await;
+    drop(raw);
+    let end = ended.map_err(not_started)?;
     if end.truncated {
         say("the output of the program was longer than the daemon passes on; a part is missing");
     }
@@ -105,6 +124,27 @@ pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl ExecArgs {
+    /// Checks that a terminal is there for a program that gets one.
+    fn check_terminal(&self) -> Result<(), CommandError> {
+        let is_there = std::io::stdout().is_terminal() && (!self.interactive || std::io::stdin().is_terminal());
+        if self.tty && !is_there {
+            return Err(wrong("--tty needs a terminal on stdin and stdout; leave it out".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Hands the keys of the terminal to the program, and says so.
+    fn enter_terminal(&self) -> Result<Option<RawTerminal>, CommandError> {
+        if !self.tty {
+            return Ok(None);
+        }
+        say("this terminal is in the hands of the sandbox until the program ends");
+        if !self.interactive {
+            return Ok(None);
+        }
+        RawTerminal::enter().map(Some).map_err(|error| CommandError::failed(&error))
+    }
+
     fn body(&self) -> Result<Value, CommandError> {
         let mut env = BTreeMap::new();
         for given in &self.env {
@@ -114,7 +154,7 @@ impl ExecArgs {
             };
             env.insert(name, value);
         }
-        let mut body = json!({ "argv": self.argv, "env": env });
+        let mut body = json!({ "argv": self.argv, "env": env, "tty": self.tty });
         for (name, value) in [("cwd", &self.cwd), ("timeout", &self.timeout)] {
             if let Some(value) = value {
                 body[name] = json!(value);
@@ -136,10 +176,11 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Passes the output on until the program has ended.
-    async fn follow(&mut self, mut lines: LineStream, keep: bool) -> Result<ExecEnd, CommandError> {
-        let mut stdout = DataStream::sanitized();
+    async fn follow(&mut self, mut lines: LineStream, args: &ExecArgs) -> Result<ExecEnd, CommandError> {
+        let mut stdout = if args.tty { DataStream::raw() } else { DataStream::sanitized() };
         let mut stderr = SanitizedWriter::new(std::io::stderr());
         let mut interrupts = signal(SignalKind::interrupt()).map_err(|error| CommandError::failed(&error))?;
+        let mut sizes = signal(SignalKind::window_change()).map_err(|error| CommandError::failed(&error))?;
         let mut asked = 0;
         loop {
             let line = tokio::select! {
@@ -153,18 +194,25 @@ impl Program<'_> {
                     self.cancel().await;
                     continue;
                 }
+                _ = sizes.recv(), if args.tty && !self.exec_id.is_empty() => {
+                    self.target().resize().await;
+                    continue;
+                }
             };
             let message =
                 || "the daemon broke off before the end of the program; its exit code is not known".to_owned();
             let line = line.ok_or_else(|| CommandError { code: exit::NOT_STARTED, message: message() })?;
             match lines.parse(&line)? {
-                ExecLine::Begin { exec_id } => self.exec_id = exec_id,
+                ExecLine::Begin { exec_id } => {
+                    self.exec_id = exec_id;
+                    self.begin_input(args).await;
+                }
                 ExecLine::End(end) => return Ok(end),
                 ExecLine::Output { stream, text, base64 } => {
                     let decoded = || BASE64_STANDARD.decode(base64.unwrap_or_default()).unwrap_or_default();
                     let bytes = text.map_or_else(decoded, String::into_bytes);
                     let is_stderr = stream == "stderr";
-                    if keep {
+                    if args.json {
                         let kept = if is_stderr { &mut self.stderr } else { &mut self.stdout };
                         kept.extend(bytes);
                         continue;
@@ -173,6 +221,23 @@ impl Program<'_> {
                     written.map_err(|error| CommandError::failed(&error))?;
                 }
             }
+        }
+    }
+
+    fn target(&self) -> ExecTarget {
+        ExecTarget { api: self.api.clone(), run: self.run.to_owned(), exec_id: self.exec_id.clone() }
+    }
+
+    /// Begins to pass input, or ends it.
+    async fn begin_input(&self, args: &ExecArgs) {
+        if args.tty {
+            self.target().resize().await;
+        }
+        match (args.interactive, args.tty) {
+            (true, _) => drop(tokio::spawn(self.target().pass_stdin())),
+            // A terminal whose input ends would end the program.
+            (false, true) => {}
+            (false, false) => drop(tokio::spawn(self.target().close())),
         }
     }
 

@@ -16,13 +16,16 @@ use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
 use super::output::{DataStream, failure, say};
+use super::parse::since;
 use super::run_status::RunStatus;
 use super::server_args::ServerArgs;
 use super::wait::{EXIT_CODES, failure as failure_of};
 
+mod line_selection;
 mod remote;
 mod source;
 
+use line_selection::{LineFlags, LineSelection};
 use source::LogSource;
 
 /// Time between two looks at the record of a run that goes on.
@@ -35,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   sluice logs -f nightly; echo $?
   sluice logs r20261120 --stderr
+  sluice logs nightly --since 10m --grep error --tail 20
   sluice logs -f --server https://sluice.example.org --token-file alice.token nightly";
 
 /// Shows what a run wrote: stdout on stdout, stderr on stderr. The record has the beginning and the end of each stream.
@@ -61,6 +65,15 @@ pub(super) struct LogsArgs {
     /// Show the log of the controller: one JSON object per line
     #[arg(long, group = "source")]
     controller: bool,
+    /// Show lines since this time: 2026-11-20, 2026-11-20T16:00:00Z, or 10m ago
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["sidecar", "controller"])]
+    since: Option<String>,
+    /// Show the last N lines of what is there, and with --follow what comes after them
+    #[arg(long, short = 'n', value_name = "N")]
+    tail: Option<usize>,
+    /// Show lines with this text
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -68,8 +81,9 @@ pub(super) struct LogsArgs {
 }
 
 pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
+    let flags = args.line_flags()?;
     if let Some(api) = args.server.named(&args.host)? {
-        return remote::show(&api, args).await;
+        return remote::show(&api, args, flags).await;
     }
     let (state, keep) = args.host.records()?;
     let store = open_for_queries(&state)?;
@@ -77,7 +91,7 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
     let mut run = find_run(&store, &args.run).await?;
     let names_attempt = args.run == run.entry.key.to_string();
     loop {
-        if let Some(code) = show_attempt(args, &store, &layout, &run, keep).await? {
+        if let Some(code) = show_attempt((args, &flags), &store, &layout, &run, keep).await? {
             return Ok(code);
         }
         let newest = find_run(&store, run.entry.key.run_id.as_str()).await?;
@@ -91,7 +105,7 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
 
 /// Shows the output of an attempt. Returns `None` when what was followed is over, otherwise the end of the command.
 async fn show_attempt(
-    args: &LogsArgs,
+    (args, flags): (&LogsArgs, &LineFlags),
     store: &Store,
     layout: &Layout,
     run: &KnownRun,
@@ -109,14 +123,15 @@ async fn show_attempt(
             _ => Err(no_record(run, keep)),
         };
     }
-    let mut sources = args.sources(layout, run);
+    let mut sources = args.sources(layout, run, flags);
     let mut look = tokio::time::interval(EVERY);
     loop {
         look.tick().await;
         // The end comes first: what was written before it is read after it.
         let is_over = !args.follow || is_over(store, run, layout).await?;
         for source in &mut sources {
-            match source.show_new() {
+            let shown = source.show_new().and_then(|()| if is_over { source.finish() } else { source.caught_up() });
+            match shown {
                 Ok(()) => {}
                 Err(error) => return reader_gone(&error).map(Some),
             }
@@ -185,7 +200,30 @@ pub(super) fn exit_code(status: &RunStatus) -> ExitCode {
 }
 
 impl LogsArgs {
-    fn sources(&self, layout: &Layout, run: &KnownRun) -> Vec<LogSource> {
+    fn line_flags(&self) -> Result<LineFlags, CommandError> {
+        let since_us = self.since.as_deref().map(since).transpose()?;
+        Ok(LineFlags { since_us, tail: self.tail, text: self.grep.clone() })
+    }
+
+    fn sources(&self, layout: &Layout, run: &KnownRun, flags: &LineFlags) -> Vec<LogSource> {
+        let mut sources = self.whole_sources(layout, run);
+        if flags.select_all() {
+            return sources;
+        }
+        if !self.sidecar && !self.controller {
+            // The times of lines, and their order in both streams.
+            let output = layout.records().of(&run.entry.key).output(0);
+            let only = match (self.stdout, self.stderr) {
+                (true, _) => Some(RecordedStream::Stdout),
+                (_, true) => Some(RecordedStream::Stderr),
+                _ => None,
+            };
+            sources = vec![LogSource::output(output, only)];
+        }
+        sources.into_iter().map(|source| source.selecting(LineSelection::new(flags.clone()))).collect()
+    }
+
+    fn whole_sources(&self, layout: &Layout, run: &KnownRun) -> Vec<LogSource> {
         let record = layout.records().of(&run.entry.key);
         let stdout = || DataStream::sanitized();
         let stream = |stream| LogSource::stream(record.stream(stream));

@@ -104,6 +104,11 @@ impl Write for DataStream {
 }
 
 impl DataStream {
+    /// Returns a writer that passes every byte: the terminal is a program's own.
+    pub(super) fn raw() -> SanitizedWriter<Self> {
+        SanitizedWriter::for_pipe(Self)
+    }
+
     /// Returns a writer that sanitises what it writes, if stdout is a terminal.
     pub(super) fn sanitized() -> SanitizedWriter<Self> {
         if io::stdout().is_terminal() { SanitizedWriter::for_terminal(Self) } else { SanitizedWriter::for_pipe(Self) }

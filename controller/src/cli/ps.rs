@@ -56,17 +56,28 @@ pub(super) struct PsArgs {
 }
 
 pub(super) async fn run(args: &PsArgs) -> Result<ExitCode, CommandError> {
-    let since_us = args.since.as_deref().map(since).transpose()?;
-    let views = match args.server.named(&args.host)? {
-        Some(api) => remote::runs(&api, args, since_us).await?,
-        None => runs_here(args, since_us).await?,
-    };
+    let views = views(args).await?;
     if args.json {
         print_json(&json!({ "runs": views }));
     } else {
         print(&table::text(&views, terminal_width()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the runs that flags select, newest first.
+async fn views(args: &PsArgs) -> Result<Vec<RunView>, CommandError> {
+    let since_us = args.since.as_deref().map(since).transpose()?;
+    match args.server.named(&args.host)? {
+        Some(api) => remote::runs(&api, args, since_us).await,
+        None => runs_here(args, since_us).await,
+    }
+}
+
+/// Returns the runs that go on, newest first.
+pub(super) async fn open_runs(server: &ServerArgs, host: &HostArgs) -> Result<Vec<RunView>, CommandError> {
+    let (server, host) = (server.clone(), host.clone());
+    views(&PsArgs { all: false, account: None, since: None, json: false, server, host }).await
 }
 
 async fn runs_here(args: &PsArgs, since_us: Option<i64>) -> Result<Vec<RunView>, CommandError> {

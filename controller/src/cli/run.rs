@@ -129,7 +129,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
             "run {own}: Ctrl-C goes to the program; to stop the run, use sluice cancel {own} in another terminal"
         ));
     }
-    background::start(&settings.litellm, settings.record, host.layout.clone());
+    background::start(&settings.litellm, settings.record, host.layout.clone(), None);
     // Leftovers of killed controllers are removed during this run: there may be no other process that does it.
     let silent = progress::silent();
     let (done, faults) = tokio::join!(one_shot::run(once, cancelled), sweep::recover_orphans(&host, &silent));

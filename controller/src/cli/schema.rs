@@ -27,10 +27,11 @@ macro_rules! schemas {
 
 /// Definitions that the schemas share.
 const COMMON: &str = include_str!("../../../docs/reference/json/common.json");
-const SCHEMAS: [(&str, &str); 37] = schemas![
+const SCHEMAS: [(&str, &str); 40] = schemas![
     "agent" "agents" "audit-hash" "audit-keys" "audit-show" "audit-verify" "backup" "budget" "budget-history" "cancel"
-    "config-show" "cp" "events" "exec" "fail" "inspect" "interrupt" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void" "messages"
-    "preflight" "prune" "ps" "receipts" "reconcile" "restore" "retry" "run" "run-detached" "send" "sweep" "token" "usage"
+    "compare" "config-show" "cp" "events" "exec" "fail" "inspect" "interrupt" "ledger-backup" "ledger-import" "ledger-rebuild"
+    "ledger-void" "messages" "open" "preflight" "prune" "ps" "receipts" "reconcile" "restore" "retry" "run" "run-detached"
+    "send" "sweep" "token" "top" "usage"
     "wait" "webhook"
 ];
 

@@ -24,13 +24,15 @@ use super::forbidden_places::{forbidden_places, real_path};
 use super::host_args::HostArgs;
 use super::output::say;
 use super::run::{background, seccomp};
+use crate::agent_catalogue::Agent;
 use crate::preflight::{Check, CheckStatus, daemon_preflight};
-use crate::settings::{ServeSettings, SettingLayers, Settings};
+use crate::settings::{AgentRunDefaults, ServeSettings, SettingError, SettingLayers, Settings};
 
 mod planner;
 mod policy;
 
 use planner::SettingsPlanner;
+use policy::AccountDefaults;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -104,6 +106,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
         metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
+        viewer_files: serve.viewer_files,
         runs,
         limits: HttpLimits::default(),
         upkeep,
@@ -118,7 +121,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     })?;
     say(&places(running.addresses(), settings.tls_cert.is_some(), &settings.run_dir));
     let layout = Layout::open(&settings.state).map_err(|error| CommandError::failed(&error))?;
-    background::start(&litellm, records, layout);
+    background::start(&litellm, records, layout, Some(running.finding_counter()));
     // Nothing waits for it: while the upstream does not answer, calls fail and the daemon lives.
     let look = litellm.upstream.filter(|_| creates).map(|upstream| tokio::spawn(look_at(upstream)));
     let stopped = running.run_until(async {
@@ -165,20 +168,29 @@ async fn runs(
     if may_create {
         judge(&daemon_preflight(&settings, &daemon.users).await)?;
     }
-    let agents = settings.agents.iter().map(|agent| {
-        // With the profiles of the agent, and what the catalogue says that it needs.
-        let own = args.host.collect([("agent", agent.agent_id.clone())].into())?;
-        Ok((agent.clone(), own.agent_run_defaults()?))
-    });
-    let agents = agents.collect::<Result<Vec<_>, _>>().map_err(usage)?;
+    let agents = agents_of(args, &settings, None).map_err(usage)?;
+    let mut accounts = Vec::new();
+    for account in layers.profile_accounts() {
+        let own = args.host.collect([("account", account.to_owned())].into()).map_err(usage)?;
+        accounts.push(AccountDefaults {
+            account: account.to_owned(),
+            defaults: own.agent_run_defaults().map_err(usage)?,
+            agents: agents_of(args, &settings, Some(account)).map_err(usage)?,
+        });
+    }
     let policy = policy::policy(policy::PolicyInput {
         daemon: &daemon,
         host: &settings.run,
         defaults: &layers.agent_run_defaults().map_err(usage)?,
         agents: &agents,
+        accounts: &accounts,
         places: places_of(&settings, serve),
     });
-    let agent_flags = agents.into_iter().map(|(agent, own)| (agent.agent_id, own.sidecar_flags)).collect();
+    let of_agents = |agents: Vec<(Agent, AgentRunDefaults)>| {
+        agents.into_iter().map(|(agent, own)| (agent.agent_id, own.sidecar_flags)).collect()
+    };
+    let agent_flags = of_agents(agents);
+    let account_flags = accounts.into_iter().map(|own| (own.account, of_agents(own.agents))).collect();
     Ok(RunSettings {
         policy: may_create.then_some(policy),
         host: settings.host.clone(),
@@ -190,8 +202,29 @@ async fn runs(
             stuck: daemon.stuck,
             heartbeat: daemon.heartbeat,
         },
-        planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users: daemon.users, agent_flags }),
+        planner: Arc::new(SettingsPlanner {
+            settings,
+            seccomp,
+            sandbox_users: daemon.users,
+            agent_flags,
+            account_flags,
+        }),
     })
+}
+
+/// Returns the agents with the values of their runs: with the profiles of the agent and of the account, and what the catalogue
+/// says that the agent needs.
+fn agents_of(
+    args: &ServeArgs,
+    settings: &Settings,
+    account: Option<&str>,
+) -> Result<Vec<(Agent, AgentRunDefaults)>, SettingError> {
+    let values = settings.agents.iter().map(|agent| {
+        let mut named = BTreeMap::from([("agent", agent.agent_id.clone())]);
+        named.extend(account.map(|account| ("account", account.to_owned())));
+        Ok((agent.clone(), args.host.collect(named)?.agent_run_defaults()?))
+    });
+    values.collect()
 }
 
 /// Returns the places of this host that no sandbox of the daemon may see.

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use sluice_contract::time::duration_micros;
+use sluice_daemon::monitor::FindingCounter;
 use sluice_litellm::ApiKey;
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_state::store::{Store, now_us};
@@ -34,6 +35,8 @@ pub struct ReconcileLoop {
     store: Store,
     upstream: Upstream,
     key: ApiKey,
+    /// Set in a daemon.
+    counter: Option<FindingCounter>,
 }
 
 impl ReconcileLoop {
@@ -42,10 +45,16 @@ impl ReconcileLoop {
     pub fn new(settings: &LitellmSettings, store: Store) -> Option<Self> {
         match (settings.reconcile, &settings.upstream, settings.spend_key()) {
             (ReconcileMode::Auto, Some(upstream), Some(key)) => {
-                Some(Self { store, upstream: upstream.clone(), key: key.clone() })
+                Some(Self { store, upstream: upstream.clone(), key: key.clone(), counter: None })
             }
             _ => None,
         }
+    }
+
+    /// Counts what each look finds.
+    #[must_use]
+    pub fn counted_by(self, counter: Option<FindingCounter>) -> Self {
+        Self { counter, ..self }
     }
 
     /// Looks at the spend log again and again, for the first time after a delay. Ends by cancellation.
@@ -77,7 +86,12 @@ impl ReconcileLoop {
         };
         let question = ReconcileQuestion::Open { from_us, heard_us };
         match tokio::time::timeout(LOOK_MAX, reconciliation.run(&question, None)).await {
-            Ok(Ok(_)) => Ok(LookOutcome::Done),
+            Ok(Ok(outcome)) => {
+                if let Some(counter) = &self.counter {
+                    outcome.classes.into_iter().for_each(|(class, number)| counter.count(class, number));
+                }
+                Ok(LookOutcome::Done)
+            }
             Ok(Err(error)) => {
                 self.postpone(&error).await?;
                 Err(error)

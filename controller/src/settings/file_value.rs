@@ -65,7 +65,9 @@ fn text_of(name: &str, value: &DeValue<'_>) -> Result<String, InvalidValue> {
             .parse::<f64>()
             .map(|number| number.to_string())
             .map_err(|error| InvalidValue::new(format!("{name}: {error}"))),
-        DeValue::Boolean(flag) if matches!(name, "allow_remote_media" | "sandbox_enabled" | "metrics_public") => {
+        DeValue::Boolean(flag)
+            if matches!(name, "allow_remote_media" | "sandbox_enabled" | "metrics_public" | "viewer_files") =>
+        {
             Ok(flag.to_string())
         }
         DeValue::Array(values) if separator(name).is_some() => joined(name, values),

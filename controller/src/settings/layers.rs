@@ -1,6 +1,6 @@
 //! The layers of settings: a flag, else the environment, else the file, else the default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,8 @@ pub struct SettingLayers {
     agents: Vec<Agent>,
     projects: Vec<Project>,
     webhooks: Vec<WebhookEntry>,
+    /// Accounts that profiles name.
+    profile_accounts: BTreeSet<String>,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -52,6 +54,7 @@ impl SettingLayers {
             layers.agents = agent_catalogue::catalogue();
         }
         if let Some(profiles) = profiles {
+            layers.profile_accounts = profiles.profiles.iter().filter_map(|profile| profile.account.clone()).collect();
             layers.set_profiles(&profiles, flags, &variable);
         }
         layers.set_variables(variable);
@@ -59,6 +62,11 @@ impl SettingLayers {
         layers.set_defaults();
         layers.set_defaults_of_agent();
         Ok(layers)
+    }
+
+    /// Returns the accounts that have profiles.
+    pub fn profile_accounts(&self) -> impl Iterator<Item = &str> {
+        self.profile_accounts.iter().map(String::as_str)
     }
 
     fn set_file(&mut self, path: PathBuf) -> Result<FileProfiles, SettingError> {

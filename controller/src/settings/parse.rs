@@ -56,6 +56,7 @@ impl SettingLayers {
             behind_proxy: self.text("behind_proxy"),
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
             metrics_public: self.required("metrics_public", values::boolean)?,
+            viewer_files: self.required("viewer_files", values::boolean)?,
             record_keep: self.record_keep()?,
             event_rate: self.required("event_rate", values::count)?,
             event_keep: self.required("event_keep", values::event_keep)?,

@@ -56,6 +56,7 @@ pub const ITEMS: &[SettingItem] = items![
     "grant_roots" "SLUICE_GRANT_ROOTS" = None, "directories of the host under which grants of agents may be; without any, there are no grants";
     "uid_range" "SLUICE_UID_RANGE" = Some(sandbox_user::DEFAULT_UIDS), "the users of programs in the daemon's runs, one for each run: FIRST-LAST";
     "metrics_public" "SLUICE_METRICS_PUBLIC" = Some("false"), "whether everyone who reaches the daemon may read /metrics: true or false; otherwise it needs a token of the role admin or metrics";
+    "viewer_files" "SLUICE_VIEWER_FILES" = Some("true"), "whether viewers may read files of live runs: true or false";
     "event_rate" "SLUICE_EVENT_RATE" = Some("1200"), "how many events the agent of a run may report in a minute";
     "event_keep" "SLUICE_EVENT_KEEP" = Some("30d"), "how long events that agents report are kept; those of the daemon itself are kept for 90 days at least";
     "events_per_run" "SLUICE_EVENTS_PER_RUN" = Some("100000"), "how many events of a run's agent are kept; a new one removes the oldest";

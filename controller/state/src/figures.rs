@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::events::newest;
-use crate::sandboxes::SandboxState;
+use crate::sandboxes::{RETRY_WAIT_MAX_US, SandboxState};
 use crate::store::{Store, StoreError};
 
 /// Figures of one moment. Times are in microseconds since 1970.
@@ -68,12 +68,13 @@ fn runs(connection: &Connection) -> rusqlite::Result<BTreeMap<SandboxState, u64>
 
 fn waiting_since_us(connection: &Connection, now_us: i64) -> rusqlite::Result<Option<i64>> {
     let mut query = connection.prepare_cached(
-        "SELECT min(max(created_us, next_try_us)) FROM sandboxes
-         WHERE state = 'PENDING' AND next_try_us <= ?1 AND NOT EXISTS (
+        // A later try than any wait was written before the clock jumped back.
+        "SELECT min(max(created_us, CASE WHEN next_try_us > ?2 THEN 0 ELSE next_try_us END)) FROM sandboxes
+         WHERE state = 'PENDING' AND (next_try_us <= ?1 OR next_try_us > ?2) AND NOT EXISTS (
              SELECT 1 FROM sandbox_dependencies AS dependency JOIN sandboxes AS other ON other.run_id = depends_on
              WHERE dependency.run_id = sandboxes.run_id AND other.ended_us IS NULL)",
     )?;
-    query.query_row([now_us], |row| row.get(0))
+    query.query_row([now_us, now_us.saturating_add(RETRY_WAIT_MAX_US)], |row| row.get(0))
 }
 
 fn sidecars(connection: &Connection) -> rusqlite::Result<u64> {

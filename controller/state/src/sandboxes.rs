@@ -15,7 +15,7 @@ mod messages;
 mod row;
 
 pub use activity::SandboxActivity;
-pub use change::NextAttempt;
+pub use change::{NextAttempt, Reopening};
 pub use claim::{Claim, ClaimLimits, ClaimedSandbox, RETRY_WAIT_MAX_US};
 pub use create::{CreatedSandbox, NewSandbox, RunAgent};
 pub use error::SandboxError;

@@ -243,3 +243,65 @@ async fn commands_without_a_daemon_say_what_they_need() {
     sluice.run(["--name", "x", "--", "true"]).finish().await.expect(125);
     sluice.run(["--server", "http://127.0.0.1:1", "--", "true"]).finish().await.expect(125);
 }
+
+#[tokio::test]
+async fn lines_of_a_run_are_selected_here_and_over_tcp() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id =
+        detached(&daemon, &["--name", "box", "--", "sh", "-c", "echo one; echo two >&2; echo three; printf end"]).await;
+    ran(&daemon, &["wait", &id], 0).await;
+    let token = http::token(&sluice, "root", "admin", "acct-1").await;
+    let (server, file) = (format!("http://{}", http::address(&daemon)), sluice.file("token", &token));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let remote = ["--server", &server, "--token-file", &file];
+    for place in [&[][..], &remote] {
+        let shown = async |flags: &[&str]| {
+            let ended = ran(&daemon, &[&["logs", "box"], flags, place].concat(), 0).await;
+            (ended.stdout, ended.stderr.lines().filter(|line| !line.contains("run r_")).collect::<String>())
+        };
+        assert_eq!(shown(&["--grep", "t"]).await, ("three\n".to_owned(), "two".to_owned()), "{place:?}");
+        assert_eq!(shown(&["--stdout", "--tail", "2"]).await.0, "three\nend", "{place:?}");
+        assert_eq!(shown(&["--tail", "1", "-f"]).await.0, "end", "{place:?}");
+        assert_eq!(shown(&["--since", "1h"]).await.0, "one\nthree\nend", "{place:?}");
+        assert_eq!(shown(&["--since", "2030-01-01"]).await, (String::new(), String::new()), "{place:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_runs_are_compared_and_live_ones_shown() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let first = detached(&daemon, &["--", "sh", "-c", CALL]).await;
+    let second = detached(&daemon, &["--", "sh", "-c", &format!("{CALL}; {CALL}; exit 3")]).await;
+    ran(&daemon, &["wait", &first], 0).await;
+    ran(&daemon, &["wait", &second], 3).await;
+    let live = detached(&daemon, &["--name", "live", "--", "sh", "-c", GO]).await;
+    daemon.reaches(&live, "RUNNING").await;
+
+    let here = ran(&daemon, &["compare", &first, &second, "--json"], 0).await.value();
+    let text = ran(&daemon, &["compare", &first, &second], 0).await.stdout;
+    let socket = format!("unix:{}", daemon.sockets().join("admin.sock").display());
+    let remote = ran(&daemon, &["compare", &first, &second, "--json", "--server", &socket], 0).await.value();
+    let top = ran(&daemon, &["top", "--json"], 0).await.value();
+    let shown = ran(&daemon, &["top"], 0).await.stdout;
+    go(&sluice, &live);
+    ran(&daemon, &["wait", &live], 0).await;
+    let none = ran(&daemon, &["top", "--server", &socket], 0).await.stdout;
+
+    for compared in [&here, &remote] {
+        let [one, two] = [&compared["runs"][0], &compared["runs"][1]];
+        assert_eq!((&one["exit_code"], &two["exit_code"]), (&json!(0), &json!(3)), "{compared}");
+        assert_eq!((&one["events"]["llm.call"], &two["events"]["llm.call"]), (&json!(1), &json!(2)), "{compared}");
+        assert_eq!((&one["calls"], &compared["difference"]["calls"]), (&json!(1), &json!(1)), "{compared}");
+        assert_eq!(two["failure_code"], "container_failed", "{compared}");
+    }
+    assert!(text.contains("event llm.call") && text.contains("container_failed"), "{text}");
+    assert_eq!((&top["runs"][0]["name"], &top["runs"][0]["state"]), (&json!("live"), &json!("RUNNING")), "{top}");
+    assert!(shown.contains("live") && !shown.contains('\u{1b}'), "{shown}");
+    assert!(none.contains("no run goes on"), "{none}");
+    let found = faults(&[("compare", here), ("compare", remote), ("top", top)]).await;
+    assert!(found.is_empty(), "{found:?}");
+}

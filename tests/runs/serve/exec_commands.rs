@@ -74,3 +74,89 @@ async fn files_come_out_of_a_sandbox_without_links() {
     assert!(found.is_empty(), "{found:?}");
     ran(&daemon, &["cancel", "box"], 0).await;
 }
+
+#[tokio::test]
+async fn input_goes_to_a_program_in_a_sandbox() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = detached(&daemon, &["--name", "box", "--", "sleep", "600"]).await;
+    daemon.reaches(&id, "RUNNING").await;
+
+    let large: Vec<u8> = (0..300_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+    let words = ["exec", "-i", "box", "--", "sh", "-c", "cat > in; sha256sum in; wc -c < in"];
+    let passed = daemon.command(words).stdin(large.clone()).finish().await.expect(0);
+    let without = ran(&daemon, &["exec", "box", "--", "sh", "-c", "cat; echo end"], 0).await;
+    let gone = daemon.command(["exec", "-i", "box", "--", "true"]).stdin(large).finish().await.expect(0);
+    let refused = ran(&daemon, &["exec", "-t", "box", "--", "true"], 125).await;
+
+    assert!(passed.stdout.ends_with("300000\n"), "{}", passed.stdout);
+    assert_eq!((without.stdout.as_str(), gone.stdout.as_str()), ("end\n", ""), "nothing is waited for");
+    assert!(refused.stderr.contains("--tty needs a terminal"), "{}", refused.stderr);
+    ran(&daemon, &["cancel", "box"], 0).await;
+}
+
+#[tokio::test]
+async fn a_program_in_a_sandbox_has_our_terminal() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = detached(&daemon, &["--name", "box", "--", "sleep", "600"]).await;
+    daemon.reaches(&id, "RUNNING").await;
+
+    // It waits for the size of our terminal, and takes Ctrl-C as a key.
+    let program = "trap 'echo key' INT
+until [ \"$(stty size)\" = '30 100' ]; do sleep 0.05; done
+printf '\\033[31mred\\n'; touch ready
+until read line; do :; done
+echo \"got $line\"; touch done; exit 7\n";
+    sluice.file("program", program);
+    ran(&daemon, &["cp", "program", "box:/workspace/program"], 0).await;
+    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work").display().to_string();
+    let terminal = format!(
+        "{{ until [ -e {work}/ready ]; do sleep 0.05; done; printf '\\003word\\r'
+until [ -e {work}/done ]; do sleep 0.05; done; }} |
+script -qefc \"stty rows 30 cols 100; exec $*\" /dev/null"
+    );
+    let terminal = sluice.script("terminal", &terminal);
+    let words = ["exec", "-it", "box", "--", "sh", "program"];
+
+    let ended = daemon.command(words).wrapper([terminal]).finish().await.expect(7);
+
+    for text in ["\u{1b}[31mred", "key", "got word"] {
+        assert!(ended.stdout.contains(text), "{text}: {:?}", ended.stdout);
+    }
+    assert_eq!(ended.stdout.matches("in the hands of the sandbox").count(), 1, "{:?}", ended.stdout);
+    ran(&daemon, &["cancel", "box"], 0).await;
+}
+
+#[tokio::test]
+async fn a_directory_goes_into_a_sandbox_without_links() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = detached(&daemon, &["--name", "box", "--", "sleep", "600"]).await;
+    daemon.reaches(&id, "RUNNING").await;
+    let fixtures = sluice.dir().join("fixtures");
+    fs::create_dir_all(fixtures.join("sub/empty")).expect("there is room");
+    fs::write(fixtures.join("sub/answer"), "42\n").expect("there is room");
+    std::os::unix::fs::symlink("/etc/passwd", fixtures.join("link")).expect("there is room");
+    nix::unistd::mkfifo(&fixtures.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("there is room");
+
+    let copied = ran(&daemon, &["cp", "fixtures", "box:/workspace/", "--json"], 0).await.value();
+    let again = ran(&daemon, &["cp", "fixtures", "box:/workspace/fixtures"], 1).await;
+    let listed =
+        ran(&daemon, &["exec", "box", "--", "sh", "-c", "cd fixtures && find . | sort && cat sub/answer"], 0).await;
+    let modes =
+        ran(&daemon, &["exec", "box", "--", "stat", "-c", "%a %U", "fixtures/sub", "fixtures/sub/answer"], 0).await;
+    ran(&daemon, &["cp", "fixtures", "box:/etc/"], 2).await;
+
+    assert_eq!((&copied["files"], &copied["bytes"]), (&json!(1), &json!(3)), "{copied}");
+    assert_eq!(copied["left_out"].as_array().map(Vec::len), Some(2), "{copied}");
+    assert!(again.stderr.contains("exists"), "{}", again.stderr);
+    assert_eq!(listed.stdout, ".\n./sub\n./sub/answer\n./sub/empty\n42\n");
+    assert!(modes.stdout.starts_with("755 ") && modes.stdout.contains("\n644 "), "{}", modes.stdout);
+    let found = faults(&[("cp", copied)]).await;
+    assert!(found.is_empty(), "{found:?}");
+    ran(&daemon, &["cancel", "box"], 0).await;
+}

@@ -206,3 +206,33 @@ async fn the_daemon_lives_without_its_upstream() {
     daemon.get("/alive").await.expect(200);
     daemon.stop().await;
 }
+
+#[tokio::test]
+async fn runs_of_an_account_have_its_profile() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", "[[profiles]]\naccount = 'small'\nmemory = '96m'\nmax_calls = 1\n");
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL}; {CALL} || echo refused");
+    let create = async |account: &str| {
+        let agent = json!({ "agent_id": account, "billing_account_id": account });
+        daemon.request("POST", "/api/v1/agents", &agent).await.expect(201);
+        let mut run = shell(&script);
+        run["agent_id"] = json!(account);
+        daemon.create(run).await
+    };
+    let (small, other) = (create("small").await, create("other").await);
+    let (small, other) = (daemon.reaches(&small, "COMPLETED").await, daemon.reaches(&other, "COMPLETED").await);
+
+    assert_eq!(
+        (&small["limits"]["memory"], &small["limits"]["max_calls"]),
+        (&json!((96 << 20).to_string()), &json!(1)),
+        "{small}"
+    );
+    assert_eq!(other["limits"]["max_calls"], Value::Null, "{other}");
+    let id = |run: &Value| run["sandbox_id"].as_str().expect("an id").to_owned();
+    assert_eq!(
+        (stdout(&daemon, &id(&small)).await, stdout(&daemon, &id(&other)).await),
+        ("refused\n".to_owned(), String::new())
+    );
+}

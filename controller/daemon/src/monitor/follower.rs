@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_contract::text::error_chain;
 use sluice_state::events::{EventFilter, LoggedEvent};
 use sluice_state::sandboxes::{Sandbox, SandboxError};
 use sluice_state::store::Store;
@@ -31,9 +30,8 @@ pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, loops: Arc<Loops>, 
             () = stop.stopped() => return,
             counted = count_new(&store, &monitor) => counted,
         };
-        loops.record(NAME, LOOK_EVERY, &counted);
-        if let Err(error) = &counted {
-            log(&format!("metrics: the event log cannot be read: {}", error_chain(error)));
+        if let Some(line) = loops.record(NAME, LOOK_EVERY, &counted) {
+            log(&line);
         }
         let may_have_more = async {
             tokio::select! {

@@ -49,6 +49,7 @@ pub(super) struct Instruments {
     calls: CallMetrics,
     state: StateMetrics,
     audit_errors: Counter,
+    findings: Family<Labels<1>, Counter>,
 }
 
 /// Metrics of runs that have begun or ended.
@@ -165,11 +166,13 @@ impl Instruments {
         let mut registry = Registry::with_prefix("sluice");
         registry.register("build", "Version of the daemon", Info::new([("version", version)]));
         let audit = "Lines of audit logs that could not be written or read, and runs that failed by them";
+        let findings = "Findings of the daemon's looks at the spend log, by class; an open receipt counts in each look";
         Self {
             runs: RunMetrics::new(&mut registry),
             calls: CallMetrics::new(&mut registry),
             state: StateMetrics::new(&mut registry),
             audit_errors: add(&mut registry, "audit_errors", audit, Counter::default()),
+            findings: add(&mut registry, "reconcile_findings", findings, Family::default()),
             registry,
         }
     }
@@ -195,6 +198,11 @@ impl Instruments {
     pub(super) fn count_refusal(&mut self, reason: &str) {
         let reason = self.calls.reasons.of(Some(reason));
         self.calls.refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    /// Counts findings of a reconciliation.
+    pub(super) fn count_findings(&mut self, class: &'static str, number: u64) {
+        self.findings.get_or_create(&[("class", class.to_owned())]).inc_by(number);
     }
 
     /// Counts an error of an audit log.

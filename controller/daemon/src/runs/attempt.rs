@@ -33,7 +33,7 @@ use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
-use super::steps::take_step;
+use super::steps::{is_retryable, take_step};
 use super::talk::talk;
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
@@ -63,6 +63,13 @@ impl Observer for StartObserver {
             let _ = self.0.send(());
         }
     }
+}
+
+/// A try to record the start of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartTry {
+    First,
+    Again,
 }
 
 impl Attempt {
@@ -191,8 +198,8 @@ impl Attempt {
         let ended = loop {
             tokio::select! {
                 ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start().await,
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
+                Some(()) = started.recv() => is_late = !self.start(StartTry::First).await,
+                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StartTry::Again).await,
                 never = calls.follow() => match never {},
                 never = &mut talking => match never {},
             }
@@ -205,11 +212,18 @@ impl Attempt {
 
     /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
     /// that did not start in time.
-    async fn start(&self) -> bool {
+    async fn start(&self, which: StartTry) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
         let is_done = !started.as_ref().is_err_and(is_retryable);
-        self.report(started.map(|_| ()));
+        match (which, is_done) {
+            // The first try has said it.
+            (StartTry::Again, false) => {}
+            (StartTry::Again, true) if started.is_ok() => {
+                (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));
+            }
+            _ => self.report(started.map(|_| ())),
+        }
         is_done
     }
 
@@ -383,14 +397,6 @@ impl Attempt {
         if let Err(error) = done {
             (self.context.log)(&format!("{}: {}", shown(&self.run.key), error_chain(&error)));
         }
-    }
-}
-
-fn is_retryable(error: &SandboxError) -> bool {
-    match error {
-        SandboxError::Store(error) => error.is_retryable(),
-        SandboxError::Budget(error) => error.is_retryable(),
-        _ => false,
     }
 }
 

@@ -19,9 +19,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Works until the signal.
 pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: StopSignal) {
     let begin = async {
+        let mut told = None;
         while let Err(error) = end_all(&context, &host).await {
-            (context.log)(&format!("programs of an earlier daemon may still run in sandboxes: {error}"));
+            if told.as_ref() != Some(&error) {
+                (context.log)(&format!("programs of an earlier daemon may still run in sandboxes: {error}"));
+                told = Some(error);
+            }
             sleep(AGAIN).await;
+        }
+        if told.is_some() {
+            (context.log)("programs of an earlier daemon have ended");
         }
         context.execs.open();
     };

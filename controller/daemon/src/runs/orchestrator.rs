@@ -76,13 +76,11 @@ impl Orchestrator {
         loop {
             if Instant::now() >= look_at {
                 let looked = self.look().await;
-                self.context.loops.record("runs", LOOK_EVERY, &looked);
-                self.note("runs", "the runs cannot be looked through", looked);
+                self.note("runs", "the runs cannot be looked through", &looked);
                 look_at = Instant::now() + LOOK_EVERY;
             }
             let claimed = self.claim().await;
-            self.context.loops.record("queue", LOOK_EVERY, &claimed);
-            self.note("queue", "the queue cannot be read", claimed);
+            self.note("queue", "the queue cannot be read", &claimed);
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {
                 () = stop.stopped() => return,
@@ -108,13 +106,15 @@ impl Orchestrator {
         }
     }
 
-    fn note(&self, part: &'static str, what: &'static str, done: Result<(), SandboxError>) {
+    /// Records the result of a turn. A fault is logged once, and its end once.
+    fn note(&self, part: &'static str, what: &'static str, done: &Result<(), SandboxError>) {
+        if let Some(line) = self.context.loops.record(part, LOOK_EVERY, done) {
+            (self.context.log)(&line);
+        }
         match done {
             Ok(()) => self.context.readiness.pass(part),
             Err(error) => {
-                let text = format!("{what}: {}", error_chain(&error));
-                (self.context.log)(&text);
-                self.context.readiness.fail(part, text);
+                self.context.readiness.fail(part, format!("{what}: {}", error_chain(error)));
             }
         }
     }

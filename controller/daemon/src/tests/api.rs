@@ -129,6 +129,24 @@ async fn bodies_are_read_strictly() {
 }
 
 #[tokio::test]
+async fn a_body_is_refused_where_none_is_taken() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    for (method, path) in [
+        ("POST", format!("/api/v1/sandboxes/{id}/retry")),
+        ("DELETE", format!("/api/v1/sandboxes/{id}")),
+        ("GET", format!("/api/v1/sandboxes/{id}")),
+    ] {
+        let answer = daemon.request("slu_alice", method, &path, Some(&json!({ "max_cost_usd": "1" }))).await;
+        assert_eq!(answer.error(), (422, "unexpected_body".to_owned()), "{method} {path}");
+    }
+    let run = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{id}")).await.json();
+    assert_eq!(run["desired_state"], "running", "nothing was done: {run}");
+    let unknown = daemon.request("slu_alice", "POST", "/api/v1/nothing", Some(&json!({}))).await;
+    assert_eq!(unknown.status, 404);
+}
+
+#[tokio::test]
 async fn queries_paths_and_methods_are_read_strictly() {
     let daemon = TestDaemon::start().await;
     for (path, field) in [
@@ -147,7 +165,7 @@ async fn queries_paths_and_methods_are_read_strictly() {
         assert_eq!(answer.json()["error"]["details"]["field"], field, "{path}: {}", answer.body);
     }
     assert_eq!(daemon.get("slu_admin", "/api/v1/nothing").await.error(), (404, "not_found".to_owned()));
-    assert_eq!(daemon.get("slu_admin", "/").await.error(), (404, "not_found".to_owned()));
+    assert_eq!(daemon.get("slu_admin", "/nothing").await.error(), (404, "not_found".to_owned()));
     let answer = daemon.request("slu_admin", "DELETE", "/api/v1/budgets", None).await;
     assert_eq!(answer.error(), (405, "method_not_allowed".to_owned()));
     assert!(answer.head.contains("allow: get"), "{}", answer.head);

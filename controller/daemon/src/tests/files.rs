@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::test_daemon::{Answer, TestDaemon, read_answer};
+use crate::test_daemon::{Answer, TestDaemon, policy, read_answer};
 
 struct Files {
     daemon: TestDaemon,
@@ -255,4 +255,19 @@ async fn files_follow_the_role_and_the_state() {
     fs::remove_dir_all(&kept).expect("it is ours");
     assert_eq!(files.get("/workspace/a").await.error(), (410, "workspace_removed".to_owned()));
     assert_eq!(files.get("").await.error(), (410, "workspace_removed".to_owned()));
+}
+
+#[tokio::test]
+async fn viewers_read_files_if_the_operator_lets_them() {
+    for (viewer_files, status) in [(true, 200), (false, 403)] {
+        let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.viewer_files = viewer_files).await;
+        let (id, paths) = daemon.working_run().await;
+        fs::write(paths.work.join("a"), "a").expect("it is ours");
+        let viewer = daemon.viewer_of("alice").await;
+        for path in ["files", "files/workspace/a"] {
+            let path = format!("/api/v1/sandboxes/{id}/{path}");
+            assert_eq!(daemon.get(&viewer, &path).await.status, status, "{path}");
+            assert_eq!(daemon.get("slu_alice", &path).await.status, 200);
+        }
+    }
 }

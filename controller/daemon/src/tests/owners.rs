@@ -23,6 +23,8 @@ struct Objects {
     /// An event of alice's run.
     event_id: String,
     seq: i64,
+    /// A login code of alice.
+    login_id: String,
 }
 
 impl Objects {
@@ -41,7 +43,9 @@ impl Objects {
         let seq = append(&daemon, "alice", &mine, "agent.progress", &json!({})).await;
         let events = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{mine}/events")).await.json();
         let event_id = events["events"][0]["id"].as_str().expect("an id").to_owned();
-        Self { daemon, mine, own, event_id, seq }
+        let login = daemon.request("slu_alice", "POST", "/api/v1/login-codes", Some(&json!({}))).await.json();
+        let login_id = login["login_id"].as_str().expect("an id").to_owned();
+        Self { daemon, mine, own, event_id, seq, login_id }
     }
 
     /// Pairs of an id of alice's and one that never existed, for the first parameter of a path.
@@ -58,6 +62,7 @@ impl Objects {
             ]),
             "agents" => pairs(&[("bot", "never"), ("alice%2Fbot", "alice%2Fnever"), ("alice%2Fbot", "carol%2Fbot")]),
             "budgets" => pairs(&[("acct-1", "acct-9")]),
+            "login-codes" => pairs(&[(&self.login_id, "00000000000000000000000000000000")]),
             _ => None,
         }
     }
@@ -88,7 +93,7 @@ impl Objects {
         let value = |(collection, name): (&str, &str)| match collection {
             "sandboxes" => Some(self.own.clone()),
             "agents" => Some("own".to_owned()),
-            "budgets" => None,
+            "budgets" | "login-codes" => None,
             _ => Some(of_run(name).to_owned()),
         };
         operation.parameters().into_iter().map(value).collect()

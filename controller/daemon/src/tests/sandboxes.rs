@@ -263,7 +263,7 @@ async fn a_run_that_failed_is_tried_again() {
     assert_eq!(again.error(), (409, "invalid_state".to_owned()));
     let retry = async |id: &str| {
         let path = format!("{PATH}/{id}/retry");
-        daemon.with_header("slu_alice", ("POST", &path), &json!({}), "Idempotency-Key: k").await
+        daemon.with_header("slu_alice", ("POST", &path), &Value::Null, "Idempotency-Key: k").await
     };
     for _ in 0..2 {
         let answer = retry(&id).await;

@@ -64,9 +64,14 @@ pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFa
     }
 }
 
+/// Returns the time for which events of the system are kept.
+pub(super) fn system_keep(keep: Duration) -> Duration {
+    keep.max(SYSTEM_KEEP_MIN)
+}
+
 /// Returns the times before which events are removed.
 fn ages(now_us: i64, keep: Duration) -> EventAges {
-    EventAges { agent_before_us: before(now_us, keep), system_before_us: before(now_us, keep.max(SYSTEM_KEEP_MIN)) }
+    EventAges { agent_before_us: before(now_us, keep), system_before_us: before(now_us, system_keep(keep)) }
 }
 
 fn before(now_us: i64, keep: Duration) -> i64 {

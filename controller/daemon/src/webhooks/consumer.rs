@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sluice_contract::text::error_chain;
+use sluice_contract::time::duration_micros;
 use sluice_state::events::EventFilter;
 use sluice_state::store::{Store, StoreError, now_us};
 use sluice_state::webhooks::{DEAD_MAX, NextTry, OUTBOX_MAX, WebhookMessage};
@@ -54,6 +55,8 @@ pub(crate) struct Consumer {
     pub(crate) share: Share,
     /// Beginning of links.
     pub(crate) origin: String,
+    /// Time for which events of the system are kept.
+    pub(crate) system_keep: Duration,
     pub(crate) loops: Arc<Loops>,
     pub(crate) log: fn(&str),
 }
@@ -65,6 +68,8 @@ struct Cursor {
     written: i64,
     /// The last event that was read.
     read: i64,
+    /// True for a webhook that was not used for as long as events of the system are kept, until it has read on.
+    is_overdue: bool,
 }
 
 impl Consumer {
@@ -109,8 +114,10 @@ impl Consumer {
         let position = match *cursor {
             Some(position) => position,
             None => {
+                let used = self.store.webhook_used_us(&self.webhook.name).await?;
+                let kept_us = now_us().saturating_sub(duration_micros(self.system_keep));
                 let written = self.store.begin_webhook(&self.webhook.name, now_us()).await?;
-                Cursor { written, read: written }
+                Cursor { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
             }
         };
         // None after an error: the database says what was written.
@@ -148,8 +155,8 @@ impl Consumer {
                 return Ok((at, fault));
             }
             let batch = self.store.events_after(at.read, filter.clone(), room).await?;
-            // Events of the system stay for 90 days at least, so a gap is most likely one of events of agents.
-            if let Some(gap) = batch.gap.filter(|_| selects_agents(types)) {
+            // Events of the system stay for 90 days at least: until then, a gap is one of events of agents.
+            if let Some(gap) = batch.gap.filter(|_| selects_agents(types) || at.is_overdue) {
                 let reason = format!("events from {} to {} were removed before they were sent", gap.from, gap.to);
                 fault = Some(LoopFault::new(reason));
             }
@@ -157,6 +164,7 @@ impl Consumer {
             let own = batch.events.iter().filter(|event| is_own(&event.owner));
             let messages: Vec<_> = own.map(|event| message(name, event, &self.origin)).collect();
             at.read = batch.next;
+            at.is_overdue &= !batch.is_newest;
             if !messages.is_empty() || at.read - at.written >= WRITE_EVERY {
                 if !self.store.take_webhook_events(name, (at.written, at.read), messages, now_us()).await? {
                     // Its row was removed, or changed by another program: begin again from what it has.
@@ -190,4 +198,49 @@ impl Consumer {
 /// Returns whether events that agents report may be selected.
 fn selects_agents(types: &[String]) -> bool {
     types.iter().any(|name| name.starts_with("agent."))
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_state::events::{EventAges, EventQuota, NewLoggedEvent};
+
+    use super::*;
+    use crate::webhooks::{DEFAULT_TYPES, WebhookSecret, WebhookTarget};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn consumer(store: &Store) -> Consumer {
+        let webhook = Webhook {
+            name: "ops".to_owned(),
+            target: WebhookTarget::parse("https://localhost:1/").expect("it is right"),
+            secrets: vec![WebhookSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("it is right")],
+            types: DEFAULT_TYPES.map(str::to_owned).to_vec(),
+            owners: Vec::new(),
+            allow_private: true,
+            ca: None,
+        };
+        let (store, share, loops) = (store.clone(), Share::of(1), Arc::default());
+        Consumer { webhook, store, share, origin: String::new(), system_keep: 90 * DAY, loops, log: |_| {} }
+    }
+
+    /// Returns the fault of the first turn of a webhook that was last used so long ago, after an event of the system was
+    /// removed.
+    async fn fault_after(absence: Duration) -> Option<LoopFault> {
+        let directory = tempfile::tempdir().expect("there is room");
+        let store = Store::open(&directory.path().join("sluice.db")).expect("it is new");
+        store.begin_webhook("ops", now_us() - duration_micros(absence)).await.expect("it is writable");
+        let removed = NewLoggedEvent::of_run("alice", "r1", "sandbox.stopped", "{}".to_owned(), 1);
+        store.append_events(vec![removed], EventQuota::default()).await.expect("it is writable");
+        let ages = EventAges { agent_before_us: 2, system_before_us: 2 };
+        assert_eq!(store.remove_old_events(ages).await.expect("it is writable"), 1);
+        let turn = consumer(&store).turn(&mut None, &mut None).await.expect("it is readable");
+        turn.1
+    }
+
+    #[tokio::test]
+    async fn a_webhook_that_was_away_reports_what_it_missed() {
+        let fault = fault_after(91 * DAY).await.expect("an event of the system may be missing");
+        assert_eq!(fault, LoopFault::new("events from 1 to 1 were removed before they were sent"));
+        assert_eq!(fault_after(89 * DAY).await, None, "events of the system are still there");
+    }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use sluice_contract::time::duration_micros;
-use sluice_state::webhooks::NextTry;
+use sluice_state::webhooks::{NextTry, WAIT_MAX_US};
 
 /// Time after each failed try but the last: 8 tries within 6 hours.
 const WAITS: [Duration; 7] = [
@@ -15,7 +15,7 @@ const WAITS: [Duration; 7] = [
     Duration::from_secs(20 * 60),
     Duration::from_secs(60 * 60),
     Duration::from_secs(90 * 60),
-    Duration::from_secs(180 * 60),
+    Duration::from_micros(WAIT_MAX_US.unsigned_abs()),
 ];
 
 /// Returns what follows a failed try. `failed` is the number of tries that failed before it.

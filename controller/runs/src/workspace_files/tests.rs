@@ -56,6 +56,26 @@ fn a_file_is_written_and_read_in_ranges() {
 }
 
 #[test]
+fn a_directory_is_made_new_for_the_agent() {
+    let (directory, files) = files();
+    let work = directory.path().join("work");
+    files.make_directory(b"d").expect("there is room");
+    files.make_directory(b"d/e/").expect("there is room");
+    let meta = fs::metadata(work.join("d/e")).expect("it is there");
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (UID, UID, 0o755));
+    symlink("..", work.join("out")).expect("there is room");
+    assert!(matches!(files.make_directory(b"d"), Err(FileError::Exists)));
+    for outside in [&b"out/x"[..], b"../x", b"out"] {
+        let refused = files.make_directory(outside).expect_err("it is outside");
+        assert!(matches!(refused, FileError::Outside | FileError::Exists), "{refused:?}");
+    }
+    for bad in [&b""[..], b".", b"d/..", b"x/y"] {
+        assert!(matches!(files.make_directory(bad), Err(FileError::BadPath | FileError::NotFound)), "{bad:?}");
+    }
+    assert!(!directory.path().join("x").exists());
+}
+
+#[test]
 fn only_regular_files_beneath_the_workspace_are_opened() {
     let (directory, files) = files();
     let work = directory.path().join("work");

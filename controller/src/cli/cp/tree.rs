@@ -22,9 +22,9 @@ use sluice_contract::text::sanitize;
 use super::super::error::CommandError;
 use super::{Copied, LeftOut, base_name};
 
-const ENTRIES_MAX: u64 = 100_000;
-const BYTES_MAX: u64 = 2 << 30;
-const DEPTH_MAX: usize = 64;
+pub(super) const ENTRIES_MAX: u64 = 100_000;
+pub(super) const BYTES_MAX: u64 = 2 << 30;
+pub(super) const DEPTH_MAX: usize = 64;
 /// Bytes of one answer.
 const PART: u64 = 8 << 20;
 

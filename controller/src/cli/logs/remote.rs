@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use sluice_client::{ApiClient, ApiRequest, LogLine, LogSelection, LogStream, SandboxDetail};
+use sluice_contract::time::unix_micros;
 use sluice_runs::terminal::SanitizedWriter;
 
 use super::super::database::wrong;
@@ -10,10 +11,12 @@ use super::super::error::CommandError;
 use super::super::named_run;
 use super::super::output::DataStream;
 use super::super::run_status::RunStatus;
+use super::line_selection::{LineFlags, LineSelection, NumberedLine};
+use super::source::left_out;
 use super::{LogsArgs, exit_code, reader_gone};
 
 /// Shows the output of a run of a daemon.
-pub(super) async fn show(api: &ApiClient, args: &LogsArgs) -> Result<ExitCode, CommandError> {
+pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> Result<ExitCode, CommandError> {
     if args.sidecar || args.controller {
         let message = "--sidecar and --controller are on the host of the daemon; leave them out, or use them there";
         return Err(wrong(message.to_owned()));
@@ -21,34 +24,51 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs) -> Result<ExitCode, C
     let mut run = named_run::find(api, &args.run).await?;
     let id = run.sandbox.sandbox_id.clone();
     let stream = if args.stdout { Some("stdout") } else { args.stderr.then_some("stderr") };
+    let mut lines = (!flags.select_all()).then(|| LineSelection::new(flags));
     let mut stdout = DataStream::sanitized();
     let mut stderr = SanitizedWriter::new(std::io::stderr());
-    let mut put = |line: &LogLine| {
-        let bytes = match line.missing {
-            Some(missing) => format!("\n[{missing} bytes left out]\n").into_bytes(),
-            None => line.bytes(),
-        };
-        // Alone, stderr is the data of the command.
-        if line.stream == "stderr" && stream.is_none() { stderr.put(&bytes) } else { stdout.put(&bytes) }
+    // Alone, stderr is the data of the command.
+    let mut put = |(number, bytes): &NumberedLine| {
+        if *number == 1 && stream.is_none() { stderr.put(bytes) } else { stdout.put(bytes) }
     };
-    let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow, after: 0 };
+    // What is there comes first where the last lines of it are wanted.
+    let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
     loop {
         // Looked at before the output: what the run has written is there when it has ended.
         let is_over = run.sandbox.is_ended() || !args.follow;
         let mut logs = LogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {
             selection.after = line.position;
-            if let Err(error) = put(&line) {
+            let (number, bytes) = content(&line);
+            let shown = match &mut lines {
+                Some(lines) => lines.push(number, time_us(&line), &bytes),
+                None => vec![(number, bytes)],
+            };
+            if let Err(error) = shown.iter().try_for_each(&mut put) {
                 return reader_gone(&error);
             }
+        }
+        let rest = lines.as_mut().map(|lines| if is_over { lines.finish() } else { lines.caught_up() });
+        if let Err(error) = rest.unwrap_or_default().iter().try_for_each(&mut put) {
+            return reader_gone(&error);
         }
         if is_over {
             break;
         }
+        selection.follow = true;
         // The run may have ended, or the daemon ends its streams to start anew.
         run = shown(api, &id).await?;
     }
     Ok(if args.follow { exit_code(&RunStatus::of_api(&run)) } else { ExitCode::SUCCESS })
+}
+
+/// Returns the number of a line's stream, and its bytes.
+fn content(line: &LogLine) -> NumberedLine {
+    (usize::from(line.stream == "stderr"), line.missing.map_or_else(|| line.bytes(), left_out))
+}
+
+fn time_us(line: &LogLine) -> i64 {
+    humantime::parse_rfc3339_weak(&line.ts).ok().and_then(unix_micros).unwrap_or_default()
 }
 
 /// Returns a run, also while its daemon starts anew.

@@ -1,27 +1,37 @@
-//! Sources of log output: a recorded stream, or a file that grows.
+//! Sources of log output: a recorded stream, the output of both, or a file that grows.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use sluice_runs::terminal::SanitizedWriter;
-use sluice_state::records::{StreamPart, StreamReader};
+use sluice_state::records::{OutputContent, OutputPiece, OutputReader, RecordedStream, StreamPart, StreamReader};
 
 use super::super::output::DataStream;
+use super::line_selection::{LineSelection, NumberedLine};
 
 /// Size of one read.
 const CHUNK: u64 = 64 << 10;
 
 type Sink = Box<dyn FnMut(&[u8]) -> io::Result<()>>;
 
-/// One source, with the stream that shows it.
+/// One source, with the streams that show it.
 pub(super) struct LogSource {
     kind: SourceKind,
-    sink: Sink,
+    shown: Shown,
+}
+
+/// Where a source is shown, and which lines of it.
+struct Shown {
+    /// Stdout and stderr of a run.
+    sinks: [Sink; 2],
+    lines: Option<LineSelection>,
 }
 
 enum SourceKind {
     Stream(StreamReader),
+    /// Both streams, or one of them, with the times of their pieces.
+    Output(OutputReader, Option<RecordedStream>),
     /// The first of these files that exists, from this offset.
     Files {
         paths: Vec<PathBuf>,
@@ -32,32 +42,63 @@ enum SourceKind {
 impl LogSource {
     /// Returns a source that shows a recorded stream on stdout.
     pub(super) fn stream(reader: StreamReader) -> Self {
-        Self { kind: SourceKind::Stream(reader), sink: sink(DataStream::sanitized()) }
+        Self::of(SourceKind::Stream(reader), sink(DataStream::sanitized()))
+    }
+
+    /// Returns a source that shows the output of a run: of one stream on stdout, of both on their own.
+    pub(super) fn output(reader: OutputReader, only: Option<RecordedStream>) -> Self {
+        let mut source = Self::of(SourceKind::Output(reader, only), sink(DataStream::sanitized()));
+        if only.is_some() {
+            source.shown.sinks[1] = sink(DataStream::sanitized());
+        }
+        source
     }
 
     /// Returns a source that shows the first of these files that exists.
     pub(super) fn files<W: Write + 'static>(paths: Vec<PathBuf>, writer: SanitizedWriter<W>) -> Self {
-        Self { kind: SourceKind::Files { paths, offset: 0 }, sink: sink(writer) }
+        Self::of(SourceKind::Files { paths, offset: 0 }, sink(writer))
+    }
+
+    fn of(kind: SourceKind, stdout: Sink) -> Self {
+        let sinks = [stdout, sink(SanitizedWriter::new(io::stderr()))];
+        Self { kind, shown: Shown { sinks, lines: None } }
     }
 
     /// Shows the source on stderr.
-    pub(super) fn on_stderr(self) -> Self {
-        Self { sink: sink(SanitizedWriter::new(io::stderr())), ..self }
+    pub(super) fn on_stderr(mut self) -> Self {
+        self.shown.sinks.swap(0, 1);
+        self
+    }
+
+    /// Shows these lines of the source alone.
+    pub(super) fn selecting(mut self, lines: LineSelection) -> Self {
+        self.shown.lines = Some(lines);
+        self
     }
 
     /// Shows everything that is new.
     pub(super) fn show_new(&mut self) -> io::Result<()> {
-        match &mut self.kind {
+        let Self { kind, shown } = self;
+        match kind {
             SourceKind::Stream(reader) => {
                 while let Some(part) = reader.next_part()? {
                     match part {
-                        StreamPart::Bytes(bytes) => (self.sink)(&bytes)?,
-                        StreamPart::Missing(count) => {
-                            (self.sink)(format!("\n[{count} bytes left out]\n").as_bytes())?;
-                        }
+                        StreamPart::Bytes(bytes) => shown.put(0, 0, &bytes)?,
+                        StreamPart::Missing(count) => shown.put(0, 0, &left_out(count))?,
                     }
                 }
-                Ok(())
+            }
+            SourceKind::Output(reader, only) => {
+                while let Some(OutputPiece { stream, time_us, content, .. }) = reader.next_piece()? {
+                    if only.is_some_and(|only| only != stream) {
+                        continue;
+                    }
+                    let bytes = match content {
+                        OutputContent::Bytes(bytes) => bytes,
+                        OutputContent::Missing(count) => left_out(count),
+                    };
+                    shown.put(usize::from(stream == RecordedStream::Stderr), time_us, &bytes)?;
+                }
             }
             SourceKind::Files { paths, offset } => {
                 let Some(mut file) = paths.iter().find_map(|path| File::open(path).ok()) else { return Ok(()) };
@@ -66,14 +107,44 @@ impl LogSource {
                     let mut bytes = Vec::new();
                     let len = Read::take(&mut file, CHUNK).read_to_end(&mut bytes)?;
                     if len == 0 {
-                        return Ok(());
+                        break;
                     }
                     *offset += len as u64;
-                    (self.sink)(&bytes)?;
+                    shown.put(0, 0, &bytes)?;
                 }
             }
         }
+        Ok(())
     }
+
+    /// Shows the last lines of what was there at first.
+    pub(super) fn caught_up(&mut self) -> io::Result<()> {
+        let last = self.shown.lines.as_mut().map(LineSelection::caught_up);
+        self.shown.put_lines(last.unwrap_or_default())
+    }
+
+    /// Shows what is left when nothing follows.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        let rest = self.shown.lines.as_mut().map(LineSelection::finish);
+        self.shown.put_lines(rest.unwrap_or_default())
+    }
+}
+
+impl Shown {
+    fn put(&mut self, stream: usize, time_us: i64, bytes: &[u8]) -> io::Result<()> {
+        let Some(lines) = &mut self.lines else { return (self.sinks[stream])(bytes) };
+        let selected = lines.push(stream, time_us, bytes);
+        self.put_lines(selected)
+    }
+
+    fn put_lines(&mut self, lines: Vec<NumberedLine>) -> io::Result<()> {
+        lines.into_iter().try_for_each(|(stream, line)| (self.sinks[stream])(&line))
+    }
+}
+
+/// Returns the text in place of bytes that were not kept.
+pub(super) fn left_out(count: u64) -> Vec<u8> {
+    format!("\n[{count} bytes left out]\n").into_bytes()
 }
 
 fn sink<W: Write + 'static>(mut writer: SanitizedWriter<W>) -> Sink {

@@ -48,7 +48,7 @@ pub(in crate::cli) struct RunView {
     /// `once` for a run of `sluice run`, `daemon` for one of a daemon.
     driver: &'static str,
     /// Name of a daemon's run.
-    pub(super) name: Option<String>,
+    pub(in crate::cli) name: Option<String>,
     /// Owner of a daemon's run.
     owner: Option<String>,
     /// `PENDING`, `CREATING`, `RUNNING`, `COMPLETING`, `COMPLETED` or `FAILED`.

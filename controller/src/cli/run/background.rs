@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluice_daemon::monitor::FindingCounter;
 use sluice_state::layout::Layout;
 use sluice_state::records::remove_old_records;
 use sluice_state::store::Store;
@@ -16,7 +17,14 @@ const DELAY: Duration = Duration::from_millis(500);
 /// a page that is parsed or a row that is written. The thread ends with the process; the next one continues its work.
 ///
 /// The thread also removes old records, first: that takes a moment, and most runs are over soon.
-pub(in crate::cli) fn start(litellm: &LitellmSettings, records: RecordSettings, layout: Layout) {
+///
+/// A daemon counts what is found.
+pub(in crate::cli) fn start(
+    litellm: &LitellmSettings,
+    records: RecordSettings,
+    layout: Layout,
+    counter: Option<FindingCounter>,
+) {
     let litellm = litellm.clone();
     std::thread::spawn(move || {
         let Ok(store) = Store::open(&layout.database()) else { return };
@@ -26,7 +34,7 @@ pub(in crate::cli) fn start(litellm: &LitellmSettings, records: RecordSettings, 
             // The next run tries again.
             let _ = remove_old_records(&layout, &store, records.keep).await;
             if let Some(reconcile) = ReconcileLoop::new(&litellm, store) {
-                reconcile.run(Duration::ZERO).await;
+                reconcile.counted_by(counter).run(Duration::ZERO).await;
             }
         });
     });

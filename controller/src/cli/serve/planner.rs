@@ -28,6 +28,8 @@ pub(super) struct SettingsPlanner {
     pub(super) sandbox_users: SandboxUsers,
     /// Flags of sidecars for runs of each agent.
     pub(super) agent_flags: BTreeMap<String, Vec<String>>,
+    /// The same of runs that accounts with profiles pay for.
+    pub(super) account_flags: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
 impl Planner for SettingsPlanner {
@@ -79,7 +81,7 @@ impl Planner for SettingsPlanner {
                     artifacts_max: defaults.artifacts_max,
                     relay_token: None,
                 }),
-                sidecar_flags: self.sidecar_flags(stored),
+                sidecar_flags: self.sidecar_flags(&run.account, stored),
             },
         };
         let record = RequestRecord {
@@ -107,7 +109,7 @@ impl SettingsPlanner {
 
     /// Returns the flags of the settings, with those of the request after them: of a flag that is given twice, the sidecar
     /// would take none, so the earlier one goes.
-    fn sidecar_flags(&self, stored: &StoredRequest) -> Vec<String> {
+    fn sidecar_flags(&self, account: &str, stored: &StoredRequest) -> Vec<String> {
         let limits = &stored.limits;
         let own = [
             ("--max-calls", limits.max_calls.map(|number| number.to_string())),
@@ -116,7 +118,8 @@ impl SettingsPlanner {
             ("--rate", limits.rate.clone()),
             ("--metadata", stored.metadata.as_ref().map(ToString::to_string)),
         ];
-        let mut flags = self.agent_flags.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
+        let of_agents = self.account_flags.get(account).unwrap_or(&self.agent_flags);
+        let mut flags = of_agents.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
         for (name, value) in own {
             let Some(value) = value else { continue };
             remove(&mut flags, name);

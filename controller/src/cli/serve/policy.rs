@@ -1,10 +1,10 @@
 //! What runs of the daemon may be, from the settings.
 //!
-//! Pure. A run has what its request names, else what the settings give its agent, else what they give the host. No value is
+//! Pure. A run has what its request names, else what the settings give its agent and its account, else what they give the host. No value is
 //! higher than that of `limits_max`; where that has none, it is the largest one that the settings themselves give to a run.
 
 use sluice_daemon::grants::GrantPolicy;
-use sluice_daemon::run_policy::{Graph, RunPolicy};
+use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
 use sluice_daemon::stored_request::RunLimits;
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 
@@ -21,14 +21,26 @@ pub(super) struct PolicyInput<'a> {
     pub(super) defaults: &'a AgentRunDefaults,
     /// Agents with the values of their runs.
     pub(super) agents: &'a [(Agent, AgentRunDefaults)],
+    /// The same for accounts that have profiles.
+    pub(super) accounts: &'a [AccountDefaults],
     /// Places that no sandbox may see.
     pub(super) places: ForbiddenPlaces,
 }
 
+/// Values of runs that one account pays for.
+pub(super) struct AccountDefaults {
+    pub(super) account: String,
+    /// Values of runs without an agent.
+    pub(super) defaults: AgentRunDefaults,
+    /// Agents with the values of their runs.
+    pub(super) agents: Vec<(Agent, AgentRunDefaults)>,
+}
+
 /// Returns what runs may be.
 pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
-    let PolicyInput { daemon, host, defaults, agents, places } = of;
-    let limits_max = limits_max(daemon, defaults, agents);
+    let PolicyInput { daemon, host, defaults, agents, accounts, places } = of;
+    let every: Vec<_> = every(defaults, agents, accounts);
+    let limits_max = limits_max(daemon, &every);
     RunPolicy {
         graphs: agents.iter().map(|(agent, defaults)| graph(agent, defaults)).collect(),
         default_image: host.image.clone(),
@@ -36,17 +48,28 @@ pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
         projects: daemon.projects.clone(),
         grants: GrantPolicy { roots: daemon.grant_roots.clone(), forbidden: places, users: daemon.users.clone() },
         models: defaults.models.clone(),
+        accounts: accounts.iter().map(of_account).collect(),
         account: host.account.to_string(),
         limits: limits(defaults),
         limits_max,
         run_time: daemon.run_deadline,
         max_cost: defaults.max_cost,
-        max_cost_max: largest(daemon.limits_max.max_cost, all(defaults, agents, |it| it.max_cost)),
+        max_cost_max: largest(daemon.limits_max.max_cost, every.iter().map(|it| it.max_cost)),
         hold: host.hold,
         running_max: daemon.max_running.host,
         owner_running_max: daemon.max_running.owner,
         project_running_max: daemon.max_running.project,
         queued_max: daemon.max_queued,
+    }
+}
+
+fn of_account(own: &AccountDefaults) -> AccountPolicy {
+    AccountPolicy {
+        account: own.account.clone(),
+        graphs: own.agents.iter().map(|(agent, defaults)| graph(agent, defaults)).collect(),
+        models: own.defaults.models.clone(),
+        limits: limits(&own.defaults),
+        max_cost: own.defaults.max_cost,
     }
 }
 
@@ -77,37 +100,36 @@ fn limits(defaults: &AgentRunDefaults) -> RunLimits {
 }
 
 /// Returns the highest limits of requests.
-fn limits_max(
-    daemon: &DaemonRunSettings,
-    defaults: &AgentRunDefaults,
-    agents: &[(Agent, AgentRunDefaults)],
-) -> RunLimits {
+fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> RunLimits {
     let stated = &daemon.limits_max;
     let most = |stated: Option<u64>, of: fn(&AgentRunDefaults) -> u64| {
-        stated.unwrap_or_else(|| all(defaults, agents, of).max().unwrap_or_default())
+        stated.unwrap_or_else(|| every.iter().map(|it| of(it)).max().unwrap_or_default())
     };
     RunLimits {
         timeout_s: stated.timeout.unwrap_or(daemon.run_deadline).as_secs(),
         memory: most(stated.memory, |it| it.limits.memory),
         cpu_millis: most(stated.cpu_millis, |it| it.limits.cpu_millis),
         pids: most(stated.pids, |it| it.limits.pids),
-        max_calls: largest(stated.max_calls, all(defaults, agents, |it| it.max_calls)),
-        max_tokens: largest(stated.max_tokens, all(defaults, agents, |it| it.max_tokens)),
-        max_concurrency: largest(stated.max_concurrency, all(defaults, agents, |it| it.max_concurrency)),
+        max_calls: largest(stated.max_calls, every.iter().map(|it| it.max_calls)),
+        max_tokens: largest(stated.max_tokens, every.iter().map(|it| it.max_tokens)),
+        max_concurrency: largest(stated.max_concurrency, every.iter().map(|it| it.max_concurrency)),
         rate: stated.rate.clone().or_else(|| {
             let number = |rate: &String| rate.trim_end_matches("/s").parse::<u64>().ok();
-            let rates = all(defaults, agents, move |it| it.rate.as_ref().and_then(number));
+            let rates = every.iter().map(|it| it.rate.as_ref().and_then(number));
             largest(None, rates).map(|rate| format!("{rate}/s"))
         }),
     }
 }
 
-fn all<'a, T>(
+/// Returns the values of all runs that the settings know.
+fn every<'a>(
     defaults: &'a AgentRunDefaults,
     agents: &'a [(Agent, AgentRunDefaults)],
-    of: impl Fn(&AgentRunDefaults) -> T + 'a,
-) -> impl Iterator<Item = T> + 'a {
-    std::iter::once(defaults).chain(agents.iter().map(|(_, defaults)| defaults)).map(of)
+    accounts: &'a [AccountDefaults],
+) -> Vec<&'a AgentRunDefaults> {
+    let of_accounts = accounts.iter().map(|own| &own.defaults);
+    let of_agents = agents.iter().chain(accounts.iter().flat_map(|own| &own.agents)).map(|(_, defaults)| defaults);
+    std::iter::once(defaults).chain(of_accounts).chain(of_agents).collect()
 }
 
 /// Returns the stated maximum, else the largest default; none if one of the defaults is no limit.
@@ -146,7 +168,7 @@ mod tests {
         let Settings { run, .. } = layers.settings().expect("the defaults are right");
         let daemon = DaemonRunSettings { limits_max: highest, ..layers.daemon_runs().expect("the defaults are right") };
         let places = ForbiddenPlaces::default();
-        policy(PolicyInput { daemon: &daemon, host: &run, defaults: host, agents, places })
+        policy(PolicyInput { daemon: &daemon, host: &run, defaults: host, agents, accounts: &[], places })
     }
 
     fn agents(memory: u64, max_calls: Option<u64>) -> Vec<(Agent, AgentRunDefaults)> {

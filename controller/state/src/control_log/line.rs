@@ -10,11 +10,11 @@ use sluice_contract::{Chain, Hash, PrivateKey, PublicKey, canon};
 /// What someone does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlEntry {
-    /// Who: `token:ID`, `uid:N`, or `daemon`.
+    /// Who: `token:ID`, `uid:N`, `session:ID`, or `daemon`.
     pub principal: String,
     /// Role.
     pub role: String,
-    /// Way on which the request came: `admin_socket`, `bearer`, `command`, `daemon`.
+    /// Way on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
     pub way: String,
     /// Address of the client.
     pub source: Option<String>,

@@ -35,6 +35,14 @@ async fn an_empty_database_has_zeros() {
 }
 
 #[tokio::test]
+async fn a_clock_that_jumps_back_hides_no_run() {
+    let rows = runs(0..1, "PENDING", 10, 100 + 2 * RETRY_WAIT_MAX_US);
+    let (_directory, store) = store(&rows);
+    let waiting = async |now_us| store.figures(0, now_us).await.expect("it is readable").waiting_since_us;
+    assert_eq!((waiting(100).await, waiting(100 + RETRY_WAIT_MAX_US).await), (Some(10), None));
+}
+
+#[tokio::test]
 async fn only_runs_that_could_begin_wait() {
     let rows = [
         runs(0..1, "RUNNING", 1, 0),

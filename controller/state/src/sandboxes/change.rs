@@ -5,13 +5,14 @@ use serde_json::json;
 use sluice_contract::{RunId, RunKey};
 
 use super::SandboxError;
-use super::create::check_name;
+use super::create::{check_name, check_queue};
 use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, after_step};
 use super::messages;
 use super::row::{Sandbox, find, report, seen, update};
 use crate::agents::{self, NewAgent};
 use crate::budget::{self, Admission};
 use crate::events::announce;
+use crate::idempotency::{self, IdempotencyKey};
 use crate::process::Process;
 use crate::run::Phase;
 use crate::store::{RunDriver, RunRow, Store, StoreError};
@@ -25,6 +26,17 @@ pub struct NextAttempt {
     pub next_try_us: i64,
     /// Reason, for the event.
     pub reason: String,
+}
+
+/// A further attempt that an owner asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reopening {
+    /// The attempt.
+    pub next: NextAttempt,
+    /// Runs of the owner that may wait in the queue.
+    pub queued_max: u32,
+    /// Key of the request: it is completed with the attempt, or not at all.
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 impl Store {
@@ -86,11 +98,15 @@ impl Store {
         &self,
         run_id: &RunId,
         generation: u64,
-        next: NextAttempt,
+        Reopening { next, queued_max, idempotency }: Reopening,
         now_us: i64,
     ) -> Result<Sandbox, SandboxError> {
         self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            if let Some(key) = &idempotency {
+                idempotency::complete(transaction, key, sandbox.key.run_id.as_str())?;
+            }
             let state = after_step(sandbox.state, sandbox.verdict.as_ref(), &SandboxStep::Reopen)?;
+            check_queue(transaction, &sandbox.owner, queued_max)?;
             if sandbox.agent_ephemeral {
                 agents::create_ephemeral(transaction, &ephemeral_agent(&sandbox))?;
             } else {

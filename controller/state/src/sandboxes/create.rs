@@ -190,7 +190,8 @@ pub(super) fn check_name(transaction: &Transaction<'_>, owner: &str, name: Optio
     if query.exists(params![owner, name])? { Err(SandboxError::NameTaken(name.to_owned())) } else { Ok(()) }
 }
 
-fn check_queue(transaction: &Transaction<'_>, owner: &str, max: u32) -> Result<(), SandboxError> {
+/// Checks that the owner has room in the queue.
+pub(super) fn check_queue(transaction: &Transaction<'_>, owner: &str, max: u32) -> Result<(), SandboxError> {
     let queued: u32 = transaction
         .prepare_cached("SELECT count(*) FROM sandboxes WHERE owner = ?1 AND state = 'PENDING'")?
         .query_row([owner], |row| row.get(0))?;

@@ -143,6 +143,10 @@ fn new_agent(agent_id: &str) -> NewAgent {
     }
 }
 
+fn reopening(next: NextAttempt) -> Reopening {
+    Reopening { next, queued_max: 1000, idempotency: None }
+}
+
 fn failed(code: &str) -> SandboxVerdict {
     SandboxVerdict::Failed { code: code.to_owned(), message: None }
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Row, TransactionBehavior, params};
 
-use super::NextTry;
+use super::{NextTry, WAIT_MAX_US};
 use crate::store::{Store, StoreError};
 
 /// A message to add.
@@ -46,7 +46,8 @@ pub struct WebhookMessage {
 pub(super) const COLUMNS: &str = "number, webhook, id, seq, event_type, body, created_us, attempts, fault, dead_us";
 
 impl Store {
-    /// Returns the messages of a webhook whose time has come, the longest waiting first, at most `limit`.
+    /// Returns the messages of a webhook whose time has come, the longest waiting first, at most `limit`. A time later than any
+    /// wait was written before the clock jumped back: it has come too.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -59,11 +60,12 @@ impl Store {
         let name = name.to_owned();
         self.query(move |connection| {
             let query = format!(
-                "SELECT {COLUMNS} FROM webhook_messages WHERE webhook = ?1 AND dead_us IS NULL AND next_try_us <= ?2
+                "SELECT {COLUMNS} FROM webhook_messages
+                 WHERE webhook = ?1 AND dead_us IS NULL AND (next_try_us <= ?2 OR next_try_us > ?4)
                  ORDER BY next_try_us, number LIMIT ?3"
             );
             let mut query = connection.prepare_cached(&query)?;
-            let rows = query.query_map(params![name, now_us, limit], message)?;
+            let rows = query.query_map(params![name, now_us, limit, now_us.saturating_add(WAIT_MAX_US)], message)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
         .await

@@ -28,6 +28,19 @@ impl Store {
         .await
     }
 
+    /// Returns the time at which a webhook last took or sent anything, in microseconds since 1970; none for a new one.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn webhook_used_us(&self, name: &str) -> Result<Option<i64>, StoreError> {
+        let name = name.to_owned();
+        self.query(move |connection| {
+            let mut query = connection.prepare_cached("SELECT updated_us FROM webhooks WHERE name = ?1")?;
+            Ok(query.query_row([name], |row| row.get(0)).optional()?)
+        })
+        .await
+    }
+
     /// Adds messages about events up to a position, and moves the webhook there. A message that exists already is left out.
     /// Returns false, and adds nothing, if the webhook is not at the position that the caller has read from.
     ///

@@ -56,6 +56,18 @@ async fn events_are_taken_once() {
 }
 
 #[tokio::test]
+async fn a_clock_that_jumps_back_stalls_no_message() {
+    let (_directory, store) = open();
+    store.begin_webhook("w", 1).await.expect("it is writable");
+    assert!(take(&store, "w", (0, 1)).await);
+    let [message] = &due(&store, "w", 10).await[..] else { panic!("one waits") };
+    let next_us = 2 * WAIT_MAX_US;
+    store.webhook_failed(message, "timeout", NextTry::At(next_us), 10, next_us).await.expect("it is writable");
+    assert_eq!(due(&store, "w", next_us - WAIT_MAX_US).await, [], "the longest wait is kept");
+    assert_eq!(ids(&due(&store, "w", 10).await), ["msg_1"], "it would wait for hours more");
+}
+
+#[tokio::test]
 async fn a_message_that_fails_lets_others_pass() {
     let (_directory, store) = open();
     for name in ["a", "b"] {

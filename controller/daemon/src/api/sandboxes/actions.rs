@@ -9,9 +9,12 @@ use serde_json::json;
 use sluice_contract::Hash;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::events::{EventQuota, NewLoggedEvent};
+use sluice_state::idempotency::IdempotencyKey;
 use sluice_state::ledger::Filter;
 use sluice_state::process::Process;
-use sluice_state::sandboxes::{IllegalStep, NextAttempt, Sandbox, SandboxState, SandboxStep, SandboxVerdict};
+use sluice_state::sandboxes::{
+    IllegalStep, NextAttempt, Reopening, Sandbox, SandboxState, SandboxStep, SandboxVerdict,
+};
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
@@ -50,18 +53,12 @@ pub(super) async fn retry(
     key: RequestKey,
 ) -> Result<Json<SandboxView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Create, &id).await?;
-    if context.policy.is_none() {
-        return Err(sandbox_disabled());
-    }
     let key = match key.reserve(&context, &principal, Hash::of(&[])).await? {
         Repetition::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
         Repetition::New(key) => key,
     };
-    match reopen(&context, &principal, sandbox).await {
+    match reopen(&context, &principal, sandbox, key.clone()).await {
         Ok(sandbox) => {
-            if let Some(key) = key {
-                context.store.complete_key(key, sandbox.key.run_id.as_str()).await?;
-            }
             context.work.notify_one();
             Ok(Json(SandboxView::of(sandbox)))
         }
@@ -72,7 +69,12 @@ pub(super) async fn retry(
     }
 }
 
-async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -> Result<Sandbox, ApiError> {
+async fn reopen(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: Sandbox,
+    idempotency: Option<IdempotencyKey>,
+) -> Result<Sandbox, ApiError> {
     const OPERATION: &str = "sandbox.retry";
     let run_id = &sandbox.key.run_id;
     if !sandbox.state.is_ended() {
@@ -86,10 +88,12 @@ async fn reopen(context: &ApiContext, principal: &Principal, sandbox: Sandbox) -
     }
     take_creation(context, &sandbox.owner)?;
     check_budget_log(context, &sandbox.account).await?;
+    let queued_max = context.policy.as_ref().ok_or_else(sandbox_disabled)?.queued_max;
     let next = NextAttempt { daemon: Process::current()?, next_try_us: 0, reason: "retry".to_owned() };
+    let reopening = Reopening { next, queued_max, idempotency };
     let entry = ControlEntry { before: Some(json!({ "attempt": sandbox.key.attempt })), ..ControlEntry::default() };
     let seq = record(context, principal, OPERATION, &sandbox, entry).await?;
-    match context.store.reopen_sandbox(run_id, sandbox.generation, next, now_us()).await {
+    match context.store.reopen_sandbox(run_id, sandbox.generation, reopening, now_us()).await {
         Ok(sandbox) => Ok(sandbox),
         Err(error) => Err(context.record_failure(principal, OPERATION, seq, error.into()).await),
     }

@@ -238,7 +238,12 @@ async fn new_run(
         Some(name) => Some(project(principal, policy, &owner, name)?),
         None => None,
     };
-    let mut checked = request.check(policy)?;
+    let payer = match &agent {
+        Some(agent) => Some(agent.billing_account_id.clone()),
+        // Without an account, the run is refused below.
+        None => agent_accounts::default(principal, Some(policy)).ok(),
+    };
+    let mut checked = request.check(&policy.of_account(payer.as_deref()))?;
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
     let (agent, account) = match agent {

@@ -18,6 +18,7 @@ impl From<FileError> for ApiError {
                 conflict("not_a_file", "this is no regular file; list its directory to see what it is")
             }
             FileError::NotADirectory => conflict("not_a_directory", "this, or a part of its path, is no directory"),
+            FileError::Exists => conflict("exists", "something has this name already; name another"),
             FileError::TooManyNames => {
                 let message =
                     format!("the directory has more than {NAMES_MAX} names; let the program list it, or exec");

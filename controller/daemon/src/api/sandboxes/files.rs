@@ -29,7 +29,7 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
-use crate::principal::Principal;
+use crate::principal::{Principal, Role};
 
 /// A path in a sandbox, and where its files are.
 pub(super) struct LocatedPath {
@@ -106,6 +106,12 @@ async fn roots(context: &ApiContext, run: &Sandbox) -> Result<Option<Vec<FileRoo
         }));
     }
     Ok(Some(roots))
+}
+
+/// Refuses a viewer where the operator keeps files from viewers.
+fn check_viewer(context: &ApiContext, principal: &Principal) -> Result<(), ApiError> {
+    let is_refused = principal.role == Role::Viewer && !context.viewer_files;
+    if is_refused { Err(ApiError::forbidden()) } else { Ok(()) }
 }
 
 /// Selection of files.
@@ -204,6 +210,7 @@ pub(super) async fn list(
     PathNames([id]): PathNames<1>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Files>, ApiError> {
+    check_viewer(&context, &principal)?;
     let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
     let (path, after, limit) = (query.path()?, query.after()?, query.limit()?);
     let counted = admit_file_work(&context, &principal)?;
@@ -246,6 +253,7 @@ pub(super) async fn read(
     Query(NoQuery {}): Query<NoQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
+    check_viewer(&context, &principal)?;
     let run = lookup::named(&context, &principal, Operation::ReadContent, &path.id).await?;
     let absolute = path.absolute();
     let located = LocatedPath::of(&context, &run, &absolute, "files").await?;

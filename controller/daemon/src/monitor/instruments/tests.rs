@@ -37,6 +37,21 @@ fn a_call_is_in_all_its_series() {
 }
 
 #[test]
+fn findings_are_counted_by_class() {
+    let mut instruments = Instruments::new("1");
+    instruments.count_findings("not_yet", 2);
+    instruments.count_findings("not_yet", 1);
+    instruments.count_findings("duplicate", 0);
+    let text = instruments.text(&Gauges::default()).expect("there is room");
+    for expected in [
+        r#"sluice_reconcile_findings_total{class="not_yet"} 3"#,
+        r#"sluice_reconcile_findings_total{class="duplicate"} 0"#,
+    ] {
+        assert_eq!(line(&text, expected), expected);
+    }
+}
+
+#[test]
 fn an_end_is_in_all_its_series() {
     let mut instruments = Instruments::new("1");
     instruments.count(&Measurement::Claimed { waited: 2.0 });

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::budget::BudgetError;
+use crate::idempotency::{IdempotencyError, IdempotencyKey, KeyReservation};
 use crate::run::{Phase, Run};
 
 fn next(daemon: &Daemon) -> NextAttempt {
@@ -16,7 +17,7 @@ impl Daemon {
 
     async fn reopen(&self, run_id: &str) -> Result<Sandbox, SandboxError> {
         let generation = self.find(run_id).await.generation;
-        self.store.reopen_sandbox(&id(run_id), generation, next(self), 60).await
+        self.store.reopen_sandbox(&id(run_id), generation, reopening(next(self)), 60).await
     }
 
     async fn fail(&self, run_id: &str) {
@@ -183,6 +184,46 @@ async fn a_person_can_reopen_a_failed_run() {
     daemon.step("r3", SandboxStep::Drop(failed("timeout"))).await;
     daemon.create(daemon.sandbox("r4", "a"), 4).await;
     assert!(matches!(daemon.reopen("r3").await, Err(SandboxError::Agent(_))), "its agent has another run");
+}
+
+#[tokio::test]
+async fn a_reopened_run_needs_room_in_the_queue() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.create(daemon.ephemeral("r1"), 1).await;
+    daemon.end("r1", SandboxVerdict::Cancelled).await;
+    daemon.create(daemon.ephemeral("r2"), 2).await;
+    let reopen = async |queued_max| {
+        let full = Reopening { queued_max, ..reopening(next(&daemon)) };
+        daemon.store.reopen_sandbox(&id("r1"), daemon.find("r1").await.generation, full, 60).await
+    };
+    assert!(matches!(reopen(1).await, Err(SandboxError::QueueFull(1))));
+    assert_eq!(daemon.agent("r1").await, None, "nothing is left of it");
+    assert_eq!(reopen(2).await.expect("there is room").key.attempt, 1);
+}
+
+#[tokio::test]
+async fn a_key_is_completed_with_its_attempt_alone() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.create(daemon.ephemeral("r1"), 1).await;
+    daemon.end("r1", SandboxVerdict::Cancelled).await;
+    let key = IdempotencyKey {
+        principal: "token:a".to_owned(),
+        method: "POST".to_owned(),
+        route: "/retry".to_owned(),
+        key: "k".to_owned(),
+        request_hash: sluice_contract::Hash::of(b""),
+    };
+    let reopen = async |queued_max| {
+        let keyed = Reopening { queued_max, idempotency: Some(key.clone()), ..reopening(next(&daemon)) };
+        daemon.store.reopen_sandbox(&id("r1"), daemon.find("r1").await.generation, keyed, 60).await
+    };
+    assert!(matches!(reopen(1).await, Err(SandboxError::Idempotency(_))), "it was never reserved");
+    daemon.store.reserve_key(key.clone(), 1).await.expect("it is new");
+    assert!(matches!(reopen(0).await, Err(SandboxError::QueueFull(0))));
+    assert!(matches!(daemon.store.reserve_key(key.clone(), 2).await, Err(IdempotencyError::InUse)), "it is not done");
+    reopen(1).await.expect("there is room");
+    let done = daemon.store.reserve_key(key.clone(), 3).await.expect("it is known");
+    assert_eq!(done, KeyReservation::Done { object_id: "r1".to_owned() });
 }
 
 #[tokio::test]

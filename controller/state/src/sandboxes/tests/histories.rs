@@ -215,7 +215,7 @@ async fn perform(daemon: &Daemon, op: &Op, runs: usize, now_us: i64) -> bool {
         }
         Op::Reopen(run) => {
             let Some(seen) = generation(*run).await else { return false };
-            daemon.store.reopen_sandbox(&id(&format!("r{run}")), seen, next(), now_us).await.is_ok()
+            daemon.store.reopen_sandbox(&id(&format!("r{run}")), seen, reopening(next()), now_us).await.is_ok()
         }
         Op::Agent(agent, to) => daemon.store.transition_agent("o", AGENTS[*agent], moved(*to)).await.is_ok(),
         Op::SweepAgents => daemon.store.idle_agents_without_runs().await.is_ok(),

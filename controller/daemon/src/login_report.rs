@@ -1,0 +1,56 @@
+//! What the control log has of logins that no request records: failed ones, and the ends of sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_state::control_log::ControlEntry;
+
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::loops::{LoopFault, LoopTimer, every};
+use crate::sessions::EndedSession;
+use crate::stop_signal::StopSignal;
+
+/// Period in which failed logins are counted for one line of the control log.
+const TIMER: LoopTimer =
+    LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
+
+/// Writes the report at most once in a minute, and at the end.
+pub(crate) async fn run(context: Arc<ApiContext>, stop: StopSignal) {
+    let (loops, log) = (Arc::clone(&context.loops), context.log);
+    let turn = || {
+        let context = Arc::clone(&context);
+        async move { record(&context).await.map_err(|error| LoopFault::new(error.code())) }
+    };
+    every(TIMER, loops, log, stop, turn).await;
+    let _ = record(&context).await;
+}
+
+/// Records failed logins, and the sessions that have ended.
+async fn record(context: &ApiContext) -> Result<(), ApiError> {
+    for EndedSession { id, owner, reason } in context.access.sessions.take_ended() {
+        // A logout has its own line, and so has a new login.
+        if matches!(reason, "logout" | "replaced") {
+            continue;
+        }
+        let entry = ControlEntry {
+            operation: "session.end".to_owned(),
+            object: Some(id),
+            owner: Some(owner),
+            after: Some(json!({ "reason": reason })),
+            ..ControlEntry::default()
+        };
+        context.record_own(entry).await?;
+    }
+    let failures = context.access.take_failures();
+    if failures == 0 {
+        return Ok(());
+    }
+    let entry = ControlEntry {
+        operation: "login.failed".to_owned(),
+        after: Some(json!({ "count": failures })),
+        ..ControlEntry::default()
+    };
+    context.record_own(entry).await.map(|_| ())
+}

@@ -1,0 +1,115 @@
+//! The cookie of a browser session.
+//!
+//! Cookies do not know ports: pages of every port of this host send and set the same ones. So the name has the port of the
+//! daemon, and cookies of other names are not looked at.
+//!
+//! Pure.
+
+use http::HeaderValue;
+use http::header::{COOKIE, HeaderMap};
+
+use crate::request_source::{ReachedOrigin, Scheme};
+use crate::sessions::LIFE;
+
+/// The cookie of a listener's sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionCookie {
+    name: String,
+    is_secure: bool,
+}
+
+/// The cookie of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SentCookie<'a> {
+    /// There is none of this name.
+    None,
+    /// Its value.
+    Value(&'a str),
+    /// It stands twice, or is no text.
+    Invalid,
+}
+
+impl SessionCookie {
+    /// Returns the cookie of an origin. With TLS, no other host of the domain can set it.
+    #[must_use]
+    pub(crate) fn of(origin: &ReachedOrigin) -> Self {
+        let is_secure = origin.scheme == Scheme::Https;
+        let prefix = if is_secure { "__Host-" } else { "" };
+        Self { name: format!("{prefix}sluice-{}", origin.port), is_secure }
+    }
+
+    /// Returns the value that a request has.
+    #[must_use]
+    pub(crate) fn sent<'a>(&self, headers: &'a HeaderMap) -> SentCookie<'a> {
+        let mut found = SentCookie::None;
+        for header in headers.get_all(COOKIE) {
+            let Ok(text) = header.to_str() else { return SentCookie::Invalid };
+            for (name, value) in text.split(';').filter_map(|pair| pair.trim().split_once('=')) {
+                if name != self.name {
+                    continue;
+                }
+                if found != SentCookie::None {
+                    return SentCookie::Invalid;
+                }
+                found = SentCookie::Value(value);
+            }
+        }
+        found
+    }
+
+    /// Returns the header that sets the cookie.
+    #[must_use]
+    pub(crate) fn set(&self, value: &str) -> HeaderValue {
+        self.header(value, LIFE.as_secs())
+    }
+
+    /// Returns the header that removes the cookie.
+    #[must_use]
+    pub(crate) fn clear(&self) -> HeaderValue {
+        self.header("", 0)
+    }
+
+    fn header(&self, value: &str, max_age: u64) -> HeaderValue {
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let text = format!("{}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}", self.name);
+        HeaderValue::from_str(&text).expect("hex digits and words")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookie(scheme: Scheme) -> SessionCookie {
+        SessionCookie::of(&ReachedOrigin { scheme, host: "x".to_owned(), port: 8787 })
+    }
+
+    #[test]
+    fn the_name_has_the_port_and_with_tls_the_host() {
+        let plain = cookie(Scheme::Http).set("v");
+        assert_eq!(plain, "sluice-8787=v; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
+        let secure = cookie(Scheme::Https).clear();
+        assert_eq!(secure, "__Host-sluice-8787=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure");
+    }
+
+    #[test]
+    fn cookies_of_other_pages_are_not_looked_at() {
+        let sent = |rows: &[&'static str]| {
+            let rows = rows.iter().map(|row| (COOKIE, HeaderValue::from_static(row)));
+            let headers: HeaderMap = rows.fold(HeaderMap::new(), |mut all, (name, value)| {
+                all.append(name, value);
+                all
+            });
+            match cookie(Scheme::Http).sent(&headers) {
+                SentCookie::Value(value) => value.to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(sent(&[]), "None");
+        assert_eq!(sent(&["a=b; sluice-8788=x; xsluice-8787=y; sluice-8787"]), "None");
+        assert_eq!(sent(&["a=b; sluice-8787=v"]), "v");
+        assert_eq!(sent(&["a=b", "sluice-8787=v=w"]), "v=w");
+        assert_eq!(sent(&["sluice-8787=v; sluice-8787=v"]), "Invalid");
+        assert_eq!(sent(&["sluice-8787=v", "sluice-8787=w"]), "Invalid");
+    }
+}
