@@ -4,7 +4,7 @@ import { constants } from "node:os";
 
 import { Lines } from "./lines.mjs";
 
-const LINE_MAX = 8 * 1024 * 1024; // characters
+export const LONGEST_LINE = 8 * 1024 * 1024; // characters
 const STDERR_TAIL = 2000; // characters that an error tells
 const TERM_MS = 3000; // from SIGTERM to SIGKILL
 const PIPES_MS = 2000; // for a pipe that a process holds open which outlived the program
@@ -26,12 +26,14 @@ function passOn(from, to) {
 
 export class Child {
   /**
-   * Starts `argv`. `heard.stdout` and `heard.stderr` get (line, leftOut). `stdin` is "pipe" or "ignore"; with
+   * Starts `argv`. `heard.stdout` and `heard.stderr` get (line, leftOut), of a line at most
+   * `lineMax` characters. `stdin` is "pipe" or "ignore"; with
    * `showStdout`, stdout goes on to ours; stderr always does. `ended` resolves with {code, signal, error, wasStopped}.
    */
-  constructor(argv, { env, cwd, stdin = "ignore", showStdout = false, heard = {} }) {
+  constructor(argv, { env, cwd, stdin = "ignore", showStdout = false, lineMax = LONGEST_LINE, heard = {} }) {
     const [program, ...args] = argv;
     this.tail = "";
+    this.lineMax = lineMax;
     try {
       // A group of its own, so that its end is the end of all that it has started.
       this.process = spawn(program, args, { env, cwd, detached: true, stdio: [stdin, "pipe", "pipe"] });
@@ -88,7 +90,7 @@ export class Child {
 
   #read(stream, heard) {
     if (!heard) return;
-    const lines = new Lines(LINE_MAX, heard);
+    const lines = new Lines(this.lineMax, heard);
     stream.on("data", (chunk) => lines.add(chunk));
     stream.on("close", () => lines.end());
   }

@@ -49,7 +49,7 @@ export class ClaudeEvents {
     if (!result.isError) {
       return { ...end, exit, text: result.text, completed: { success: true, ...data, output: result.text } };
     }
-    const failed = { success: false, ...data, error: result.text || result.subtype };
+    const failed = { success: false, ...data, error: result.text || result.subtype || "the turn failed" };
     return { ...end, exit: exit === 0 ? 1 : exit, failed };
   }
 
@@ -88,7 +88,7 @@ export class ClaudeEvents {
       case "rate_limit_event": case "keep_alive": return undefined;
       default:
         this.unknown += 1;
-        return add("progress", { unknown_type: String(item.type).slice(0, 100), line: item });
+        return add("progress", { unknown_type: string(item.type)?.slice(0, 100) ?? typeof item.type, line: item });
     }
   }
 
@@ -199,7 +199,7 @@ export class ClaudeEvents {
     this.result = {
       isError: item.is_error === true || string(item.subtype) !== "success",
       subtype: string(item.subtype),
-      text: string(item.result) ?? (Array.isArray(item.errors) ? item.errors.map(String).join("\n") : ""),
+      text: string(item.result) ?? (Array.isArray(item.errors) ? item.errors.map((error) => string(error) ?? "").join("\n") : ""),
       stopReason: string(item.stop_reason),
       usage: isObject(item.usage) ? item.usage : undefined,
     };

@@ -1,11 +1,12 @@
 // The stream of Codex (`codex exec --json`) as events of a run. Pure.
 //
 // Codex numbers its items from 0 in each process, so ids here begin with the number of the turn.
-const KINDS = { add: "created", delete: "deleted", update: "modified" };
+const KINDS = { __proto__: null, add: "created", delete: "deleted", update: "modified" };
 const ENDED = new Set(["completed", "errored", "failed", "interrupted", "not_found", "shutdown"]);
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const string = (value) => (typeof value === "string" ? value : undefined);
+const word = (value) => (typeof value === "string" ? value.slice(0, 100) : typeof value);
 const number = (value) => (Number.isFinite(value) ? value : 0);
 
 /** The call of an item as a tool and its input; nothing for an item that is not a call. */
@@ -13,9 +14,9 @@ function callOf(item) {
   switch (item.type) {
     case "command_execution": return { name: "shell", input: { command: item.command } };
     case "file_change": return { name: "apply_patch", input: { changes: item.changes } };
-    case "mcp_tool_call": return { name: `mcp__${item.server}__${item.tool}`, input: item.arguments };
+    case "mcp_tool_call": return { name: `mcp__${word(item.server)}__${word(item.tool)}`, input: item.arguments };
     case "web_search": return { name: "web_search", input: { query: item.query, action: item.action } };
-    case "collab_tool_call": return { name: String(item.tool), input: { prompt: item.prompt, agents: item.receiver_thread_ids } };
+    case "collab_tool_call": return { name: word(item.tool), input: { prompt: item.prompt, agents: item.receiver_thread_ids } };
     default: return undefined;
   }
 }
@@ -87,7 +88,7 @@ export class CodexEvents {
         return isObject(event.item) ? this.#item(event.item, event.type.slice(5), add) : undefined;
       default:
         this.unknown += 1;
-        return add("progress", { unknown_type: String(event.type).slice(0, 100), line: event });
+        return add("progress", { unknown_type: word(event.type), line: event });
     }
   }
 
@@ -104,7 +105,7 @@ export class CodexEvents {
       case "error": return add("error", { message: string(item.message) ?? "", fatal: false });
       default:
         this.unknown += 1;
-        return add("progress", { unknown_item: String(item.type).slice(0, 100), item });
+        return add("progress", { unknown_item: word(item.type), item });
     }
   }
 
@@ -124,7 +125,7 @@ export class CodexEvents {
     // Codex does not tell what it has changed in a file.
     for (const change of item.changes.filter(isObject).slice(0, 100)) {
       add("file_edited", {
-        file_path: string(change.path) ?? "", change_type: KINDS[change.kind] ?? "modified", tool_use_id: id,
+        file_path: string(change.path) ?? "", change_type: KINDS[string(change.kind)] ?? "modified", tool_use_id: id,
       });
     }
   }

@@ -27,7 +27,7 @@ export function diffOfHunks(hunks) {
     .filter((hunk) => Array.isArray(hunk?.lines))
     .map((hunk) => {
       const lines = hunk.lines.map(textOf);
-      const range = (start, count) => `${Number(start) || 0},${Number(count) || 0}`;
+      const range = (start, count) => [start, count].map((n) => (Number.isInteger(n) ? n : 0)).join();
       return [
         `@@ -${range(hunk.oldStart, hunk.oldLines)} +${range(hunk.newStart, hunk.newLines)} @@`,
         ...lines,

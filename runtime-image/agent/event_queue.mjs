@@ -38,15 +38,16 @@ export class EventQueue {
   push(type, data, { merge } = {}) {
     if (this.isGone) return;
     const last = this.waiting.at(-1);
-    if (merge && last?.merge === merge && last.data.text.length + data.text.length <= MERGED_MAX) {
-      this.bytes -= last.json.length;
-      last.data = { ...last.data, text: last.data.text + data.text };
-      last.json = boundedJson(last.data);
-      this.bytes += last.json.length;
+    if (merge && last?.merge === merge && last.size + data.text.length <= MERGED_MAX) {
+      last.texts.push(data.text);
+      last.size += data.text.length;
+      this.bytes += data.text.length;
     } else {
-      const json = boundedJson(data);
-      this.waiting.push({ type, data: merge && { ...data }, json, merge });
-      this.bytes += json.length;
+      // The JSON of texts that are joined is made when they go: each one alone may be a line of many.
+      const json = merge ? undefined : boundedJson(data);
+      const event = { type, json, size: json?.length ?? data.text.length, data: merge && data, texts: merge && [data.text], merge };
+      this.waiting.push(event);
+      this.bytes += event.size;
     }
     while (this.waiting.length > this.eventsMax || this.bytes > this.bytesMax) this.#drop();
     if (!this.isSending) this.#send();
@@ -71,13 +72,13 @@ export class EventQueue {
     let at = this.waiting.findIndex(({ type }) => DROPPED_FIRST.has(type));
     if (at === -1) at = this.waiting.findIndex(({ type }) => !DROPPED_LAST.has(type));
     const [event] = this.waiting.splice(at === -1 ? 0 : at, 1);
-    this.bytes -= event.json.length;
+    this.bytes -= event.size;
     this.#count(event);
   }
 
-  #count({ type, json }) {
+  #count({ type, size }) {
     this.dropped.events += 1;
-    this.dropped.bytes += json.length;
+    this.dropped.bytes += size;
     this.dropped.types[type] = (this.dropped.types[type] ?? 0) + 1;
   }
 
@@ -89,7 +90,8 @@ export class EventQueue {
       return { type: "agent.progress", json: boundedJson(data), isMarker: true };
     }
     const event = this.waiting.shift();
-    if (event) this.bytes -= event.json.length;
+    if (event) this.bytes -= event.size;
+    if (event?.texts) event.json = boundedJson({ ...event.data, text: event.texts.join("") });
     return event;
   }
 

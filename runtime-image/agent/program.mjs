@@ -15,14 +15,12 @@ export class Program {
 
   async run() {
     const tell = (stream) => (line, leftOut) => {
-      const text = line.length > LINE_MAX || leftOut > 0
-        ? `${line.slice(0, LINE_MAX)}[… ${line.length + leftOut - Math.min(line.length, LINE_MAX)} characters left out …]`
-        : line;
+      const text = leftOut > 0 ? `${line}[… ${leftOut} characters left out …]` : line;
       this.worker.emit("agent.message", { stream, text: `${text}\n` }, { merge: stream });
     };
     if (this.isOver) return { code: 143, signal: null, wasStopped: true, exit: 143 };
     this.child = new Child(this.argv, {
-      env: process.env, showStdout: true, heard: { stdout: tell("stdout"), stderr: tell("stderr") },
+      env: process.env, showStdout: true, lineMax: LINE_MAX, heard: { stdout: tell("stdout"), stderr: tell("stderr") },
     });
     const end = await this.child.ended;
     const exit = exitCode(end);

@@ -86,9 +86,9 @@ export class Worker {
         session.message(message);
       });
     }
+    this.emit("agent.started", { agent: this.name, worker: 1 });
     const beating = new AbortController();
     if (this.relay) this.#beat(beating.signal);
-    this.emit("agent.started", { agent: this.name, worker: 1 });
     if (this.stopSignal) session.stop();
     const running = session.run();
     this.inbox?.start();
@@ -151,7 +151,8 @@ export function taskOf(json) {
   if (typeof json?.task === "string" && json.task) return json.task;
   const messages = (Array.isArray(json?.messages) ? json.messages : []).filter((message) => textOf(message?.content));
   if (messages.length === 1) return textOf(messages[0].content);
-  return messages.map(({ role, content }) => `[${role}]\n${textOf(content)}`).join("\n\n") || undefined;
+  const named = (role) => (typeof role === "string" ? role : "user");
+  return messages.map(({ role, content }) => `[${named(role)}]\n${textOf(content)}`).join("\n\n") || undefined;
 }
 
 // -- The program ------------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ async function main(words, env) {
   if (settings.raw) worker.raw = (line) => process.stdout.write(`${line}\n`);
   const outcome = await worker.run(sessionFor(settings, prompt, worker), isAgent || settings.inboxFile !== undefined);
   if (isAgent && !settings.raw && outcome.text !== undefined) await printed(`${outcome.text}\n`);
-  if (outcome.failed) say(plainText(String(outcome.failed.error), 2000));
+  if (outcome.failed) say(plainText(outcome.failed.error, 2000));
   else if (outcome.error) say(streamError(outcome).message);
   return outcome.exit;
 }

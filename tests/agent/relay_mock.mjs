@@ -211,13 +211,14 @@ export class RelayMock {
   async #longPoll(wait, request, look, otherwise = []) {
     if (wait > 0 && this.longPolls > 0) return [429, errorBody("too_many_polls")];
     if (wait > 0) this.longPolls += 1;
+    const hangUp = new Promise((resolve) => request.socket.once("close", resolve));
     try {
       const end = performance.now() + wait * 1000;
       let found = look();
       while (found === undefined && performance.now() < end && !request.socket.destroyed) {
         await Promise.race([
           new Promise((resolve) => this.watchers.add(resolve)),
-          new Promise((resolve) => request.socket.once("close", resolve)),
+          hangUp,
           pause(Math.min(end - performance.now(), 1000), undefined, { ref: false }),
         ]);
         if (request.socket.destroyed) break;
