@@ -55,6 +55,7 @@ export class ClaudeEvents {
 
   /** Returns the events of a line: {type, data, merge?}. `signal` gets what the driver has to know. */
   line(text, signal = () => {}) {
+    if (text.trim() === "") return [];
     let item;
     try {
       item = JSON.parse(text);
@@ -63,7 +64,7 @@ export class ClaudeEvents {
     }
     if (!isObject(item)) {
       this.unknown += 1;
-      return text.trim() === "" ? [] : [{ type: "agent.progress", data: { unknown_line: text.slice(0, 500) } }];
+      return [{ type: "agent.progress", data: { unknown_line: text.slice(0, 500) } }];
     }
     this.session = string(item.session_id) ?? this.session;
     const events = [];

@@ -52,6 +52,7 @@ export class CodexEvents {
   }
 
   line(text, signal = () => {}) {
+    if (text.trim() === "") return [];
     let item;
     try {
       item = JSON.parse(text);
@@ -60,7 +61,7 @@ export class CodexEvents {
     }
     if (!isObject(item)) {
       this.unknown += 1;
-      return text.trim() === "" ? [] : [{ type: "agent.progress", data: { unknown_line: text.slice(0, 500) } }];
+      return [{ type: "agent.progress", data: { unknown_line: text.slice(0, 500) } }];
     }
     const events = [];
     this.#event(item, (type, data) => events.push({ type: `agent.${type}`, data }), signal);

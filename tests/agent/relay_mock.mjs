@@ -84,6 +84,11 @@ export class RelayMock {
     return id;
   }
 
+  /** Another worker begins: the requests of the one before do not count against its rate. */
+  refill() {
+    this.tokens = BURST;
+  }
+
   answer(id, answer) {
     Object.assign(this.questions.get(id), { state: "answered", answer });
     this.#changed();

@@ -45,7 +45,10 @@ withDaemon("a program's output and end are events, and stay what they are", {}, 
 
 withDaemon("each end of a program is told apart", {}, async (daemon) => {
   const ends = [["exit 3", 3], ["kill -9 $$", 137], ["kill -TERM $$", 143], ["exec /nonexistent/program", 127]];
-  for (const [script, code] of ends) assert.equal((await run(daemon, script).ended).code, code, script);
+  for (const [script, code] of ends) {
+    assert.equal((await run(daemon, script).ended).code, code, script);
+    daemon.refill();
+  }
   const missing = await startWorker(["run", "--", "/nonexistent/program"], daemon.env).ended;
 
   assert.deepEqual([missing.code, missing.stderr], [127, "sluice-worker: the program cannot be started: ENOENT\n"]);
