@@ -2,11 +2,13 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 import { plainText } from "./bounded_json.mjs";
-import { LONGEST_WAIT, meaning } from "./relay.mjs";
+import { meaning } from "./relay.mjs";
 
 const RETRY_MS = [1000, 2000, 4000];
-const BETWEEN_MS = 2000; // looks, while another long poll of the run is open
-const SLACK_MS = 30_000; // after the end of the question, for its last state
+// A run has one long poll at a time. A short one, and a pause, let the worker's own have its turn: an interrupt must not wait
+// for an answer.
+const WAIT = 5; // seconds
+const BETWEEN_MS = 2000;
 
 export const ANSWERED = 0;
 export const FAILED = 1;
@@ -28,29 +30,24 @@ async function post(relay, body) {
 }
 
 /** Asks, waits, and resolves with {exit, text}: the answer, or why there is none. */
-export async function ask(relay, { question, options, timeout, timeoutMs }) {
-  const asked = await post(relay, { question, ...(options.length > 0 && { options }), timeout });
+export async function ask(relay, { question, options, timeoutMs }) {
+  const end = performance.now() + timeoutMs;
+  const asked = await post(relay, { question, ...(options.length > 0 && { options }) });
   const id = asked.json?.question_id;
-  if (meaning(asked) !== "done" || !/^[A-Za-z0-9._-]{1,100}$/.test(id ?? "")) {
+  if (meaning(asked) !== "done" || !/^[A-Za-z0-9_-]{1,64}$/.test(id ?? "")) {
     return { exit: FAILED, text: `the question was not taken: ${reason(asked)}` };
   }
-  const end = performance.now() + timeoutMs + SLACK_MS;
-  for (let failures = 0, wait = LONGEST_WAIT; performance.now() < end; ) {
-    const start = performance.now();
+  for (let failures = 0, wait = WAIT; ; ) {
     const answer = await relay.send("ask", "GET", `questions/${id}${wait > 0 ? `?wait=${wait}` : ""}`, { waitSeconds: wait });
     const { state, answer: text } = answer.json ?? {};
-    if (meaning(answer) === "done") {
-      failures = 0;
-      if (state === "answered" && typeof text === "string") return { exit: ANSWERED, text };
-      if (state === "expired") return { exit: EXPIRED, text: "nobody has answered in time" };
-      if (performance.now() - start < 1000) await pause(BETWEEN_MS);
-      continue;
-    }
-    if (meaning(answer) !== "retry") return { exit: FAILED, text: `the answer cannot be read: ${reason(answer)}` };
-    // The sidecar keeps one long poll of a run open, and the worker's own has it.
+    const what = meaning(answer);
+    if (what === "done" && state === "answered" && typeof text === "string") return { exit: ANSWERED, text };
+    if (what === "done" && state === "expired") return { exit: EXPIRED, text: "nobody has answered in time" };
+    if (what !== "done" && what !== "retry") return { exit: FAILED, text: `the answer cannot be read: ${reason(answer)}` };
+    if (performance.now() >= end) return { exit: EXPIRED, text: "nobody has answered in time" };
+    failures = what === "done" || answer.status === 429 ? 0 : failures + 1;
     if (answer.status === 429) wait = 0;
-    await pause(answer.status === 429 ? answer.retryMs ?? BETWEEN_MS : RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
-    failures += 1;
+    const rest = failures === 0 ? BETWEEN_MS : RETRY_MS[Math.min(failures, RETRY_MS.length) - 1];
+    await pause(Math.min(answer.retryMs ?? rest, Math.max(end - performance.now(), 0)));
   }
-  return { exit: EXPIRED, text: "nobody has answered in time" };
 }

@@ -15,7 +15,7 @@ It runs a program or an agent, and tells the daemon what happens: docs/guide/wor
   --raw           prints the agent's own events, not its last answer
   --program PATH  the agent's program, if it has another name
   --option TEXT   an answer to choose from; at most 6
-  --timeout TIME  how long the question is open (10m)
+  --timeout TIME  how long it waits for the answer (10m)
 Without a PROMPT, the agent gets the task of the run. ask prints the answer; exit 3: nobody has answered in time.
 `;
 
@@ -58,18 +58,19 @@ function agentSettings(agent, words) {
 }
 
 function askSettings(words) {
-  const settings = { command: "ask", options: [], timeout: "10m" };
+  const settings = { command: "ask", options: [] };
+  let timeout = "10m";
   for (let at = 0; at < words.length; at += 1) {
     const word = words[at];
     if (word === "--option" || word === "--timeout") {
       const value = words[(at += 1)];
       if (value === undefined) throw new UsageError(`${word} needs a value`);
       if (word === "--option") settings.options.push(value);
-      else settings.timeout = value;
+      else timeout = value;
     } else if (settings.question === undefined) settings.question = word;
     else throw new UsageError(`one question at a time; quote it: ${word}`);
   }
-  settings.timeoutMs = milliseconds(settings.timeout, "--timeout");
+  settings.timeoutMs = milliseconds(timeout, "--timeout");
   if (!settings.question?.trim()) throw new UsageError("ask needs a question");
   if ([...settings.question].length > 1000) throw new UsageError("a question has at most 1,000 characters");
   if (settings.options.length > 6) throw new UsageError("a question has at most 6 options");

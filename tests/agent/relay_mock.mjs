@@ -167,9 +167,9 @@ export class RelayMock {
     if (fault === "cut") return response.destroy();
     if (fault?.delayMs) await pause(fault.delayMs);
     if (fault?.status) return reply(response, fault.status, fault.json ?? errorBody("fault"), fault.headers);
-    const [status, json] = await this.#route(key, asked, request);
+    const [status, json, headers] = await this.#route(key, asked, request);
     if (fault === "lost") return response.destroy();
-    return reply(response, status, json);
+    return reply(response, status, json, headers);
   }
 
   async #route(key, { body, query, resource }, request) {
@@ -214,7 +214,7 @@ export class RelayMock {
   }
 
   async #longPoll(wait, request, look, otherwise = []) {
-    if (wait > 0 && this.longPolls > 0) return [429, errorBody("too_many_polls")];
+    if (wait > 0 && this.longPolls > 0) return [429, errorBody("relay_busy"), { "retry-after": "1" }];
     if (wait > 0) this.longPolls += 1;
     const hangUp = new Promise((resolve) => request.socket.once("close", resolve));
     try {
@@ -254,16 +254,16 @@ export class RelayMock {
       const message = this.messages.find((one) => one.id === id);
       if (message) message.isAcknowledged = true;
     }
-    return [200, { acknowledged: ids?.length ?? 0 }];
+    return [200, { acknowledged: ids ?? [] }];
   }
 
   #ask(body) {
-    const { question, options = [], timeout, ...others } = body ?? {};
+    const { question, options = [], ...others } = body ?? {};
     const isRight = typeof question === "string" && question.length <= 1000 && Array.isArray(options)
       && options.length <= 6 && options.every((option) => option.length <= 80) && Object.keys(others).length === 0;
     if (!isRight) this.wrong.push(`question: ${JSON.stringify(body)}`);
     const question_id = `qst-${String(this.questions.size + 1).padStart(12, "0")}`;
-    this.questions.set(question_id, { question_id, question, options, timeout, state: "open" });
+    this.questions.set(question_id, { question_id, question, options, state: "open", answer: null });
     return [201, this.questions.get(question_id)];
   }
 }

@@ -344,7 +344,7 @@ withDaemon("a question has the answer of a person", {}, async (daemon) => {
   const asked = ask(daemon, "Which colour?", "--option", "red", "--option", "blue", "--timeout", "5m");
   await daemon.until(() => daemon.questions.size === 1);
   const [question] = daemon.questions.values();
-  assert.deepEqual([question.question, question.options, question.timeout], ["Which colour?", ["red", "blue"], "5m"]);
+  assert.deepEqual([question.question, question.options], ["Which colour?", ["red", "blue"]]);
   daemon.answer(question.question_id, "blue");
 
   const end = await asked;
@@ -359,6 +359,11 @@ withDaemon("a question that expires ends with 3", {}, async (daemon) => {
 
   const end = await asked;
 
+  assert.deepEqual([end.code, end.stdout, end.stderr], [3, "", "sluice-worker: nobody has answered in time\n"]);
+});
+
+withDaemon("a question that nobody answers ends with 3 as well", {}, async (daemon) => {
+  const end = await ask(daemon, "Anybody?", "--timeout", "1s");
   assert.deepEqual([end.code, end.stdout, end.stderr], [3, "", "sluice-worker: nobody has answered in time\n"]);
 });
 
