@@ -147,13 +147,14 @@ async fn an_agent_may_call_by_the_socket_itself() {
 async fn passes_in_the_image(files: &[&str]) {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let agents = format!("{root}/.cache/agents/short/node_modules");
-    assert!(std::path::Path::new(&agents).exists(), "the agents are missing: run `make test`, or tests/setup/agents.sh");
-    let volumes = [
-        format!("{root}/tests/agent:/t:ro"),
-        format!("{root}/docs/guide:/guide:ro"),
-        format!("{agents}:/agents:ro"),
-    ];
-    let node = ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--env", "SLUICE_AGENT_CLIS=/agents"];
+    assert!(
+        std::path::Path::new(&agents).exists(),
+        "the agents are missing: run `make test`, or tests/setup/agents.sh"
+    );
+    let volumes =
+        [format!("{root}/tests/agent:/t:ro"), format!("{root}/docs/guide:/guide:ro"), format!("{agents}:/agents:ro")];
+    let node =
+        ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--env", "SLUICE_AGENT_CLIS=/agents"];
     let run = tokio::process::Command::new("docker")
         .args(node)
         .args(volumes.iter().flat_map(|volume| ["--volume", volume]))
