@@ -143,17 +143,42 @@ async fn an_agent_may_call_by_the_socket_itself() {
     assert_eq!((report.content.as_str(), report.receipts.len()), ("hello\n", 1));
 }
 
-#[tokio::test]
-async fn the_agent_of_the_image_passes_its_own_tests() {
-    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/agent:/t:ro");
-    let node = ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--volume", tests];
+/// Runs test files of `tests/agent` in the runtime image, with the real agents of `tests/setup/agents.sh short`.
+async fn passes_in_the_image(files: &[&str]) {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let agents = format!("{root}/.cache/agents/short/node_modules");
+    assert!(
+        std::path::Path::new(&agents).exists(),
+        "the agents are missing: run `make test`, or tests/setup/agents.sh"
+    );
+    let volumes =
+        [format!("{root}/tests/agent:/t:ro"), format!("{root}/docs/guide:/guide:ro"), format!("{agents}:/agents:ro")];
+    let node =
+        ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--env", "SLUICE_AGENT_CLIS=/agents"];
     let run = tokio::process::Command::new("docker")
         .args(node)
-        .args(["sluice-runtime:latest", "--test", "--test-reporter=tap", "/t/run.test.mjs"])
+        .args(volumes.iter().flat_map(|volume| ["--volume", volume]))
+        .args(["sluice-runtime:latest", "--test", "--test-reporter=tap"])
+        .args(files.iter().map(|file| format!("/t/{file}.test.mjs")))
         .output()
         .await
         .expect("docker is installed");
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{said}");
-    assert!(said.contains("# fail 0") && !said.contains("# pass 0"), "{said}");
+    assert!(said.contains("# fail 0") && said.contains("# skipped 0") && !said.contains("# pass 0"), "{said}");
+}
+
+#[tokio::test]
+async fn the_agent_of_the_image_passes_its_own_tests() {
+    passes_in_the_image(&["run"]).await;
+}
+
+#[tokio::test]
+async fn the_worker_of_the_image_passes_its_own_tests() {
+    passes_in_the_image(&["worker_parts", "worker", "worker_page"]).await;
+}
+
+#[tokio::test]
+async fn the_workers_adapters_fit_the_real_agents() {
+    passes_in_the_image(&["adapters"]).await;
 }

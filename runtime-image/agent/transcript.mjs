@@ -1,0 +1,44 @@
+// The transcript of a run: /workspace/.sluice/transcript.jsonl, one JSON object a line: {ts, type, data}.
+import { closeSync, constants, fstatSync, mkdirSync, openSync, writeSync } from "node:fs";
+import { dirname } from "node:path";
+
+import { boundedJson } from "./bounded_json.mjs";
+
+export const TRANSCRIPT_FILE = "/workspace/.sluice/transcript.jsonl";
+const FILE_MAX = 64 * 1024 * 1024; // bytes
+const LAST_LINE = 200; // bytes that the last line needs
+
+/** A transcript that cannot be written is none: the agent works without it. */
+export class Transcript {
+  constructor(file = TRANSCRIPT_FILE, max = FILE_MAX) {
+    this.left = 0;
+    try {
+      mkdirSync(dirname(file), { recursive: true });
+      const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
+      this.file = openSync(file, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o644);
+      const found = fstatSync(this.file);
+      this.left = found.isFile() ? max - found.size : 0;
+    } catch {
+      this.file = undefined;
+    }
+  }
+
+  add(type, data) {
+    if (this.file === undefined || this.left <= 0) return;
+    let line = `{"ts":${JSON.stringify(new Date().toISOString())},"type":${JSON.stringify(type)},"data":${boundedJson(data)}}\n`;
+    if (Buffer.byteLength(line) + LAST_LINE > this.left) {
+      line = `${JSON.stringify({ ts: new Date().toISOString(), type: "transcript.full", data: {} })}\n`;
+      this.left = 0;
+    }
+    try {
+      this.left -= writeSync(this.file, line);
+    } catch {
+      this.left = 0;
+    }
+  }
+
+  close() {
+    if (this.file !== undefined) closeSync(this.file);
+    this.file = undefined;
+  }
+}
