@@ -46,7 +46,7 @@ pub async fn run(
         output.record = recorder.output();
     }
     let output = OutputConfig::Attached(output);
-    Execution { host, request, admitted, generation: 0, output, printer, stop, recorder, observer }
+    Execution { host, request, admitted, generation: 0, output, printer, stop, clock: Arc::default(), recorder, observer }
         .complete(&mut cancelled)
         .await
 }

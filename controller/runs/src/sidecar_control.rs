@@ -7,8 +7,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sluice_contract::RunKey;
-use sluice_contract::control::{CAPS_PATH, CLOCK_PATH, ControlFailure, RaiseCaps, STATE_PATH, SetClock, SidecarState};
+use sluice_contract::control::{
+    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, PAUSE_PATH, RaiseCaps, STATE_PATH, SetClock,
+    SetPause, SidecarState,
+};
 use sluice_state::layout::Layout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -47,6 +51,14 @@ pub enum ControlError {
     Unreadable,
 }
 
+impl ControlError {
+    /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "not_found")
+    }
+}
+
 impl SidecarControl {
     /// Returns the control socket of a run.
     #[must_use]
@@ -78,7 +90,36 @@ impl SidecarControl {
         self.request(&format!("POST {CLOCK_PATH}"), &json(clock)).await
     }
 
-    async fn request(&self, line: &str, body: &str) -> Result<SidecarState, ControlError> {
+    /// Returns the calls that wait.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn held(&self) -> Result<Vec<HeldCall>, ControlError> {
+        self.request(&format!("GET {HELD_PATH}"), "").await
+    }
+
+    /// Decides about a call that waits.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
+    pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
+        // An id is a word: nothing of it can end the line of the request.
+        let is_word = !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if !is_word {
+            return Err(ControlError::Unreadable);
+        }
+        self.request(&format!("POST {HELD_PATH}/{hold_id}"), &json(decision)).await
+    }
+
+    /// Lets no new call through, or lets calls through again. A repeated request changes nothing, and succeeds.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::is_unknown`] of a sidecar that was started by an older version.
+    pub async fn set_pause(&self, pause: &SetPause) -> Result<SidecarState, ControlError> {
+        self.request(&format!("POST {PAUSE_PATH}"), &json(pause)).await
+    }
+
+    async fn request<T: DeserializeOwned>(&self, line: &str, body: &str) -> Result<T, ControlError> {
         let answered = timeout(ANSWER_WITHIN, self.exchange(line, body)).await;
         let answer = answered.map_err(|_| ControlError::Silent)?.map_err(ControlError::Unreachable)?;
         read(&answer)
@@ -98,8 +139,8 @@ fn json(request: &impl Serialize) -> String {
     serde_json::to_string(request).expect("numbers and texts are JSON")
 }
 
-/// Reads the answer of a sidecar: the state, or what was wrong.
-fn read(answer: &[u8]) -> Result<SidecarState, ControlError> {
+/// Reads the answer of a sidecar: what was asked for, or what was wrong.
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
     let text = std::str::from_utf8(answer).map_err(|_| ControlError::Unreadable)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(ControlError::Unreadable)?;
     if head.starts_with("HTTP/1.1 200 ") {

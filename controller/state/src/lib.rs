@@ -4,6 +4,7 @@
 //! rules of each table are beside its queries.
 
 pub mod agents;
+pub mod approvals;
 mod append_log;
 pub mod audit_tail;
 pub mod backup;
@@ -24,6 +25,7 @@ pub mod no_connection;
 pub mod operator;
 pub mod over_cap;
 pub mod process;
+pub mod questions;
 pub mod receipt;
 pub mod records;
 pub mod run;
