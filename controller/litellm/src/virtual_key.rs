@@ -261,9 +261,8 @@ mod tests {
 
     #[test]
     fn a_raise_names_the_key_its_budget_and_its_life() {
-        let text = |budget| {
-            serde_json::to_string(&update("a", budget, Duration::from_millis(90_500))).expect("plain data")
-        };
+        let text =
+            |budget| serde_json::to_string(&update("a", budget, Duration::from_millis(90_500))).expect("plain data");
         assert_eq!(text(Some(25_000_000_000)), r#"{"key_alias":"a","duration":"90s","max_budget":25}"#);
         assert_eq!(text(None), r#"{"key_alias":"a","duration":"90s"}"#);
     }

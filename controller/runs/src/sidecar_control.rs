@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_contract::RunKey;
 use sluice_contract::control::{
-    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, PAUSE_PATH, RaiseCaps, STATE_PATH, SetClock,
-    SetPause, SidecarState,
+    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, PAUSE_PATH, RaiseCaps, STATE_PATH,
+    SetClock, SetPause, SidecarState,
 };
 use sluice_state::layout::Layout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +20,10 @@ use tokio::time::timeout;
 
 /// Time within which a sidecar answers. It first syncs the record of a change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Code of a refusal for a hold that is not known, or no longer.
+const UNKNOWN_HOLD: &str = "unknown_hold";
+/// Code of a refusal to tell a client to come again: it would not.
+const LAST_ATTEMPT: &str = "last_attempt";
 /// Maximum length of an answer.
 const ANSWER_MAX: u64 = 64 << 10;
 
@@ -52,10 +56,16 @@ pub enum ControlError {
 }
 
 impl ControlError {
+    /// Returns whether a client cannot be told to come again, since it would not.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == LAST_ATTEMPT)
+    }
+
     /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "not_found")
+        matches!(self, Self::Refused { code, .. } if code == "not_found" || code == UNKNOWN_HOLD)
     }
 }
 
@@ -104,7 +114,8 @@ impl SidecarControl {
     /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
     pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
         // An id is a word: nothing of it can end the line of the request.
-        let is_word = !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let is_word =
+            !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !is_word {
             return Err(ControlError::Unreadable);
         }

@@ -95,22 +95,19 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
     Ok(generated?)
 }
 
-/// Raises the virtual key of a run, if it has one: its budget to that of this cap, its life to this time from now on.
+/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life by this time.
 ///
 /// # Errors
-/// [`RaiseKeyError`]. Repeated, it changes nothing more.
-pub async fn raise_of(
-    host: &Host,
-    key: &RunKey,
-    max_cost: Option<i64>,
-    lifetime: Duration,
-) -> Result<(), RaiseKeyError> {
+/// [`RaiseKeyError`]
+pub async fn raise_of(host: &Host, key: &RunKey, max_cost: Option<i64>, longer: Duration) -> Result<(), RaiseKeyError> {
     for record in host.store.live_keys().await?.iter().filter(|record| record.key == *key) {
         let known = host.litellm.as_ref().filter(|(upstream, _)| *upstream == record.upstream);
         let (_, litellm) = known.ok_or_else(|| RaiseKeyError::Elsewhere(record.upstream.clone()))?;
-        let expires_us = now_us().saturating_add(duration_micros(lifetime));
+        let expires_us = record.expires_us.saturating_add(duration_micros(longer));
+        let left = expires_us.saturating_sub(now_us()).max(1_000_000).unsigned_abs();
+        let lifetime = Duration::from_micros(left);
         // First the record: a key that lives longer than that would be given up too early.
-        host.store.extend_key(&record.alias, expires_us.max(record.expires_us)).await?;
+        host.store.extend_key(&record.alias, expires_us).await?;
         virtual_key::raise(litellm, &record.alias, max_cost, lifetime).await?;
     }
     Ok(())

@@ -4,8 +4,8 @@
 //! rules of each table are beside its queries.
 
 pub mod agents;
-pub mod approvals;
 mod append_log;
+pub mod approvals;
 pub mod audit_tail;
 pub mod backup;
 pub mod budget;

@@ -46,7 +46,8 @@ impl Store {
     pub async fn extend_key(&self, alias: &str, expires_us: i64) -> Result<(), StoreError> {
         let alias = alias.to_owned();
         self.write(move |connection| {
-            connection.execute("UPDATE virtual_keys SET expires_us = ?2 WHERE alias = ?1", params![alias, expires_us])?;
+            connection
+                .execute("UPDATE virtual_keys SET expires_us = ?2 WHERE alias = ?1", params![alias, expires_us])?;
             Ok(())
         })
         .await

@@ -8,7 +8,7 @@ use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer};
+use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -32,9 +32,12 @@ use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
+use super::start_observer::start_observer;
 use super::steps::take_step;
+use crate::approvals::ApprovalWatcher;
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
+use crate::pause::PauseKeeper;
 use crate::stored_request::StoredRequest;
 
 /// Time after which what could not be recorded is recorded again: the disk may have room by then.
@@ -50,26 +53,14 @@ pub(super) struct Attempt {
     pub(super) live: Arc<LiveRun>,
 }
 
-/// Reports that the program of a run has started.
-#[derive(Debug)]
-struct StartObserver(mpsc::UnboundedSender<()>);
-
-impl Observer for StartObserver {
-    fn observe(&self, observation: Observation<'_>) {
-        if let Observation::Entered { phase: Phase::Running, .. } = observation {
-            // Nobody waits for it after the end of the attempt.
-            let _ = self.0.send(());
-        }
-    }
-}
-
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut started)) => {
                 let cancelled = self.cancelled.clone();
-                (self.drive(daemon_run::run(run, cancelled), &mut started).await, Retry::ByCode)
+                let driven = daemon_run::run(run, cancelled);
+                (self.drive(driven, &mut started, self.keeper()).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;
@@ -100,7 +91,7 @@ impl Attempt {
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let adopted = self.follow(resumed, &mut started).await;
+        let adopted = self.follow(resumed, &mut started, self.keeper().adopting()).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -122,6 +113,7 @@ impl Attempt {
             limits,
             output_max: self.service.output_max,
             stop: StopPolicy::after(self.service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             observer,
         }
     }
@@ -153,6 +145,7 @@ impl Attempt {
             admitted: Admitted { cap: run.attempt_cap },
             generation,
             stop: StopPolicy::after(service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             recorder,
             observer,
         };
@@ -170,16 +163,32 @@ impl Attempt {
         &self,
         driven: impl Future<Output = Result<CompletedRun, E>>,
         started: &mut mpsc::UnboundedReceiver<()>,
+        keeper: PauseKeeper,
     ) -> SandboxVerdict {
-        match self.follow(driven, started).await {
+        match self.follow(driven, started, keeper).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
-    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls.
-    async fn follow<T>(&self, driven: impl Future<Output = T>, started: &mut mpsc::UnboundedReceiver<()>) -> T {
+    /// Returns what looks after pauses of this attempt.
+    fn keeper(&self) -> PauseKeeper {
+        let (context, host) = (Arc::clone(&self.context), Arc::clone(&self.service.host));
+        PauseKeeper::new(context, host, self.run.key.clone(), Arc::clone(&self.live), self.cancelled.clone())
+    }
+
+    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls; and looks after its
+    /// pauses and approvals.
+    async fn follow<T>(
+        &self,
+        driven: impl Future<Output = T>,
+        started: &mut mpsc::UnboundedReceiver<()>,
+        keeper: PauseKeeper,
+    ) -> T {
         let mut driven = Box::pin(driven);
+        let mut keeping = Box::pin(keeper.run());
+        let watcher = ApprovalWatcher::new(Arc::clone(&self.context), self.run.key.clone(), Arc::clone(&self.live));
+        let mut watching = Box::pin(watcher.run());
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
         let mut is_late = false;
         let ended = loop {
@@ -188,6 +197,8 @@ impl Attempt {
                 Some(()) = started.recv() => is_late = !self.start().await,
                 () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
                 never = calls.follow() => match never {},
+                never = &mut keeping => match never {},
+                never = &mut watching => match never {},
             }
         };
         calls.finish().await;
@@ -382,9 +393,4 @@ fn is_retryable(error: &SandboxError) -> bool {
         SandboxError::Budget(error) => error.is_retryable(),
         _ => false,
     }
-}
-
-fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
-    let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(StartObserver(sender)), started)
 }

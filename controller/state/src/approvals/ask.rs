@@ -89,7 +89,8 @@ fn settle(
         // The cap was raised by other means: what a person saw is no longer so.
         seq = Some(decide::close(transaction, sandbox, open, (Decision::Changed, "daemon"), now_us)?.1);
     }
-    let clause = format!("{of_cap} AND old_value = ?4 AND decision IN ('deny', 'expired') ORDER BY decided_us DESC LIMIT 1");
+    let clause =
+        format!("{of_cap} AND old_value = ?4 AND decision IN ('deny', 'expired') ORDER BY decided_us DESC LIMIT 1");
     let denied = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str(), old])?.pop();
     if let Some(denied) = denied {
         return Ok((Asked::Denied(denied), seq));
@@ -101,7 +102,8 @@ fn settle(
 }
 
 fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
-    let subject = json!({ "account": sandbox.account, "agent_id": sandbox.agent_id, "run_id": sandbox.key.run_id.as_str() });
+    let subject =
+        json!({ "account": sandbox.account, "agent_id": sandbox.agent_id, "run_id": sandbox.key.run_id.as_str() });
     let mut approval = Approval {
         id: ask.id.clone(),
         key: ask.key.clone(),

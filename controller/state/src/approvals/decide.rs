@@ -12,6 +12,11 @@ use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
 use crate::store::Store;
 
+/// Open approvals that nobody decided in time, and those of attempts that are over.
+const DUE: &str = "decision IS NULL AND (expires_us <= ?1 OR NOT EXISTS (
+    SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id AND sandboxes.attempt = approvals.attempt
+    AND outcome IS NULL AND ended_us IS NULL))";
+
 /// A decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionRequest {
@@ -62,23 +67,24 @@ impl Store {
         .await
     }
 
+    /// Returns the open approvals that nobody decided in time, and those of attempts that are over.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn due_approvals(&self, now_us: i64) -> Result<Vec<Approval>, ApprovalError> {
+        self.query(move |connection| Ok(select(connection, DUE, &[&now_us])?)).await
+    }
+
     /// Closes approvals that nobody decided in time, and those of attempts that are over. Returns them.
     ///
     /// # Errors
     /// Errors of SQLite.
     pub async fn expire_approvals(&self, now_us: i64) -> Result<Vec<Approval>, ApprovalError> {
-        let due = "decision IS NULL AND (expires_us <= ?1 OR NOT EXISTS (
-                       SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id
-                       AND sandboxes.attempt = approvals.attempt AND outcome IS NULL AND ended_us IS NULL))";
-        // Most looks find nothing, and need not wait for the writer.
-        if self.query::<_, ApprovalError>(move |connection| Ok(select(connection, due, &[&now_us])?)).await?.is_empty() {
-            return Ok(Vec::new());
-        }
         let signal = self.event_signal();
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let (mut closed, mut last) = (Vec::new(), None);
-            for approval in select(&transaction, due, &[&now_us])? {
+            for approval in select(&transaction, DUE, &[&now_us])? {
                 let Some(sandbox) = sandboxes::find(&transaction, &approval.key.run_id)? else { continue };
                 let decision = if has_moved(&sandbox, &approval) { Decision::Changed } else { Decision::Expired };
                 let (approval, seq) = close(&transaction, &sandbox, approval, (decision, "daemon"), now_us)?;
@@ -97,8 +103,7 @@ impl Store {
 
 /// Returns whether an approval asks about something that is no longer so: the attempt is over, or its cap is another one.
 fn has_moved(sandbox: &Sandbox, approval: &Approval) -> bool {
-    let is_other_cap =
-        matches!(approval.cap, Some((AskedCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
+    let is_other_cap = matches!(approval.cap, Some((AskedCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
     sandbox.key != approval.key || !sandboxes::works(sandbox) || is_other_cap
 }
 

@@ -161,6 +161,23 @@ impl Store {
         .await
     }
 
+    /// Returns all approvals with the accounts of their runs, oldest first; only those since a time, if one is given.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn all_approvals(&self, since_us: Option<i64>) -> Result<Vec<(Approval, String)>, ApprovalError> {
+        self.query(move |connection| {
+            let query = format!(
+                "SELECT {COLUMNS}, (SELECT account FROM sandboxes WHERE sandboxes.run_id = approvals.run_id)
+                 FROM approvals WHERE ?1 IS NULL OR created_us >= ?1 ORDER BY created_us, id"
+            );
+            let mut query = connection.prepare(&query)?;
+            let rows = query.query_map([since_us], |row| Ok((approval(row)?, row.get(17)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
     /// Returns an approval of a run.
     ///
     /// # Errors

@@ -209,7 +209,10 @@ async fn a_denied_cap_is_not_asked_about_again() {
     assert!(matches!(one.ask(AskedCap::MaxTokens, 5, Some(6), 20).await, Asked::Denied(_)));
     let later = one.open(AskedCap::MaxCalls, 5, Some(6), 30).await;
     let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
-    assert_eq!(expired.iter().map(|it| (&it.id, it.decision)).collect::<Vec<_>>(), [(&later.id, Some(Decision::Expired))]);
+    assert_eq!(
+        expired.iter().map(|it| (&it.id, it.decision)).collect::<Vec<_>>(),
+        [(&later.id, Some(Decision::Expired))]
+    );
     assert_eq!(word(&one.decide(&later, Decision::Approve, None).await), "decided");
     assert!(matches!(one.ask(AskedCap::MaxCalls, 5, Some(6), 40).await, Asked::Denied(_)));
 }

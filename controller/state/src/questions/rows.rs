@@ -194,10 +194,8 @@ impl Store {
     /// Errors of SQLite.
     pub async fn find_question(&self, run_id: &RunId, id: &str) -> Result<Option<Question>, QuestionError> {
         let (run_id, id) = (run_id.clone(), id.to_owned());
-        self.query(move |connection| {
-            Ok(select(connection, "id = ?1 AND run_id = ?2", &[&id, &run_id.as_str()])?.pop())
-        })
-        .await
+        self.query(move |connection| Ok(select(connection, "id = ?1 AND run_id = ?2", &[&id, &run_id.as_str()])?.pop()))
+            .await
     }
 
     /// Returns the runs that wait for an answer.
@@ -265,7 +263,8 @@ impl Store {
         let due = "state = 'open' AND (expires_us <= ?1 OR NOT EXISTS (
                        SELECT 1 FROM sandboxes WHERE sandboxes.run_id = questions.run_id
                        AND sandboxes.attempt = questions.attempt AND outcome IS NULL AND ended_us IS NULL))";
-        if self.query::<_, QuestionError>(move |connection| Ok(select(connection, due, &[&now_us])?)).await?.is_empty() {
+        if self.query::<_, QuestionError>(move |connection| Ok(select(connection, due, &[&now_us])?)).await?.is_empty()
+        {
             return Ok(0);
         }
         let signal = self.event_signal();

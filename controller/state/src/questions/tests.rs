@@ -78,10 +78,7 @@ async fn an_answer_is_one_of_the_options_and_given_once() {
     assert!(matches!(answer("c", 200).await, Err(QuestionError::NotAnOption)));
     assert_eq!(answer("b", 200).await.expect("an option").answer.as_deref(), Some("b"));
     assert!(matches!(answer("a", 201).await, Err(QuestionError::Closed(QuestionState::Answered))));
-    assert!(matches!(
-        store.answer_question(&run_id(), "qst-2", "a", "x", 1).await,
-        Err(QuestionError::NotFound)
-    ));
+    assert!(matches!(store.answer_question(&run_id(), "qst-2", "a", "x", 1).await, Err(QuestionError::NotFound)));
     ask(&store, 3, &[]).await.expect("it works");
     let late = store.answer_question(&run_id(), "qst-3", "free text", "token:1", 103 + HOUR).await;
     assert!(matches!(late, Err(QuestionError::Closed(QuestionState::Expired))));

@@ -5,9 +5,9 @@
 use serde_json::json;
 use sluice_contract::RunId;
 
+use super::SandboxError;
 use super::lifecycle::{DesiredState, IllegalStep, SandboxState};
 use super::row::{Sandbox, report, update};
-use super::SandboxError;
 use crate::store::Store;
 
 /// Longest time for which the clocks of a run stand still, in all.
@@ -90,7 +90,8 @@ impl Store {
                 sandbox.start_clocks(now_us);
             }
             update(transaction, &mut sandbox)?;
-            let seq = was_paused.then(|| report(transaction, &sandbox, "run.resumed", &json!({}), now_us)).transpose()?;
+            let seq =
+                was_paused.then(|| report(transaction, &sandbox, "run.resumed", &json!({}), now_us)).transpose()?;
             Ok((sandbox, seq))
         })
         .await

@@ -12,7 +12,11 @@ enum Op {
     /// The sidecar reports the cap in force, and perhaps a call that waits.
     Ask(Option<i64>),
     /// A person decides on the digest of this many asks ago.
-    Decide { back: usize, decision: Decision, raise: Option<i64> },
+    Decide {
+        back: usize,
+        decision: Decision,
+        raise: Option<i64>,
+    },
     /// The sidecar gets what is decided.
     Apply,
     Expire,

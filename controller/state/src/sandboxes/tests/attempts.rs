@@ -231,7 +231,8 @@ async fn only_a_run_that_works_is_paused() {
     assert!(pause(paused.generation).await.is_err(), "it is paused");
     let resumed = daemon.store.want_pause(&R1, paused.generation, DesiredState::Running, "resume").await;
     let resumed = resumed.expect("it is paused");
-    let stopped = daemon.store.set_desired_state(&R1, resumed.generation, DesiredState::Stopped).await.expect("it lives");
+    let stopped =
+        daemon.store.set_desired_state(&R1, resumed.generation, DesiredState::Stopped).await.expect("it lives");
     assert!(pause(stopped.generation).await.is_err(), "it is to end");
 }
 
@@ -264,7 +265,9 @@ async fn clocks_stand_still_for_a_day_at_most() {
     daemon.create(daemon.sandbox("r1", "a"), 1).await;
     daemon.claim(10).await.expect("it is in the queue");
     let mut run = daemon.step("r1", SandboxStep::Start).await;
-    for (from, to, total) in [(100, 100 + STOPPED_MAX_US / 2, STOPPED_MAX_US / 2), (0, 2 * STOPPED_MAX_US, STOPPED_MAX_US)] {
+    for (from, to, total) in
+        [(100, 100 + STOPPED_MAX_US / 2, STOPPED_MAX_US / 2), (0, 2 * STOPPED_MAX_US, STOPPED_MAX_US)]
+    {
         run = daemon.store.stop_clocks(&R1, run.generation, ClockStop::Paused, from).await.expect("it runs");
         run = daemon.store.end_pause(&R1, run.generation, None, to).await.expect("it runs");
         assert_eq!(run.stopped_total_us, total);
