@@ -22,7 +22,7 @@ pub struct PausedRun {
     pub paused_at: Option<String>,
 }
 
-/// What the system asks about a run.
+/// An approval: the system asks a person about a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
     /// Id.

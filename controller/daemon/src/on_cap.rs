@@ -1,18 +1,18 @@
-//! What happens at a cap.
+//! The treatment of calls at a cap.
 //!
 //! Pure.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What happens with a call that would exceed a cap of its run.
+/// Treatment of a call that would exceed a cap of its run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCap {
-    /// It is refused.
+    /// The call is refused.
     #[default]
     Refuse,
-    /// It waits, and a person decides.
+    /// The call waits, and a person decides.
     Ask,
 }
 

@@ -78,7 +78,7 @@ pub struct RunPolicy {
     pub project_running_max: u32,
     /// Runs of one owner that may wait in the queue.
     pub queued_max: u32,
-    /// What happens at a cap of a run whose request does not say.
+    /// Treatment of calls at a cap, for a run whose request does not say.
     pub on_cap: OnCap,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,

@@ -37,7 +37,7 @@ pub struct StoredRequest {
     /// Host directories that the run reads, in each of its attempts.
     #[serde(default, skip_serializing_if = "MountTable::is_empty")]
     pub mounts: MountTable,
-    /// What happens with a call that would exceed a cap.
+    /// Treatment of a call that would exceed a cap.
     #[serde(default)]
     pub on_cap: OnCap,
     /// Metadata for LiteLLM, beside the run's own names.

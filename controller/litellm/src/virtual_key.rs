@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_names_the_key_its_budget_and_its_life() {
+    fn a_raise_names_key_budget_and_life() {
         let text =
             |budget| serde_json::to_string(&update("a", budget, Duration::from_millis(90_500))).expect("plain data");
         assert_eq!(text(Some(25_000_000_000)), r#"{"key_alias":"a","duration":"90s","max_budget":25}"#);

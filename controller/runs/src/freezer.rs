@@ -19,7 +19,7 @@ const TRIES: usize = 3;
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Whether the processes of a container run.
+/// State of the processes of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frost {
     /// There is no container, or it has ended.

@@ -202,6 +202,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn refusals_that_are_expected_are_told_apart() {
+        for (code, unknown, last) in [
+            ("not_found", true, false),
+            (UNKNOWN_HOLD, true, false),
+            (LAST_ATTEMPT, false, true),
+            (NOT_RAISED, false, false),
+        ] {
+            let body = format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
+            let (refused, _) = answered(format!("HTTP/1.1 409 Conflict\r\n\r\n{body}")).await;
+            let refused = refused.expect_err("it is refused");
+            assert_eq!((refused.is_unknown(), refused.is_last_attempt()), (unknown, last), "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_that_is_no_word_is_not_sent() {
+        let control = SidecarControl { socket: "/nonexistent/control.sock".into() };
+        let deny = DecideHold {
+            decision: sluice_contract::control::HoldDecision::Deny,
+            by: "alice".into(),
+            reason: "no".into(),
+        };
+        for bad in ["", "a b", "a\r\nx: y", "../caps", "a/b"] {
+            assert!(matches!(control.decide_hold(bad, &deny).await, Err(ControlError::Unreadable)), "{bad}");
+        }
+    }
+
+    #[tokio::test]
     async fn other_answers_are_unreadable() {
         for answer in ["", "HTTP/1.1 200 OK\r\n\r\n{", "HTTP/1.1 500 Oops\r\n\r\n", "garbage"] {
             let (unreadable, _) = answered(answer.to_owned()).await;

@@ -62,7 +62,7 @@ pub enum RaiseKeyError {
     /// The LiteLLM that has it is not known any more.
     #[error("it is at {0}, which is not the upstream any more")]
     Elsewhere(String),
-    /// Its life cannot be recorded.
+    /// The longer life cannot be recorded.
     #[error("cannot record the life of a virtual key")]
     Record(#[from] StoreError),
 }

@@ -33,7 +33,7 @@ pub struct DaemonRunSettings {
     pub stuck: Duration,
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
-    /// What happens at a cap of a run whose request does not say.
+    /// Treatment of calls at a cap, for a run whose request does not say.
     pub on_cap: OnCap,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,

@@ -83,7 +83,7 @@ async fn a_denied_call_fails_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn a_decision_that_a_killed_daemon_did_not_carry_out_is_carried_out() {
+async fn an_approval_outlives_a_killed_daemon() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;

@@ -130,7 +130,7 @@ async fn a_daemon_killed_in_a_pause_leaves_it_paused() {
 }
 
 #[tokio::test]
-async fn a_daemon_killed_right_after_a_request_carries_it_out() {
+async fn a_request_outlives_a_killed_daemon() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;

@@ -1,4 +1,4 @@
-//! What the system asks people about runs, and what they decide.
+//! Approvals of runs: the list, and decisions of people.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct Approvals {
     approvals: Vec<ApprovalView>,
 }
 
-/// What the system asks. An agent cannot make one.
+/// A question of the system to a person. An agent cannot make one.
 #[derive(Debug, Serialize, ToSchema)]
 struct ApprovalView {
     approval_id: String,
@@ -147,7 +147,7 @@ struct DecisionBody {
     reason: Option<String>,
 }
 
-/// What a person decides.
+/// The word of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum DecisionWord {

@@ -1,4 +1,4 @@
-//! What agents ask people. Texts of questions are an agent's: a claim, never a text of Sluice.
+//! Questions of agents to people. Texts of questions are an agent's: a claim, never a text of Sluice.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a person decides: checked, recorded, written with the budget, and carried out.
+//! The decision of a person: checked, recorded, written with the budget, and carried out.
 
 use std::time::Duration;
 

@@ -68,7 +68,7 @@ enum KeeperError {
     StillFrozen,
 }
 
-/// What is known of the run, and its row.
+/// One look at the run: the observed state, and its row.
 struct Look {
     view: PauseView,
     run: Sandbox,

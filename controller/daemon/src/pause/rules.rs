@@ -15,7 +15,7 @@ pub(super) enum Cause {
     Approval,
 }
 
-/// Whether the sidecar lets new calls through.
+/// State of the sidecar's gate: new calls pass, or none does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Gate {
     /// Not known: this daemon has not asked for either yet.
@@ -26,7 +26,7 @@ pub(super) enum Gate {
     Missing,
 }
 
-/// What is known of a run.
+/// Observed state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PauseView {
     pub(super) cause: Option<Cause>,
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_frozen_while_a_call_or_a_tool_is_at_work(view in view()) {
+        fn nothing_is_frozen_while_something_works(view in view()) {
             if next_step(&view) == PauseStep::Freeze {
                 prop_assert!(view.open_calls == 0 && view.waiting == 0 && !view.is_at_work && view.quiet >= QUIET);
                 prop_assert!(view.cause.is_some() && view.clocks_stopped);

@@ -9,12 +9,12 @@ use tokio::sync::{Notify, watch};
 
 use super::watchdog::LiveFacts;
 
-/// What the rows of a run want of its task.
+/// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
-    /// Its owner wants it to stand still.
+    /// True if its owner wants it to stand still.
     pub(crate) is_paused: bool,
-    /// A call of it waits for an approval.
+    /// True if a call of it waits for an approval.
     pub(crate) is_held: bool,
 }
 

@@ -67,11 +67,11 @@ struct AuditedApproval {
     control_seq: Option<u64>,
     raised_to: Option<String>,
     applied_at: Option<String>,
-    /// What does not agree; null if all does.
+    /// Disagreement of database and control log; null without one.
     fault: Option<&'static str>,
 }
 
-/// What the command prints.
+/// The data of the command's object.
 #[derive(Debug, Serialize)]
 struct AuditedApprovals {
     approvals: Vec<AuditedApproval>,

@@ -4,14 +4,14 @@ use rusqlite::{Transaction, TransactionBehavior};
 use serde_json::json;
 use sluice_contract::RunKey;
 
-use super::rows::{Approval, insert, select, write};
+use super::rows::{Approval, event_data, insert, select, write};
 use super::rules::{AskedCap, Decision, propose};
 use super::{ApprovalError, decide};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
 use crate::store::Store;
 
-/// What the sidecar of an attempt reports about a cap.
+/// Report of an attempt's sidecar about a cap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalAsk {
     /// Id for a new approval.
@@ -20,9 +20,9 @@ pub struct ApprovalAsk {
     pub key: RunKey,
     /// Cap.
     pub cap: AskedCap,
-    /// Its value in force.
+    /// Value of the cap in force.
     pub old: i64,
-    /// What the call that waits needs; none if that is not known.
+    /// Value that the call that waits needs; none if that is not known.
     pub asked: Option<i64>,
     /// Highest value that the operator lets owners have.
     pub highest: Option<i64>,
@@ -32,7 +32,7 @@ pub struct ApprovalAsk {
     pub ask_timeout_us: i64,
 }
 
-/// What follows from a report.
+/// Consequence of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// A person decides.
@@ -149,14 +149,4 @@ fn refresh(
     let event_type = if next.digest == open.digest { "approval.held" } else { "approval.requested" };
     let seq = sandboxes::report(transaction, sandbox, event_type, &event_data(&next), now_us)?;
     Ok((next, Some(seq)))
-}
-
-/// Returns the data of an event: ids and the digest.
-pub(super) fn event_data(approval: &Approval) -> serde_json::Value {
-    json!({
-        "approval_id": approval.id,
-        "cap": approval.cap.map(|(cap, _, _)| cap.as_str()),
-        "digest": approval.digest,
-        "kind": approval.kind(),
-    })
 }

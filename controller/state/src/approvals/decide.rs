@@ -4,8 +4,7 @@ use rusqlite::{Transaction, TransactionBehavior};
 use sluice_contract::RunId;
 
 use super::ApprovalError;
-use super::ask::event_data;
-use super::rows::{Approval, find, select, write};
+use super::rows::{Approval, event_data, find, select, write};
 use super::rules::{AskedCap, Decision};
 use crate::budget;
 use crate::events::announce;

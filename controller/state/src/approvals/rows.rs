@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, TransactionBehavior, params};
+use serde_json::json;
 use sluice_contract::{RunId, RunKey};
 
 use super::ApprovalError;
 use super::rules::{AskedCap, Canonical, Decision};
+use crate::events::announce;
+use crate::sandboxes;
 use crate::store::{Store, StoreError, run_key};
 
-/// What the system asks a person. Times are in microseconds since 1970.
+/// A question of the system to a person. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// Id.
@@ -148,6 +151,16 @@ pub(super) fn write(connection: &Connection, approval: &Approval) -> rusqlite::R
     Ok(())
 }
 
+/// Returns the data of an event: ids and the digest.
+pub(super) fn event_data(approval: &Approval) -> serde_json::Value {
+    json!({
+        "approval_id": approval.id,
+        "cap": approval.cap.map(|(cap, _, _)| cap.as_str()),
+        "digest": approval.digest,
+        "kind": approval.kind(),
+    })
+}
+
 impl Store {
     /// Returns the approvals of a run, oldest first.
     ///
@@ -227,6 +240,32 @@ impl Store {
             let mut query = connection.prepare_cached(clause)?;
             let found = query.query_row(params![key.run_id.as_str(), key.attempt], |_| Ok(())).optional()?;
             Ok(found.is_some())
+        })
+        .await
+    }
+
+    /// Reports the open approvals of a cost again whose account has another budget now: what was refused for it may pass.
+    /// Returns their number.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn announce_approvals(&self, account: &str, now_us: i64) -> Result<usize, ApprovalError> {
+        let (account, signal) = (account.to_owned(), self.event_signal());
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let clause = "decision IS NULL AND cap = 'max_cost_usd' AND EXISTS (
+                SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id AND account = ?1)";
+            let (open, mut last) = (select(&transaction, clause, &[&account])?, None);
+            for approval in &open {
+                let Some(sandbox) = sandboxes::find(&transaction, &approval.key.run_id)? else { continue };
+                let data = event_data(approval);
+                last = Some(sandboxes::report(&transaction, &sandbox, "approval.requested", &data, now_us)?);
+            }
+            transaction.commit()?;
+            if let Some(seq) = last {
+                announce(&signal, seq);
+            }
+            Ok(open.len())
         })
         .await
     }

@@ -27,7 +27,7 @@ pub enum Decision {
     Cancel,
     /// Nobody decided in time, which denies it.
     Expired,
-    /// What it asks about is no longer so.
+    /// The cap is another one, or the attempt is over.
     Changed,
 }
 
@@ -89,7 +89,7 @@ pub fn propose(old: i64, asked: Option<i64>, highest: Option<i64>) -> i64 {
     highest.map_or(double, |highest| double.min(highest)).max(least)
 }
 
-/// What a person sees, and what the digest is over. Members are in the order of their names.
+/// Everything that a person sees: the digest is over it. Members are in the order of their names.
 #[derive(Debug, Serialize)]
 pub(super) struct Canonical<'a> {
     pub(super) account: &'a str,

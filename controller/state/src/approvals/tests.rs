@@ -218,6 +218,18 @@ async fn a_denied_cap_is_not_asked_about_again() {
 }
 
 #[tokio::test]
+async fn another_budget_asks_again() {
+    let one = OneRun::new(Some(150)).await;
+    let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "insufficient");
+    one.store.set_budget(&"acct".parse().expect("a name"), 500).await.expect("it is writable");
+    assert_eq!(one.store.announce_approvals("acct", 20).await.expect("it is writable"), 1);
+    assert_eq!(one.store.announce_approvals("other", 20).await.expect("it is writable"), 0);
+    assert_eq!(one.types().await, ["approval.requested", "approval.requested"]);
+    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "ok");
+}
+
+#[tokio::test]
 async fn a_cancel_stops_the_run() {
     let one = OneRun::new(None).await;
     let asked = one.open(AskedCap::MaxCalls, 5, Some(6), 10).await;

@@ -1,4 +1,4 @@
-//! Whether a tool of an agent works, as far as its events say.
+//! Tools of an agent that work, as far as its events say.
 
 use rusqlite::params;
 use serde_json::Value;

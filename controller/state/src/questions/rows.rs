@@ -50,7 +50,7 @@ pub struct Question {
 pub enum QuestionState {
     /// Nobody has answered.
     Open,
-    /// It has its answer.
+    /// Somebody has answered.
     Answered,
     /// Nobody answered in time, or its attempt is over.
     Expired,

@@ -71,7 +71,7 @@ async fn ask(store: &Store, number: i64, options: &[&str]) -> Result<Question, Q
 }
 
 #[tokio::test]
-async fn an_answer_is_one_of_the_options_and_given_once() {
+async fn an_answer_is_an_option_and_given_once() {
     let (_directory, store) = one_run().await;
     ask(&store, 1, &["a", "b"]).await.expect("it works");
     let answer = async |answer: &str, now| store.answer_question(&run_id(), "qst-1", answer, "token:1", now).await;

@@ -66,7 +66,7 @@ pub(super) struct SandboxRequest {
     ttl_minutes: Option<u32>,
     /// Cap of all attempts in dollars.
     max_cost_usd: Option<Quantity>,
-    /// What happens with a call that would exceed a cap: it is refused, or it waits for an approval.
+    /// Treatment of a call that would exceed a cap: it is refused, or it waits for an approval.
     on_cap: Option<OnCap>,
     /// Runs of a higher priority begin first.
     #[schema(minimum = -100, maximum = 100)]

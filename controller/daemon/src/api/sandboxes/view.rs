@@ -65,7 +65,7 @@ pub(in crate::api) struct SandboxDetail {
     sandbox: SandboxView,
     /// Reason of the last change of its state.
     reason: Option<String>,
-    /// What the run waits for: `turn`, `retry` or `dependencies` in the queue; `resume`, `approval` or `answer` while it works.
+    /// Reason that the run waits: `turn`, `retry` or `dependencies` in the queue; `resume`, `approval` or `answer` while it works.
     waiting_for: Option<&'static str>,
     graph_id: String,
     models: Vec<String>,
@@ -73,7 +73,7 @@ pub(in crate::api) struct SandboxDetail {
     /// Names of the environment variables that the request set.
     env_names: Vec<String>,
     limits: LimitsView,
-    /// What happens with a call that would exceed a cap.
+    /// Treatment of a call that would exceed a cap.
     on_cap: OnCap,
     /// Minutes without work after which it ends; null for those of the host.
     ttl_minutes: Option<u32>,

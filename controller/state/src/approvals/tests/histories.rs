@@ -36,14 +36,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What holds: the cap, the value that the sidecar has, the digests that people saw.
+/// Expected state: the cap, the value that the sidecar has, the digests that people saw.
 #[derive(Debug)]
 struct Model {
     cap: i64,
     of_sidecar: i64,
     seen: Vec<Approval>,
     decided: usize,
-    /// Whether the present cap was denied.
+    /// The cap that was denied last.
     denied_at: Option<i64>,
 }
 
