@@ -90,7 +90,7 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) -> std::io::
     };
     let answer = {
         let mut script = script.lock().expect("no test panics with it");
-        let body = serde_json::from_str(&body).unwrap_or_default();
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
         if line == "POST /caps" {
             let caps = ["max_calls", "max_tokens", "max_cost_usd"];
             let raised: Vec<_> = caps.iter().filter(|cap| !Value::is_null(&body[**cap])).collect();
