@@ -94,3 +94,43 @@ impl Freezer {
         Ok(state)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_engine::{ScriptedContainer, TestHost, from_now};
+
+    #[tokio::test]
+    async fn freezing_is_tried_again_and_read_back() {
+        let test = TestHost::start().await;
+        let key: RunKey = "r.0".parse().expect("a key");
+        test.orphan(&key, from_now(100), None).await;
+        let freezer = Freezer::of(&test.host, &key);
+        for (before, after) in [
+            (ScriptedContainer::Running, Frost::Frozen),
+            (ScriptedContainer::Busy(2), Frost::Frozen),
+            (ScriptedContainer::Busy(3), Frost::Running),
+            (ScriptedContainer::Frozen, Frost::Frozen),
+            (ScriptedContainer::Exited(0), Frost::Absent),
+            (ScriptedContainer::Absent, Frost::Absent),
+        ] {
+            test.set(before);
+            assert_eq!(freezer.freeze().await.expect("the engine answers"), after, "{before:?}");
+        }
+        test.set(ScriptedContainer::Frozen);
+        assert_eq!(freezer.thaw().await.expect("the engine answers"), Frost::Running);
+        assert_eq!(test.container(), ScriptedContainer::Running);
+        test.set(ScriptedContainer::Exited(0));
+        assert_eq!(freezer.thaw().await.expect("the engine answers"), Frost::Absent);
+    }
+
+    #[tokio::test]
+    async fn a_container_of_others_is_left_alone() {
+        let test = TestHost::start().await;
+        let (key, other): (RunKey, RunKey) = ("r.0".parse().expect("a key"), "q.0".parse().expect("a key"));
+        test.orphan(&key, from_now(100), None).await;
+        test.set(ScriptedContainer::Running);
+        let frost = Freezer::of(&test.host, &other).freeze().await.expect("the engine answers");
+        assert_eq!((frost, test.container()), (Frost::Absent, ScriptedContainer::Running));
+    }
+}
