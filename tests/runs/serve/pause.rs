@@ -186,21 +186,26 @@ async fn a_frozen_run_of_a_dead_daemon_is_swept() {
     assert_eq!(sluice.containers().await, [""; 0]);
 }
 
+/// Reports an event from inside of a run, by the relay.
+const REPORT: &str = r#"report() { curl -sf --json '{"event_type":"'$1'","event_data":{"id":"t1"}}' http://localhost:8080/api/v1/sandboxes/$RUN_ID/events > /dev/null; }"#;
+
 #[tokio::test]
 async fn a_tool_that_works_keeps_the_container_running() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let id = daemon.create(shell(&format!("{GO}; echo done"))).await;
+    let used = "while [ ! -e used ]; do sleep 0.05; done";
+    let script = format!("{REPORT}; report agent.tool_use; {used}; report agent.tool_result; {GO}; echo done");
+    let id = daemon.create(shell(&script)).await;
     daemon.reaches(&id, "RUNNING").await;
-    let path = format!("/api/v1/sandboxes/{id}/events");
-    let event = |kind: &str| json!({"event_type": kind, "event_data": {"tool_use_id": "t1"}});
-    daemon.request("POST", &path, &event("agent.tool_use")).await.expect(200);
+    let is_used = poll(PATIENCE, async || types(&daemon.events(&id).await).iter().any(|kind| kind == "agent.tool_use"));
+    assert!(is_used.await, "the use of the tool is reported");
 
     post(&daemon, &id, "pause", 200).await;
     is_observed(&daemon, &id, "paused").await;
     is_frozen(&sluice, false).await;
-    daemon.request("POST", &path, &event("agent.tool_result")).await.expect(200);
+    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
+    fs::write(work.join("used"), "").expect("the run has its workspace");
 
     is_frozen(&sluice, true).await;
     post(&daemon, &id, "resume", 200).await;
