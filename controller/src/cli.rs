@@ -10,6 +10,8 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
+mod answer;
+mod approvals;
 mod attach;
 mod audit;
 mod backup;
@@ -36,6 +38,7 @@ mod open;
 mod operator_record;
 mod output;
 mod parse;
+mod pause;
 mod preflight;
 mod progress;
 mod prune;
@@ -109,6 +112,12 @@ enum Command {
     Send(messages::SendArgs),
     Interrupt(messages::InterruptArgs),
     Messages(messages::MessagesArgs),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
+    Approvals(approvals::ApprovalsArgs),
+    Approve(Box<approvals::ApproveArgs>),
+    Deny(Box<approvals::DenyArgs>),
+    Answer(answer::AnswerArgs),
     Events(events::EventsArgs),
     Compare(compare::CompareArgs),
     Top(top::TopArgs),
@@ -196,6 +205,12 @@ impl Command {
             Self::Send(args) => messages::send(&args).await,
             Self::Interrupt(args) => messages::interrupt(&args).await,
             Self::Messages(args) => messages::list(&args).await,
+            Self::Pause(args) => pause::pause(&args).await,
+            Self::Resume(args) => pause::resume(&args).await,
+            Self::Approvals(args) => approvals::list(&args).await,
+            Self::Approve(args) => approvals::approve(&args).await,
+            Self::Deny(args) => approvals::deny(&args).await,
+            Self::Answer(args) => answer::run(&args).await,
             Self::Events(args) => events::run(&args).await,
             Self::Compare(args) => compare::run(&args).await,
             Self::Top(args) => top::run(&args).await,

@@ -5,6 +5,7 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod approvals;
 mod canaries;
 mod commands;
 mod content;
@@ -16,6 +17,7 @@ mod http;
 mod killed;
 mod messages;
 mod monitored;
+mod pause;
 mod policy;
 mod relay;
 mod schema;

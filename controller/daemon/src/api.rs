@@ -23,6 +23,7 @@ mod accounts;
 mod admission;
 mod agent_accounts;
 mod agents;
+mod approvals;
 mod attachment;
 mod budgets;
 mod byte_range;
@@ -39,7 +40,9 @@ mod monitoring;
 mod names;
 mod output_lines;
 mod paging;
+mod pauses;
 mod quantity;
+mod questions;
 mod receipts;
 pub(crate) mod sandboxes;
 mod session;
@@ -80,6 +83,9 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(usage::routes())
         .merge(sandboxes::routes())
         .merge(messages::routes())
+        .merge(pauses::routes())
+        .merge(approvals::routes())
+        .merge(questions::routes())
         .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
@@ -103,6 +109,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         usage::Doc::openapi(),
         sandboxes::Doc::openapi(),
         messages::Doc::openapi(),
+        pauses::Doc::openapi(),
+        approvals::Doc::openapi(),
+        questions::Doc::openapi(),
         agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),

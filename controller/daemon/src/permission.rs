@@ -17,6 +17,8 @@ pub enum Operation {
     Control,
     /// Messages in the name of the operator, and interventions.
     Steer,
+    /// Decisions about approvals, and answers to questions.
+    Decide,
     /// Programs in a sandbox, and files into it.
     Execute,
     /// Registration and removal of an agent.
@@ -50,18 +52,21 @@ pub enum Permission {
 #[must_use]
 pub fn permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
+        ChangeBudget, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
         RegisterAgent, Steer, SuspendAgent,
     };
     use Permission::{All, Denied, Own};
     match (role, operation) {
         (Role::Admin, _) | (Role::Metrics, Monitor) => All,
-        (Role::Owner, Read | ReadContent | Create | Control | Execute | RegisterAgent | SuspendAgent | OpenSession)
+        (
+            Role::Owner,
+            Read | ReadContent | Create | Control | Decide | Execute | RegisterAgent | SuspendAgent | OpenSession,
+        )
         | (Role::Viewer, Read | ReadContent | OpenSession) => Own,
         (Role::Owner, Steer | GrantAgent | ChangeBudget | Monitor | Diagnose)
         | (
             Role::Viewer,
-            Create | Control | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
+            Create | Control | Decide | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
         )
         // Its own runs are those of its end users, by the chat routes alone.
         | (Role::Chat | Role::Metrics, _) => Denied,
@@ -73,17 +78,19 @@ pub fn permission(role: Role, operation: Operation) -> Permission {
 #[must_use]
 pub fn session_permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
-        RegisterAgent, SuspendAgent,
+        ChangeBudget, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
+        RegisterAgent, Steer, SuspendAgent,
     };
     match (operation, permission(role, operation)) {
-        (Read | ReadContent | Control, permission) => permission,
+        (Read | ReadContent | Control | Decide, permission) => permission,
         // An admin's session creates what its own owner pays for.
         (Create, Permission::All) => Permission::Own,
         (Create, permission) => permission,
-        (Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose | OpenSession, _) => {
-            Permission::Denied
-        }
+        (
+            Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose
+            | OpenSession,
+            _,
+        ) => Permission::Denied,
     }
 }
 
@@ -148,6 +155,7 @@ mod tests {
             (Operation::Create, [All, Own, Denied, Denied, Denied]),
             (Operation::Control, [All, Own, Denied, Denied, Denied]),
             (Operation::Steer, [All, Denied, Denied, Denied, Denied]),
+            (Operation::Decide, [All, Own, Denied, Denied, Denied]),
             (Operation::Execute, [All, Own, Denied, Denied, Denied]),
             (Operation::RegisterAgent, [All, Own, Denied, Denied, Denied]),
             (Operation::SuspendAgent, [All, Own, Denied, Denied, Denied]),

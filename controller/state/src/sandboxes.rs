@@ -7,6 +7,7 @@ mod activity;
 mod change;
 mod choose;
 mod claim;
+mod clocks;
 mod create;
 mod error;
 mod lifecycle;
@@ -17,12 +18,14 @@ mod row;
 pub use activity::SandboxActivity;
 pub use change::{NextAttempt, Reopening};
 pub use claim::{Claim, ClaimLimits, ClaimedSandbox, RETRY_WAIT_MAX_US};
+pub(crate) use clocks::works;
+pub use clocks::{ClockStop, STOPPED_MAX_US};
 pub use create::{CreatedSandbox, NewSandbox, RunAgent};
 pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
 pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
-pub(crate) use row::{find, report};
+pub(crate) use row::{find, report, update};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer};
+use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -33,10 +33,12 @@ use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
+use super::side_tasks::look_after;
+use super::start_observer::start_observer;
 use super::steps::{is_retryable, take_step};
-use super::talk::talk;
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
+use crate::pause::PauseKeeper;
 use crate::stored_request::StoredRequest;
 
 /// Time after which what could not be recorded is recorded again: the disk may have room by then.
@@ -52,19 +54,6 @@ pub(super) struct Attempt {
     pub(super) live: Arc<LiveRun>,
 }
 
-/// Reports that the program of a run has started.
-#[derive(Debug)]
-struct StartObserver(mpsc::UnboundedSender<()>);
-
-impl Observer for StartObserver {
-    fn observe(&self, observation: Observation<'_>) {
-        if let Observation::Entered { phase: Phase::Running, .. } = observation {
-            // Nobody waits for it after the end of the attempt.
-            let _ = self.0.send(());
-        }
-    }
-}
-
 /// A try to record the start of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartTry {
@@ -78,7 +67,8 @@ impl Attempt {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut started)) => {
                 let cancelled = self.cancelled.clone();
-                (self.drive(daemon_run::run(run, cancelled), &mut started).await, Retry::ByCode)
+                let driven = daemon_run::run(run, cancelled);
+                (self.drive(driven, &mut started, self.keeper()).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;
@@ -109,7 +99,7 @@ impl Attempt {
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let adopted = self.follow(resumed, &mut started).await;
+        let adopted = self.follow(resumed, &mut started, self.keeper().adopting()).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -131,6 +121,7 @@ impl Attempt {
             limits,
             output_max: self.service.output_max,
             stop: StopPolicy::after(self.service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             observer,
         }
     }
@@ -165,6 +156,7 @@ impl Attempt {
             admitted: Admitted { cap: run.attempt_cap },
             generation,
             stop: StopPolicy::after(service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             recorder,
             observer,
         };
@@ -182,18 +174,31 @@ impl Attempt {
         &self,
         driven: impl Future<Output = Result<CompletedRun, E>>,
         started: &mut mpsc::UnboundedReceiver<()>,
+        keeper: PauseKeeper,
     ) -> SandboxVerdict {
-        match self.follow(driven, started).await {
+        match self.follow(driven, started, keeper).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
-    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls.
-    async fn follow<T>(&self, driven: impl Future<Output = T>, started: &mut mpsc::UnboundedReceiver<()>) -> T {
+    /// Returns what looks after pauses of this attempt.
+    fn keeper(&self) -> PauseKeeper {
+        let (context, host) = (Arc::clone(&self.context), Arc::clone(&self.service.host));
+        PauseKeeper::new(context, host, self.run.key.clone(), Arc::clone(&self.live), self.cancelled.clone())
+    }
+
+    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls; and looks after its
+    /// pauses and approvals.
+    async fn follow<T>(
+        &self,
+        driven: impl Future<Output = T>,
+        started: &mut mpsc::UnboundedReceiver<()>,
+        keeper: PauseKeeper,
+    ) -> T {
         let mut driven = Box::pin(driven);
+        let mut looking = Box::pin(look_after(&self.context, &self.run, &self.live, keeper));
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
-        let mut talking = Box::pin(talk(&self.context, &self.run));
         let mut is_late = false;
         let ended = loop {
             tokio::select! {
@@ -201,10 +206,10 @@ impl Attempt {
                 Some(()) = started.recv() => is_late = !self.start(StartTry::First).await,
                 () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StartTry::Again).await,
                 never = calls.follow() => match never {},
-                never = &mut talking => match never {},
+                never = &mut looking => match never {},
             }
         };
-        drop(talking);
+        drop(looking);
         forget(&self.context, &self.run.key).await;
         calls.finish().await;
         ended
@@ -398,9 +403,4 @@ impl Attempt {
             (self.context.log)(&format!("{}: {}", shown(&self.run.key), error_chain(&error)));
         }
     }
-}
-
-fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
-    let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(StartObserver(sender)), started)
 }

@@ -1,0 +1,27 @@
+//! What looks after a run while it goes on: its pauses, its approvals, and its conversation.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use sluice_state::sandboxes::Sandbox;
+
+use super::live_run::LiveRun;
+use super::talk::talk;
+use crate::approvals::ApprovalWatcher;
+use crate::context::ApiContext;
+use crate::pause::PauseKeeper;
+
+/// Looks after a run until it is dropped.
+pub(super) async fn look_after(
+    context: &Arc<ApiContext>,
+    run: &Sandbox,
+    live: &Arc<LiveRun>,
+    keeper: PauseKeeper,
+) -> Infallible {
+    let watcher = ApprovalWatcher::new(Arc::clone(context), run.key.clone(), Arc::clone(live));
+    tokio::select! {
+        never = Box::pin(keeper.run()) => match never {},
+        never = Box::pin(watcher.run()) => match never {},
+        never = Box::pin(talk(context, run)) => match never {},
+    }
+}
