@@ -20,6 +20,7 @@ mod front;
 mod interventions;
 mod listener;
 mod messages;
+mod questions;
 mod task;
 
 pub(crate) use caller::RelayCaller;
@@ -33,6 +34,8 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .route("/api/v1/sandboxes/{id}/messages/ack", post(acknowledgement::acknowledge))
         .route("/api/v1/sandboxes/{id}/task", get(task::task))
         .route("/api/v1/sandboxes/{id}/interventions", get(interventions::list))
+        .route("/api/v1/sandboxes/{id}/questions", post(questions::ask))
+        .route("/api/v1/sandboxes/{id}/questions/{question}", get(questions::own))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(context))

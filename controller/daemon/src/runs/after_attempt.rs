@@ -2,9 +2,11 @@
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_runs::removal;
 use sluice_runs::verdict::ErrorCode;
 use sluice_state::events::{EventFilter, EventQuery};
 
+use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
@@ -14,6 +16,16 @@ pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     if let Err(error) = context.store.revoke_run_token(key).await {
         // The next attempt, or the end of the run, makes it invalid.
         (context.log)(&format!("run {key}: its token is not revoked: {}", error_chain(&error)));
+    }
+}
+
+/// Deletes the directory that was renamed at the end of the run. What cannot be deleted is left to a sweep.
+pub(super) async fn remove_workspace(context: &ApiContext, key: &RunKey) {
+    let (runs, own) = (context.layout.runs_directory(), key.to_string());
+    let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));
+    let remaining = removing.await.unwrap_or_default().into_iter().find(|it| it.name == key.to_string());
+    if let Some(remaining) = remaining {
+        (context.log)(&format!("{}: its directory is not removed: {}", shown(key), remaining.reason));
     }
 }
 

@@ -11,7 +11,6 @@ use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
 use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
-use sluice_runs::removal;
 use sluice_runs::run_image::choose_bridge;
 use sluice_runs::stop::StopPolicy;
 use sluice_runs::sweep::{self, SweepError};
@@ -25,7 +24,7 @@ use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::after_attempt::{failure_code, forget};
+use super::after_attempt::{failure_code, forget, remove_workspace};
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
 use super::live_run::LiveRun;
@@ -251,7 +250,7 @@ impl Attempt {
             (self.context.log)(&format!("{}: the ledger has not taken its receipts: {text}", shown(&self.run.key)));
             post_again(&self.service.host, error).await;
         }
-        self.remove_workspace().await;
+        remove_workspace(&self.context, &self.run.key).await;
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {
             None => SandboxVerdict::Success,
@@ -262,20 +261,6 @@ impl Attempt {
                 (self.context.log)(&format!("{}: {code}: {error}", shown(&self.run.key)));
                 SandboxVerdict::Failed { code: code.to_owned(), message: Some(failure_text(code, report.exit_code)) }
             }
-        }
-    }
-
-    /// Deletes the directory that was renamed at the end of the run. What cannot be deleted is left to a sweep.
-    async fn remove_workspace(&self) {
-        let (runs, own) = (self.context.layout.runs_directory(), self.run.key.to_string());
-        let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));
-        let remaining = removing.await.unwrap_or_default().into_iter().find(|it| it.name == self.run.key.to_string());
-        if let Some(remaining) = remaining {
-            (self.context.log)(&format!(
-                "{}: its directory is not removed: {}",
-                shown(&self.run.key),
-                remaining.reason
-            ));
         }
     }
 
