@@ -8,8 +8,8 @@ mod hold;
 
 pub use conversation::{
     Anchor, CONTENT_MAX, INJECT_BODY_MAX, INJECT_PATH, INJECTED_BYTES_MAX, INJECTED_MAX, INJECTED_PATH, INTERRUPT_PATH,
-    InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_MAX, MessageType, PENDING_MAX,
-    PendingMessage, TOO_MANY_MESSAGES,
+    InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_BYTES_MAX, KEPT_MAX,
+    MessageType, PENDING_MAX, PendingMessage, TOO_MANY_MESSAGES,
 };
 pub use hold::{DecideHold, HELD_PATH, HeldCall, HoldCause, HoldDecision, PAUSE_PATH, SetPause};
 use serde::{Deserialize, Serialize};

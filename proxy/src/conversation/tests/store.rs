@@ -178,6 +178,15 @@ fn a_changed_list_names_what_is_new_and_what_is_withdrawn() {
 }
 
 #[test]
+fn messages_of_a_run_are_bounded() {
+    let long = |n: usize| (0..n).map(|n| message(&format!("m{n}"), &"é".repeat(20_000))).collect::<Vec<_>>();
+    let store = store(&["msg-1"]);
+    assert!(store.has_room(&long(209)) && !store.has_room(&long(210)), "8 MiB");
+    let short = |n: usize| (0..n).map(|n| message(&format!("m{n}"), "x")).collect::<Vec<_>>();
+    assert!(store.has_room(&short(1000)) && !store.has_room(&short(1001)));
+}
+
+#[test]
 fn the_record_of_a_call_lists_the_last_messages() {
     let injection =
         CallInjection { ids: (0..70).map(|n| format!("m{n}").into()).collect(), ..CallInjection::default() };
