@@ -157,7 +157,7 @@ fn one_call_gets_as_many_bytes_as_it_may() {
 }
 
 #[test]
-fn a_changed_list_names_what_is_new_and_what_is_withdrawn() {
+fn a_changed_list_names_new_and_withdrawn_messages() {
     let mut store = store(&["a", "b"]);
     let list = vec![message("b", "b"), message("a", "other"), message("c", "c")];
     let ids = |digests: &Option<sluice_contract::record::MessageDigests<'_>>| {
