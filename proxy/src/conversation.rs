@@ -8,6 +8,7 @@
 mod anchor;
 mod item;
 mod member;
+mod message;
 mod raw;
 mod scan;
 mod splice;
@@ -16,6 +17,7 @@ mod store;
 mod tests;
 
 pub use anchor::PlacedAnchor;
+pub use message::{CallInjection, InjectionPlan, ListChange, NewMessage};
 pub use scan::{Conversation, LastItem, scan};
 pub use splice::{Place, splices};
-pub use store::{CallInjection, InjectionPlan, ListChange, MessageStore, NewMessage};
+pub use store::MessageStore;

@@ -8,8 +8,8 @@ mod hold;
 
 pub use conversation::{
     Anchor, CONTENT_MAX, INJECT_BODY_MAX, INJECT_PATH, INJECTED_BYTES_MAX, INJECTED_MAX, INJECTED_PATH, INTERRUPT_PATH,
-    InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_MAX, MessageType, PENDING_MAX,
-    PendingMessage, TOO_MANY_MESSAGES,
+    InjectMessages, InjectedMessage, InjectedMessages, InjectionStatus, Interrupt, KEPT_BYTES_MAX, KEPT_MAX,
+    MessageType, PENDING_MAX, PendingMessage, TOO_MANY_MESSAGES,
 };
 pub use hold::{
     DecideHold, HELD_MAX, HELD_PATH, HOLD_MAX_S, HeldCall, HoldCause, HoldDecision, LAST_ATTEMPT, PAUSE_PATH, SetPause,

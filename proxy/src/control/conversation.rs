@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use sluice_contract::control::{
-    CONTENT_MAX, InjectMessages, Interrupt, KEPT_MAX, PENDING_MAX, PendingMessage, TOO_MANY_MESSAGES,
+    CONTENT_MAX, InjectMessages, Interrupt, KEPT_BYTES_MAX, KEPT_MAX, PENDING_MAX, PendingMessage, TOO_MANY_MESSAGES,
 };
 use sluice_contract::record::{ControlCount, ControlValues};
 
@@ -54,7 +54,10 @@ impl MessageList {
 }
 
 fn too_many() -> ControlRefusal {
-    let message = format!("at most {PENDING_MAX} messages wait, and {KEPT_MAX} stay in the conversation of a run");
+    let message = format!(
+        "at most {PENDING_MAX} messages wait, and {KEPT_MAX} messages of {} MiB in all stay in the conversation of a run",
+        KEPT_BYTES_MAX >> 20
+    );
     ControlRefusal::new(StatusCode::CONFLICT, TOO_MANY_MESSAGES, message)
 }
 
@@ -76,7 +79,7 @@ pub(super) async fn inject(run: Arc<RunContext>, list: MessageList) -> Result<()
     }
     let recorded = {
         let store = run.injections.lock();
-        if store.kept_with(&list.messages) > KEPT_MAX {
+        if !store.has_room(&list.messages) {
             return Err(too_many());
         }
         let change = store.compare(&list.messages);

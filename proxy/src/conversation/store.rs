@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 
 use sluice_contract::Hash;
 use sluice_contract::control::{
-    Anchor, INJECTED_BYTES_MAX, INJECTED_MAX, InjectedMessage, InjectedMessages, InjectionStatus, KEPT_MAX,
-    PendingMessage,
+    Anchor, INJECTED_BYTES_MAX, INJECTED_MAX, InjectedMessage, InjectedMessages, InjectionStatus, KEPT_BYTES_MAX,
+    KEPT_MAX,
 };
 use sluice_contract::record::{MessageDigest, MessageDigests};
 
 use super::anchor::PlacedAnchor;
+use super::message::{CallInjection, InjectionPlan, ListChange, NewMessage};
 use super::scan::Conversation;
 use super::splice::{Place, splices};
 use crate::policy::ApiFormat;
@@ -22,19 +23,6 @@ const ENTRIES_MAX: usize = 2 * INJECTED_MAX;
 const ANCHORS_MAX: usize = 4;
 /// Number of calls after which a run without tools is known to have none.
 const CALLS_WITHOUT_TOOLS: u32 = 8;
-/// Number of ids of messages in the record of a call.
-const IDS_MAX: usize = 64;
-
-/// A message that is valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMessage {
-    /// Id of the message.
-    pub id: Box<str>,
-    /// Text of the message.
-    pub content: Box<str>,
-    /// Place at which an earlier sidecar added it.
-    pub anchor: Option<PlacedAnchor>,
-}
 
 /// A message, and what became of it.
 #[derive(Debug)]
@@ -66,37 +54,6 @@ pub struct MessageStore {
     calls: u32,
     entries: VecDeque<InjectedMessage>,
     numbered: u64,
-}
-
-/// Messages of one call.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CallInjection {
-    /// Ids of all messages in the body.
-    pub ids: Vec<Box<str>>,
-    /// Ids of those that this call adds.
-    pub placed: Vec<Box<str>>,
-    /// Ids of those that have no place any more.
-    pub lost: Vec<Box<str>>,
-    /// Fingerprint of the body as it came.
-    pub fingerprint: u64,
-}
-
-/// Bytes to add to a body, and the messages in them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct InjectionPlan {
-    /// The bytes, by their offset in the body.
-    pub splices: Vec<(u64, String)>,
-    /// The messages.
-    pub injection: CallInjection,
-}
-
-/// Messages that a new list adds to those that wait, and that it withdraws.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ListChange {
-    /// Messages that are new.
-    pub added: Option<MessageDigests<'static>>,
-    /// Messages that no longer wait.
-    pub withdrawn: Option<MessageDigests<'static>>,
 }
 
 impl MessageStore {
@@ -254,11 +211,14 @@ impl MessageStore {
         }
     }
 
-    /// Returns the number of messages that would stay in the conversation with this list.
+    /// Returns true if there is room for the messages of this list beside those that stay in the conversation.
     #[must_use]
-    pub fn kept_with(&self, list: &[NewMessage]) -> usize {
+    pub fn has_room(&self, list: &[NewMessage]) -> bool {
         let is_kept = |id: &str| self.kept.iter().any(|old| &*old.id == id);
-        self.kept.len() + list.iter().filter(|new| !is_kept(&new.id)).count()
+        let new = list.iter().filter(|new| !is_kept(&new.id)).map(|new| new.content.len());
+        let sizes = self.kept.iter().map(|old| old.content.len()).chain(new);
+        let (count, bytes) = sizes.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
+        count <= KEPT_MAX && bytes <= KEPT_BYTES_MAX
     }
 
     /// Puts a new list in place of the one before.
@@ -359,36 +319,4 @@ fn digests<'m>(messages: impl Iterator<Item = (&'m str, &'m str)>) -> Option<Mes
     };
     let digests: Vec<_> = messages.map(digest).collect();
     (!digests.is_empty()).then_some(MessageDigests(digests))
-}
-
-impl CallInjection {
-    /// Returns true if the call has nothing to do with messages.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.lost.is_empty()
-    }
-
-    /// Returns the ids for the record of the call: the last ones, and the number of the others.
-    #[must_use]
-    pub fn listed(&self) -> Option<Vec<String>> {
-        let left_out = self.ids.len().saturating_sub(IDS_MAX);
-        let mut listed: Vec<_> = self.ids[left_out..].iter().map(|id| id.to_string()).collect();
-        if left_out > 0 {
-            listed.push(format!("+{left_out}"));
-        }
-        (!listed.is_empty()).then_some(listed)
-    }
-}
-
-impl TryFrom<PendingMessage> for NewMessage {
-    type Error = &'static str;
-
-    /// Reads a message of the control socket. The error says what is wrong with its anchor.
-    fn try_from(message: PendingMessage) -> Result<Self, &'static str> {
-        let anchor = match &message.anchor {
-            Some(anchor) => Some(PlacedAnchor::parse(anchor).ok_or("an anchor has hashes of 64 hex digits")?),
-            None => None,
-        };
-        Ok(Self { id: message.message_id.into(), content: message.content.into(), anchor })
-    }
 }

@@ -17,6 +17,8 @@ pub const INJECT_BODY_MAX: usize = 4 << 20;
 pub const PENDING_MAX: usize = 100;
 /// Maximum number of messages of a run that stay in its conversation.
 pub const KEPT_MAX: usize = 1000;
+/// Bytes of all messages of a run at most.
+pub const KEPT_BYTES_MAX: usize = 8 << 20;
 /// Maximum length of a message, in characters.
 pub const CONTENT_MAX: usize = 20_000;
 /// Bytes of messages that one call gets at most; one message alone may be longer. The others wait for the next call.

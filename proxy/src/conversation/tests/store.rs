@@ -157,7 +157,7 @@ fn one_call_gets_as_many_bytes_as_it_may() {
 }
 
 #[test]
-fn a_changed_list_names_what_is_new_and_what_is_withdrawn() {
+fn a_changed_list_names_new_and_withdrawn_messages() {
     let mut store = store(&["a", "b"]);
     let list = vec![message("b", "b"), message("a", "other"), message("c", "c")];
     let ids = |digests: &Option<sluice_contract::record::MessageDigests<'_>>| {
@@ -175,6 +175,15 @@ fn a_changed_list_names_what_is_new_and_what_is_withdrawn() {
     let texts: Vec<_> =
         sent["messages"][0]["content"].as_array().expect("blocks").iter().map(|block| block["text"].clone()).collect();
     assert_eq!(texts, ["do it", "b", "other", "c"]);
+}
+
+#[test]
+fn messages_of_a_run_are_bounded() {
+    let long = |n: usize| (0..n).map(|n| message(&format!("m{n}"), &"é".repeat(20_000))).collect::<Vec<_>>();
+    let store = store(&["msg-1"]);
+    assert!(store.has_room(&long(209)) && !store.has_room(&long(210)), "8 MiB");
+    let short = |n: usize| (0..n).map(|n| message(&format!("m{n}"), "x")).collect::<Vec<_>>();
+    assert!(store.has_room(&short(1000)) && !store.has_room(&short(1001)));
 }
 
 #[test]
