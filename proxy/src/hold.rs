@@ -11,12 +11,12 @@ mod table;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sluice_contract::AuditLog;
 use sluice_contract::control::{HeldCall, HoldCause, HoldDecision};
 use sluice_contract::record::ReleaseDecision;
+use sluice_contract::{AuditLog, Hash};
 use tokio::sync::oneshot;
 
-use crate::caps::{Caps, Gate, Reservation};
+use crate::caps::{AskedCap, CapRequest, Caps, Gate, Reservation};
 use table::HoldTable;
 
 pub(crate) use table::{Admission, ArrivingRequest, HoldPlace, Undecidable};
@@ -95,6 +95,19 @@ impl Holds {
         self.lock().table.waiting().len() as u64
     }
 
+    /// Returns true if clients were told to try again, and have not done so yet.
+    #[must_use]
+    pub fn awaits_retries(&self) -> bool {
+        self.lock().table.has_told()
+    }
+
+    /// Takes note of a request that passes: it may be such a retry.
+    pub fn pass(&self, body: Hash, caps: &Caps) {
+        let mut state = self.lock();
+        state.table.pass(body);
+        set_gate(&state, caps);
+    }
+
     /// Returns true if new calls wait whatever is left of the caps.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -124,6 +137,13 @@ impl Holds {
             }
         });
         held.collect()
+    }
+
+    /// Returns the cap that is in the way of a request, if those that wait pass before it; `None` if it fits.
+    pub(crate) fn asked(&self, request: &CapRequest, caps: &Caps) -> Option<AskedCap> {
+        let state = self.lock();
+        let before = state.table.waiting().iter().map(|waiting| &waiting.request);
+        caps.asked(before.chain([request])).pop().flatten()
     }
 
     /// Pauses the run, or lets its calls go on.
@@ -207,7 +227,9 @@ impl Holds {
 }
 
 fn set_gate(state: &State, caps: &Caps) {
-    caps.set_gate(if state.is_paused || state.table.is_at_cap() { Gate::Closed } else { Gate::Open });
+    // Also while retries are to come: they are looked for on the way of calls that find the gate closed.
+    let is_closed = state.is_paused || state.table.is_at_cap() || state.table.has_told();
+    caps.set_gate(if is_closed { Gate::Closed } else { Gate::Open });
 }
 
 impl State {

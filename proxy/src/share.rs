@@ -72,10 +72,23 @@ async fn wait(
     mut refusal: Refusal,
     clock: &mut Clock,
 ) -> Result<Reservation, Refusal> {
-    if !run.holds.is_closed() && may_wait(run, &held.request, &refusal) {
-        match wait_for_calls(run, held.request, refusal, clock).await {
+    if !run.holds.is_closed() {
+        let mut reserved = Err(refusal);
+        if run.holds.awaits_retries() {
+            // The gate is closed for this look alone.
+            reserved = run.caps.reserve_held(held.request, clock.began());
+        }
+        if let Err(refusal) = &reserved
+            && may_wait(run, &held.request, refusal)
+        {
+            reserved = wait_for_calls(run, held.request, refusal.clone(), clock).await;
+        }
+        match reserved {
+            Ok(reservation) => {
+                held::pass(run, &held);
+                return Ok(reservation);
+            }
             Err(still) => refusal = still,
-            reserved => return reserved,
         }
     }
     held::reserve(run, held, refusal, clock).await
@@ -91,16 +104,15 @@ async fn wait_for_calls(
 ) -> Result<Reservation, Refusal> {
     let since = Instant::now();
     let is_interrupted = |clock: &Clock| run.interrupts.check(clock).is_err();
-    while since.elapsed() < run.cap_wait
-        && !run.holds.is_closed()
-        && may_wait(run, &request, &refusal)
-        && !is_interrupted(clock)
-    {
+    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) && !is_interrupted(clock) {
         tokio::time::sleep(LOOK_AGAIN).await;
         if run.shutdown.is_draining() {
             return Err(Refusal::draining());
         }
-        match run.caps.reserve(request, Instant::now()) {
+        if run.holds.is_closed() {
+            break;
+        }
+        match run.caps.reserve_held(request, Instant::now()) {
             Err(again) => refusal = again,
             reserved => {
                 clock.waited(since);

@@ -391,9 +391,12 @@ mod tests {
             let needs = needs(&settings);
             assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
             assert_eq!(syscall_needs(&settings), expected, "{upstream}");
-            // Neither the audit directory nor the directory of another socket.
+            // Neither the audit directory nor the directory of another socket: the one of the relay may be beside the keys
+            // and the database of the daemon.
             assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
             assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);
+            let opened = needs.remove.iter().chain(&needs.read);
+            assert!(opened.into_iter().all(|path| !path.starts_with("/relay") && !path.starts_with("/up")));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The `openai` and `anthropic` SDKs, through socat, as an agent runs them: it behaves as if it talked to the provider.
 
+use serde_json::{Value, json};
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::sdk::Sdk;
-use sluice_testkit::{ClosedPort, Launch, RecordedCall, Script, Sidecar, Upstream};
+use sluice_testkit::{ClosedPort, Launch, RawClient, RecordedCall, Script, Sidecar, Upstream};
 
 const OPENAI: [&str; 26] = [
     "chat_unary", "chat_stream", "chat_stream_usage_refused", "chat_stream_usage", "chat_stream_helper",
@@ -78,6 +79,39 @@ async fn a_spent_budget_is_an_exception_of_the_sdk() {
         sdk.set("SDK_MAX_CALLS", "2").pass(&["over_max_calls"]).await;
         assert_eq!(sidecar.audit().calls().len(), 2);
         is_complete(&sidecar, &["budget_exceeded"]).await;
+    }
+}
+
+/// Raises the cap once a client was told to try again, and denies the call that waits next.
+async fn decide(sidecar: &Sidecar) {
+    let by = json!({"by": "alice", "reason": "a test"});
+    let body = |mut more: Value| {
+        more.as_object_mut().expect("members").extend(by.as_object().expect("members").clone());
+        more
+    };
+    let control = || RawClient::connect(sidecar.dir().join("control.sock"));
+    sidecar.audit_with("released", 1).await;
+    control().await.post_json("/caps", body(json!({"max_calls": 1}))).await.expect(200);
+    sidecar.audit_with("held", 2).await;
+    let held = control().await.get("/held").await.expect(200).json();
+    let path = format!("/held/{}", held[0]["hold_id"].as_str().expect("an id"));
+    control().await.post_json(&path, body(json!({"decision": "deny"}))).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_sdk_waits_for_the_operator_over_a_503() {
+    for is_openai in [true, false] {
+        let upstream = Upstream::provider("hi").start().await;
+        let launch = Sidecar::to(&upstream);
+        let control = launch.dir().join("control.sock").display().to_string();
+        let flags = ["--control", &control, "--max-calls", "0", "--on-cap", "ask", "--hold", "1s"];
+        let sidecar = launch.args(flags).start().await;
+        let sdk = if is_openai { Sdk::openai(sidecar.socket()) } else { Sdk::anthropic(sidecar.socket()) };
+        tokio::join!(sdk.pass(&["held_at_a_cap"]), decide(&sidecar));
+        is_complete(&sidecar, &["approval_pending", "budget_exceeded"]).await;
+        let audit = sidecar.audit();
+        let decisions: Vec<_> = audit.of_kind("released").iter().map(|line| line["decision"].clone()).collect();
+        assert_eq!((decisions, upstream.requests().len()), (vec![json!("timeout"), json!("deny")], 1));
     }
 }
 

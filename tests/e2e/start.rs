@@ -218,6 +218,8 @@ async fn each_flag_has_a_variable() {
         ("peer-uid", "x"),
         ("control", "/nope/c"),
         ("ca", "/nope"),
+        ("on-cap", "x"),
+        ("hold", "x"),
         ("relay", "x"),
         ("relay-token-file", "x"),
         ("log-level", "loud"),

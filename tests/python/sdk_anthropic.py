@@ -257,6 +257,18 @@ def over_max_calls():
 
 
 @case
+def held_at_a_cap():
+    # With the SDK's own retries. The operator raises the cap while the first call waits to try again, and denies the other.
+    retrying = anthropic.Anthropic(**{**OPTIONS, "max_retries": 2})
+    assert retrying.messages.create(model=MODEL, max_tokens=64, messages=MESSAGES).content
+    error = refused(
+        anthropic.BadRequestError,
+        lambda: retrying.messages.create(model=MODEL, max_tokens=64, messages=MESSAGES * 2),
+    )
+    check_refusal(error, 400, "budget_exceeded", "invalid_request_error")
+
+
+@case
 def upstream_dead():
     error = refused(anthropic.InternalServerError, ask)
     check_refusal(error, 502, None, "api_error")

@@ -321,6 +321,18 @@ def over_max_calls():
 
 
 @case
+def held_at_a_cap():
+    # With the SDK's own retries. The operator raises the cap while the first call waits to try again, and denies the other.
+    retrying = openai.OpenAI(**{**OPTIONS, "max_retries": 2})
+    assert retrying.chat.completions.create(model=MODEL, messages=MESSAGES).choices
+    error = refused(
+        openai.BadRequestError,
+        lambda: retrying.chat.completions.create(model=MODEL, messages=MESSAGES * 2),
+    )
+    check_refusal(error, 400, "budget_exceeded")
+
+
+@case
 def upstream_dead():
     error = refused(openai.InternalServerError, chat)
     assert error.status_code == 502, error

@@ -126,15 +126,21 @@ impl HoldTable {
             self.holds.len() - 1
         });
         let hold = &mut self.holds[at];
-        // Of several clients that were told so, the one whose attempts end first: no other guess is too late.
-        let latest = hold.told.iter().enumerate().max_by_key(|(_, attempt)| **attempt).map(|(at, _)| at);
-        let attempt = latest.map_or(1, |at| hold.told.swap_remove(at) + 1);
+        let attempt = hold.next_attempt();
         (hold.cause, hold.request) = (cause, request);
         hold.requests += 1;
         self.waits += 1;
         let ticket = self.waits;
         self.waiting.push(WaitingRequest { ticket, cause, request, body, attempt });
         Admission::Waits(HoldPlace { ticket, hold_id: hold.id.clone(), is_last: attempt >= ATTEMPTS })
+    }
+
+    /// Takes note of a request that passes without a wait: it may be the retry of a client that was told to try again.
+    pub(crate) fn pass(&mut self, body: Hash) {
+        if let Some(at) = self.holds.iter().position(|hold| hold.body == body) {
+            self.holds[at].next_attempt();
+            self.forget_if_over(at);
+        }
     }
 
     /// Ends the wait of a request.
@@ -152,8 +158,14 @@ impl HoldTable {
             | ReleaseDecision::Interrupted
             | ReleaseDecision::Draining => {}
         }
+        self.forget_if_over(at);
+    }
+
+    /// Forgets a hold that nobody waits for any more.
+    fn forget_if_over(&mut self, at: usize) {
+        let hold = &self.holds[at];
         let is_over = hold.told.is_empty() && hold.denied_until.is_none();
-        if is_over && self.waiting.iter().all(|waiting| waiting.body != left.body) {
+        if is_over && self.waiting.iter().all(|waiting| waiting.body != hold.body) {
             self.holds.remove(at);
         }
     }
@@ -201,6 +213,11 @@ impl HoldTable {
         self.waiting.iter().any(|waiting| waiting.cause != HoldCause::Paused)
     }
 
+    /// Returns true if clients were told to try again, and have not done so yet.
+    pub(crate) fn has_told(&self) -> bool {
+        self.holds.iter().any(|hold| !hold.told.is_empty())
+    }
+
     /// Returns the holds that nobody has denied, each with the number of its requests that wait, in the order of their
     /// first requests.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (&Hold, u64)> {
@@ -221,6 +238,13 @@ impl HoldTable {
 }
 
 impl Hold {
+    /// Returns the number of the attempt of a client that comes now.
+    fn next_attempt(&mut self) -> u32 {
+        // Of several clients that were told so, the one whose attempts end first: no other guess is too late.
+        let latest = self.told.iter().enumerate().max_by_key(|(_, attempt)| **attempt).map(|(at, _)| at);
+        latest.map_or(1, |at| self.told.swap_remove(at) + 1)
+    }
+
     fn deny(&mut self, now: Instant) {
         self.told.clear();
         self.denied_until = Some(now + DENIED_FOR);

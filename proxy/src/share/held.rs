@@ -31,6 +31,13 @@ pub(super) struct HeldRequest<'a> {
     pub(super) request: CapRequest,
 }
 
+/// Takes note of a call that passes: it may be the retry of a client that was told to try again.
+pub(super) fn pass(run: &RunContext, held: &HeldRequest<'_>) {
+    if run.holds.awaits_retries() {
+        run.holds.pass(key::key(held.route, held.parsed, held.body), &run.caps);
+    }
+}
+
 /// Waits until a call has its share of the caps.
 ///
 /// # Errors
@@ -45,7 +52,7 @@ pub(super) async fn reserve(
     let until = clock.began() + run.holds.max_wait();
     let mut body = None;
     loop {
-        let asked = run.caps.asked([&held.request]).pop().flatten();
+        let asked = run.holds.asked(&held.request, &run.caps);
         let cause = if run.holds.is_paused() {
             HoldCause::Paused
         } else if refusal.reason != Reason::BudgetExceeded || run.holds.on_cap() == OnCap::Refuse {
@@ -72,7 +79,9 @@ pub(super) async fn reserve(
                 clock.waited(since);
                 return Ok(reservation);
             }
-            WaitEnd::Resumed => match run.caps.reserve(held.request, Instant::now()) {
+            // Calls that wait at a cap were before it.
+            WaitEnd::Resumed if run.holds.is_closed() => {}
+            WaitEnd::Resumed => match run.caps.reserve_held(held.request, Instant::now()) {
                 Err(again) => refusal = again,
                 reserved => {
                     clock.waited(since);

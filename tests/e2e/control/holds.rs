@@ -249,7 +249,25 @@ async fn a_matched_retry_passes_after_a_raise() {
     assert_eq!(asked, "2", "the caller sees what to raise while nobody waits");
     change(&sidecar, "/caps", json!({"max_calls": 2})).await.expect(200);
     sidecar.post(CHAT, named("a")).await.expect(200);
-    assert_eq!(sidecar.audit().of_kind("held").len(), 1);
+    assert_eq!((sidecar.audit().of_kind("held").len(), held(&sidecar, 0).await.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn other_calls_pass_while_a_retry_is_awaited() {
+    let upstream = Upstream::provider("hello").start().await;
+    let flags = ["--max-tokens", "3000", "--on-cap", "ask", "--cap-wait", "0", "--max-concurrency", "2"];
+    let sidecar = controlled(Sidecar::to(&upstream)).args(flags).args(SHORT).start().await;
+    let mut large = named("large");
+    large["n"] = json!(8);
+    large["max_tokens"] = json!(4000);
+    try_again(&sidecar.post(CHAT, large.clone()).await, "approval_pending");
+    for _ in 0..3 {
+        sidecar.post(CHAT, named("small")).await.expect(200);
+    }
+    assert_eq!(held(&sidecar, 0).await.len(), 1);
+    change(&sidecar, "/caps", json!({"max_tokens": 99_000})).await.expect(200);
+    sidecar.post(CHAT, large).await.expect(200);
+    assert_eq!(held(&sidecar, 0).await.len(), 0);
 }
 
 #[tokio::test]
@@ -316,7 +334,14 @@ async fn what_is_left_belongs_to_held_calls() {
     decide(&sidecar, &list[0], "deny").await.expect(200);
     denied(&large.read_response().await);
     small.read_response().await.expect(200);
-    assert_eq!(releases(&sidecar.audit())[1], ("approve".to_owned(), "sidecar".to_owned()));
+    let audit = sidecar.audit();
+    assert_eq!(releases(&audit)[1], ("approve".to_owned(), "sidecar".to_owned()));
+    let asked: Vec<u64> = audit
+        .of_kind("held")
+        .iter()
+        .map(|line| line["asked"].as_str().expect("a cap").parse().expect("tokens"))
+        .collect();
+    assert!(asked[0] < asked[1], "the second one asks for both: {asked:?}");
 }
 
 #[tokio::test]
@@ -390,7 +415,7 @@ async fn a_kill_leaves_a_hold_that_verifiers_name() {
     first.post(CHAT, call()).await.expect(200);
     let _waiting = first.stream(CHAT, named("a")).await;
     let id = held(&first, 1).await[0]["hold_id"].as_str().expect("an id").to_owned();
-    assert_eq!(first.audit().of_kind("held").len(), 1, "durable before the wait");
+    first.audit_with("held", 1).await;
     first.kill().await;
     let (code, text) = verified(&path);
     assert!(code == Some(3) && text.contains(&format!("open holds: {id}")), "{text}");

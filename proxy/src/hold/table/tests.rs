@@ -83,6 +83,20 @@ fn a_hold_ends_with_its_last_request() {
 }
 
 #[test]
+fn a_retry_that_passes_ends_its_hold() {
+    let mut held = Fixture::new();
+    let places = [held.waits(1), held.waits(1)];
+    for place in &places {
+        held.end(place, ReleaseDecision::Timeout);
+    }
+    held.table.pass(Hash::of(&[1]));
+    assert_eq!((held.table.undecided().count(), held.table.has_told()), (1, true), "the other client is to come");
+    held.table.pass(Hash::of(&[2]));
+    held.table.pass(Hash::of(&[1]));
+    assert_eq!((held.table.undecided().count(), held.table.has_told()), (0, false));
+}
+
+#[test]
 fn repeats_of_a_denied_request_are_known() {
     let mut held = Fixture::new();
     let place = held.waits(1);
