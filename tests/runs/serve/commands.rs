@@ -247,7 +247,7 @@ async fn commands_without_a_daemon_say_what_they_need() {
 }
 
 #[tokio::test]
-async fn lines_of_a_run_are_selected_here_and_over_tcp() {
+async fn lines_are_selected_here_and_over_tcp() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
