@@ -245,6 +245,7 @@ impl Command {
             Self::Run(_) | Self::Rerun(_) => true,
             Self::Audit(args) => args.is_tail(),
             Self::Events(args) => args.is_stream(),
+            Self::Logs(args) => args.is_stream(),
             _ => false,
         }
     }

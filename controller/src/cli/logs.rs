@@ -74,6 +74,9 @@ pub(super) struct LogsArgs {
     /// Show lines with this text
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
+    /// Print one JSON object in a line: stream, time and text of each line of both streams
+    #[arg(long, conflicts_with_all = ["sidecar", "controller"])]
+    json: bool,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -200,6 +203,11 @@ pub(super) fn exit_code(status: &RunStatus) -> ExitCode {
 }
 
 impl LogsArgs {
+    /// Returns whether the output is lines, without an object of an error.
+    pub(super) fn is_stream(&self) -> bool {
+        self.json
+    }
+
     fn line_flags(&self) -> Result<LineFlags, CommandError> {
         let since_us = self.since.as_deref().map(since).transpose()?;
         Ok(LineFlags { since_us, tail: self.tail, text: self.grep.clone() })
@@ -207,7 +215,7 @@ impl LogsArgs {
 
     fn sources(&self, layout: &Layout, run: &KnownRun, flags: &LineFlags) -> Vec<LogSource> {
         let mut sources = self.whole_sources(layout, run);
-        if flags.select_all() {
+        if flags.select_all() && !self.json {
             return sources;
         }
         if !self.sidecar && !self.controller {
@@ -220,7 +228,10 @@ impl LogsArgs {
             };
             sources = vec![LogSource::output(output, only)];
         }
-        sources.into_iter().map(|source| source.selecting(LineSelection::new(flags.clone()))).collect()
+        sources
+            .into_iter()
+            .map(|source| source.selecting(LineSelection::new(flags.clone()), self.json.into()))
+            .collect()
     }
 
     fn whole_sources(&self, layout: &Layout, run: &KnownRun) -> Vec<LogSource> {

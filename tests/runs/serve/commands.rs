@@ -245,7 +245,7 @@ async fn commands_without_a_daemon_say_what_they_need() {
 }
 
 #[tokio::test]
-async fn lines_of_a_run_are_selected_here_and_over_tcp() {
+async fn lines_are_selected_here_and_over_tcp() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
@@ -265,6 +265,9 @@ async fn lines_of_a_run_are_selected_here_and_over_tcp() {
         assert_eq!(shown(&["--stdout", "--tail", "2"]).await.0, "three\nend", "{place:?}");
         assert_eq!(shown(&["--tail", "1", "-f"]).await.0, "end", "{place:?}");
         assert_eq!(shown(&["--since", "1h"]).await.0, "one\nthree\nend", "{place:?}");
+        let objects = shown(&["--json", "--grep", "two"]).await.0;
+        let object: Value = serde_json::from_str(&objects).expect("one object in a line");
+        assert_eq!((&object["stream"], &object["text"]), (&json!("stderr"), &json!("two\n")), "{place:?}");
         assert_eq!(shown(&["--since", "2030-01-01"]).await, (String::new(), String::new()), "{place:?}");
     }
 }

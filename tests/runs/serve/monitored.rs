@@ -54,7 +54,7 @@ async fn a_real_prometheus_reads_a_live_daemon() {
         prometheus.reaches(query, expected).await;
     }
     let alerts = prometheus.alerts().await;
-    assert_eq!(alerts.len(), 6, "{alerts:?}");
+    assert_eq!(alerts.len(), 8, "{alerts:?}");
     assert!(alerts.iter().all(|(_, health)| health == "ok"), "{alerts:?}");
     let status = daemon.get("/api/v1/monitoring/status").await.expect(200).json();
     assert_eq!((&status["engine"]["reachable"], &status["sidecars"]), (&json!(true), &json!(0)), "{status}");

@@ -108,8 +108,9 @@ async fn a_run_has_a_user_of_its_own() {
     let daemon = sluice.serve().await;
     let mut users = Vec::new();
     for _ in 0..2 {
-        let id = daemon.create(shell("echo secret > own; sleep 600")).await;
+        let id = daemon.create(shell("echo secret > own; echo written; sleep 600")).await;
         daemon.reaches(&id, "RUNNING").await;
+        daemon.logged(&id, 1).await;
         let root = sluice.state().join("runs").join(format!("{id}.0"));
         let user = fs::metadata(root.join("work")).expect("it is there").uid();
         let container = engine::inspect(&format!("sluice-{id}.0")).await;

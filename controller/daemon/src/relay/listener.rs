@@ -58,7 +58,13 @@ impl RelayListener {
                     let peer = stream.peer_cred().ok().map(|credentials| credentials.uid());
                     if peer.is_some_and(|peer| peer == uid || Uid::from_raw(peer).is_root()) {
                         let (front, stop) = (Arc::clone(&front), self.context.stop.clone());
-                        connections.spawn(serve(stream, Peer { uid: peer, address: None }, None, front, stop));
+                        connections.spawn(serve(
+                            stream,
+                            Peer { uid: peer, address: None, end: None },
+                            None,
+                            front,
+                            stop,
+                        ));
                     }
                 }
                 Err(error) => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice_state::store::now_us;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::document::operations;
@@ -30,14 +30,18 @@ impl Browser<'_> {
     }
 }
 
-/// Sends a form.
+/// Sends a form to the daemon's own address.
 async fn form(daemon: &TestDaemon, path: &str, headers: &[&str], body: &str) -> Answer {
+    form_to(daemon, &daemon.address().to_string(), path, headers, body).await
+}
+
+/// Sends a form to a host.
+async fn form_to(daemon: &TestDaemon, host: &str, path: &str, headers: &[&str], body: &str) -> Answer {
     let mut stream = TcpStream::connect(daemon.address()).await.expect("it listens");
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let text = format!(
-        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}Content-Type: application/x-www-form-urlencoded\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        daemon.address(),
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(text.as_bytes()).await.expect("it reads");
@@ -169,13 +173,16 @@ async fn a_session_ends_by_logout_and_with_its_token() {
         browser.cookie
     );
     stream.write_all(open.as_bytes()).await.expect("it reads");
+    let mut begun = Vec::new();
+    while !String::from_utf8_lossy(&begun).contains("snapshot") {
+        assert!(stream.read_buf(&mut begun).await.expect("it answers") > 0, "{begun:?}");
+    }
     let ended = browser.api("POST", "/api/v1/session/logout", None).await;
     assert_eq!(ended.status, 204, "{ended:?}");
     assert!(ended.head.contains("max-age=0"), "{}", ended.head);
     assert_eq!(browser.api("GET", "/api/v1/session", None).await.error(), (401, "unauthorized".to_owned()));
     // The stream that it had open ends too.
-    let streamed = read_answer(stream).await;
-    assert!(streamed.body.contains("snapshot"), "{streamed:?}");
+    stream.read_to_end(&mut begun).await.expect("it is closed");
     assert_eq!(browser.send("GET", "/", None, &[]).await.status, 401, "a page, not an error");
     assert_eq!(browser.send("GET", "/login", None, &[]).await.status, 200);
 
@@ -305,4 +312,30 @@ async fn assets_are_found_by_their_hash_alone() {
     for path in [style.replace("/assets/", "/assets/0"), style.replace("page.css", "x.css"), "/assets/x".to_owned()] {
         assert_eq!(daemon.bare("GET", &path, &[host]).await.error(), (404, "not_found".to_owned()), "{path}");
     }
+}
+
+#[tokio::test]
+async fn sessions_with_and_without_tls_are_kept_apart() {
+    const PROXY: &str = "sluice.example.org";
+    let daemon = TestDaemon::with(|settings| settings.behind_proxy = Some(format!("https://{PROXY}"))).await;
+    let (port, own_host) = (daemon.address().port(), format!("Host: {}", daemon.address()));
+    let (origin, proxy_host) = (format!("Origin: https://{PROXY}"), format!("Host: {PROXY}"));
+    let value = |answer: &Answer| cookie(answer).split_once('=').expect("a value").1.to_owned();
+
+    let text = format!("code={}", code(&daemon, "slu_alice", false).await);
+    let secure = form_to(&daemon, PROXY, CONFIRM, &[&origin], &text).await;
+    let plain = confirm(&daemon, &code(&daemon, "slu_alice", false).await, &[]).await;
+
+    assert!(secure.head.contains("set-cookie: __host-sluice-443=sls_"), "{}", secure.head);
+    assert!(secure.head.contains("; samesite=strict; secure"), "{}", secure.head);
+    let status = async |host: &str, name: &str, value: &str| {
+        let cookie = format!("Cookie: {name}={value}");
+        daemon.bare("GET", "/api/v1/session", &[host, &cookie, "X-Sluice: 1"]).await.status
+    };
+    let own_name = format!("sluice-{port}");
+    for (session, works) in [(value(&secure), [200, 401]), (value(&plain), [401, 200])] {
+        assert_eq!(status(&proxy_host, "__Host-sluice-443", &session).await, works[0]);
+        assert_eq!(status(&own_host, &own_name, &session).await, works[1]);
+    }
+    assert_eq!(status(&proxy_host, &own_name, &value(&plain)).await, 401, "the cookie of another port");
 }

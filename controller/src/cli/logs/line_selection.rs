@@ -4,6 +4,12 @@
 
 use std::collections::VecDeque;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+
+use super::super::sandbox_object::timestamp;
+
 /// Bytes of the longest line that is kept together.
 const LINE_MAX: usize = 1 << 20;
 
@@ -18,8 +24,29 @@ pub(super) struct LineFlags {
     pub(super) text: Option<String>,
 }
 
-/// A line, with the number of its stream.
-pub(super) type NumberedLine = (usize, Vec<u8>);
+/// A line of a run's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SelectedLine {
+    /// 0 for stdout, 1 for stderr.
+    pub(super) stream: usize,
+    /// Time of its begin in microseconds since 1970; 0 where it is not known.
+    pub(super) time_us: i64,
+    /// The line, with its end if it has one.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl SelectedLine {
+    /// Returns the line as an object of one line.
+    pub(super) fn json(&self) -> Vec<u8> {
+        let stream = ["stdout", "stderr"][self.stream];
+        let mut object = json!({ "stream": stream, "ts": timestamp(self.time_us) });
+        match std::str::from_utf8(&self.bytes) {
+            Ok(text) => object["text"] = json!(text),
+            Err(_) => object["base64"] = json!(BASE64_STANDARD.encode(&self.bytes)),
+        }
+        format!("{object}\n").into_bytes()
+    }
+}
 
 /// Selects lines of two streams.
 #[derive(Debug)]
@@ -28,7 +55,7 @@ pub(super) struct LineSelection {
     /// The line of each stream that has no end yet, and the time of its first byte.
     open: [(Vec<u8>, i64); 2],
     /// The last lines of what was there at first; none once that was shown.
-    last: Option<VecDeque<NumberedLine>>,
+    last: Option<VecDeque<SelectedLine>>,
 }
 
 impl LineFlags {
@@ -45,7 +72,7 @@ impl LineSelection {
     }
 
     /// Takes bytes of a stream that were written at a time, and returns the lines to show now.
-    pub(super) fn push(&mut self, stream: usize, time_us: i64, bytes: &[u8]) -> Vec<NumberedLine> {
+    pub(super) fn push(&mut self, stream: usize, time_us: i64, bytes: &[u8]) -> Vec<SelectedLine> {
         let mut shown = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (line, begun_us) = &mut self.open[stream];
@@ -62,12 +89,12 @@ impl LineSelection {
     }
 
     /// Says that everything that was there was read, and returns the last lines of it.
-    pub(super) fn caught_up(&mut self) -> Vec<NumberedLine> {
+    pub(super) fn caught_up(&mut self) -> Vec<SelectedLine> {
         self.last.take().map_or_else(Vec::new, Vec::from)
     }
 
     /// Returns what is left when nothing follows: lines without an end.
-    pub(super) fn finish(&mut self) -> Vec<NumberedLine> {
+    pub(super) fn finish(&mut self) -> Vec<SelectedLine> {
         let mut shown = Vec::new();
         for stream in [0, 1] {
             let (line, begun_us) = std::mem::take(&mut self.open[stream]);
@@ -80,22 +107,23 @@ impl LineSelection {
         shown
     }
 
-    fn select(&mut self, stream: usize, time_us: i64, line: Vec<u8>) -> Option<NumberedLine> {
+    fn select(&mut self, stream: usize, time_us: i64, bytes: Vec<u8>) -> Option<SelectedLine> {
         let LineFlags { since_us, tail, text } = &self.flags;
         let is_old = since_us.is_some_and(|since| time_us < since);
-        let has_text = text.as_ref().is_none_or(|text| contains(&line, text.as_bytes()));
+        let has_text = text.as_ref().is_none_or(|text| contains(&bytes, text.as_bytes()));
         if is_old || !has_text {
             return None;
         }
+        let line = SelectedLine { stream, time_us, bytes };
         match (&mut self.last, tail) {
             (Some(last), Some(tail)) => {
-                last.push_back((stream, line));
+                last.push_back(line);
                 if last.len() > *tail {
                     last.pop_front();
                 }
                 None
             }
-            _ => Some((stream, line)),
+            _ => Some(line),
         }
     }
 }
@@ -116,7 +144,7 @@ mod tests {
             shown.extend(selection.push(*stream, *time_us, text.as_bytes()));
         }
         shown.extend(selection.finish());
-        shown.iter().map(|(stream, line)| format!("{stream}{}", String::from_utf8_lossy(line))).collect()
+        shown.iter().map(|line| format!("{}{}", line.stream, String::from_utf8_lossy(&line.bytes))).collect()
     }
 
     #[test]
@@ -139,10 +167,23 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_no_text_is_base64() {
+        let object = |bytes: &[u8]| {
+            let line = SelectedLine { stream: 1, time_us: 1_000_000, bytes: bytes.to_vec() };
+            String::from_utf8(line.json()).expect("it is text")
+        };
+        let ts = r#""ts":"1970-01-01T00:00:01.000000Z""#;
+        for (bytes, member) in [(&b"a\n"[..], r#""text":"a\n""#), (b"\xff", r#""base64":"/w==""#)] {
+            let object = object(bytes);
+            assert!(object.contains(ts) && object.contains(member) && object.ends_with("}\n"), "{object}");
+        }
+    }
+
+    #[test]
     fn what_comes_later_is_not_in_the_tail() {
         let mut selection = LineSelection::new(LineFlags { tail: Some(1), ..LineFlags::default() });
         assert_eq!(selection.push(0, 1, b"a\nb\n"), []);
-        assert_eq!(selection.caught_up(), [(0, b"b\n".to_vec())]);
+        assert_eq!(selection.caught_up(), [SelectedLine { stream: 0, time_us: 1, bytes: b"b\n".to_vec() }]);
         assert_eq!(selection.push(0, 2, b"c\nd\n").len(), 2);
         assert!(!LineFlags { tail: Some(1), ..LineFlags::default() }.select_all() && LineFlags::default().select_all());
     }

@@ -11,7 +11,7 @@ use super::super::error::CommandError;
 use super::super::named_run;
 use super::super::output::DataStream;
 use super::super::run_status::RunStatus;
-use super::line_selection::{LineFlags, LineSelection, NumberedLine};
+use super::line_selection::{LineFlags, LineSelection, SelectedLine};
 use super::source::left_out;
 use super::{LogsArgs, exit_code, reader_gone};
 
@@ -24,12 +24,14 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
     let mut run = named_run::find(api, &args.run).await?;
     let id = run.sandbox.sandbox_id.clone();
     let stream = if args.stdout { Some("stdout") } else { args.stderr.then_some("stderr") };
-    let mut lines = (!flags.select_all()).then(|| LineSelection::new(flags));
+    let mut lines = (args.json || !flags.select_all()).then(|| LineSelection::new(flags));
     let mut stdout = DataStream::sanitized();
     let mut stderr = SanitizedWriter::new(std::io::stderr());
     // Alone, stderr is the data of the command.
-    let mut put = |(number, bytes): &NumberedLine| {
-        if *number == 1 && stream.is_none() { stderr.put(bytes) } else { stdout.put(bytes) }
+    let mut put = |line: &SelectedLine| match (args.json, line.stream == 1 && stream.is_none()) {
+        (true, _) => stdout.put(&line.json()),
+        (false, true) => stderr.put(&line.bytes),
+        (false, false) => stdout.put(&line.bytes),
     };
     // What is there comes first where the last lines of it are wanted.
     let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
@@ -39,10 +41,10 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
         let mut logs = LogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {
             selection.after = line.position;
-            let (number, bytes) = content(&line);
+            let line = content(&line);
             let shown = match &mut lines {
-                Some(lines) => lines.push(number, time_us(&line), &bytes),
-                None => vec![(number, bytes)],
+                Some(lines) => lines.push(line.stream, line.time_us, &line.bytes),
+                None => vec![line],
             };
             if let Err(error) = shown.iter().try_for_each(&mut put) {
                 return reader_gone(&error);
@@ -62,13 +64,11 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
     Ok(if args.follow { exit_code(&RunStatus::of_api(&run)) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the number of a line's stream, and its bytes.
-fn content(line: &LogLine) -> NumberedLine {
-    (usize::from(line.stream == "stderr"), line.missing.map_or_else(|| line.bytes(), left_out))
-}
-
-fn time_us(line: &LogLine) -> i64 {
-    humantime::parse_rfc3339_weak(&line.ts).ok().and_then(unix_micros).unwrap_or_default()
+/// Returns a piece of output.
+fn content(line: &LogLine) -> SelectedLine {
+    let bytes = line.missing.map_or_else(|| line.bytes(), left_out);
+    let time_us = humantime::parse_rfc3339_weak(&line.ts).ok().and_then(unix_micros).unwrap_or_default();
+    SelectedLine { stream: usize::from(line.stream == "stderr"), time_us, bytes }
 }
 
 /// Returns a run, also while its daemon starts anew.

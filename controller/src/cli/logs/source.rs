@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_state::records::{OutputContent, OutputPiece, OutputReader, RecordedStream, StreamPart, StreamReader};
 
-use super::super::output::DataStream;
-use super::line_selection::{LineSelection, NumberedLine};
+use super::super::output::{DataStream, OutputFormat};
+use super::line_selection::{LineSelection, SelectedLine};
 
 /// Size of one read.
 const CHUNK: u64 = 64 << 10;
@@ -26,6 +26,7 @@ struct Shown {
     /// Stdout and stderr of a run.
     sinks: [Sink; 2],
     lines: Option<LineSelection>,
+    format: OutputFormat,
 }
 
 enum SourceKind {
@@ -61,7 +62,7 @@ impl LogSource {
 
     fn of(kind: SourceKind, stdout: Sink) -> Self {
         let sinks = [stdout, sink(SanitizedWriter::new(io::stderr()))];
-        Self { kind, shown: Shown { sinks, lines: None } }
+        Self { kind, shown: Shown { sinks, lines: None, format: OutputFormat::Text } }
     }
 
     /// Shows the source on stderr.
@@ -70,9 +71,9 @@ impl LogSource {
         self
     }
 
-    /// Shows these lines of the source alone.
-    pub(super) fn selecting(mut self, lines: LineSelection) -> Self {
-        self.shown.lines = Some(lines);
+    /// Shows these lines of the source alone, in this format.
+    pub(super) fn selecting(mut self, lines: LineSelection, format: OutputFormat) -> Self {
+        (self.shown.lines, self.shown.format) = (Some(lines), format);
         self
     }
 
@@ -137,8 +138,11 @@ impl Shown {
         self.put_lines(selected)
     }
 
-    fn put_lines(&mut self, lines: Vec<NumberedLine>) -> io::Result<()> {
-        lines.into_iter().try_for_each(|(stream, line)| (self.sinks[stream])(&line))
+    fn put_lines(&mut self, lines: Vec<SelectedLine>) -> io::Result<()> {
+        lines.into_iter().try_for_each(|line| match self.format {
+            OutputFormat::Text => (self.sinks[line.stream])(&line.bytes),
+            OutputFormat::Json => (self.sinks[0])(&line.json()),
+        })
     }
 }
 
