@@ -31,6 +31,12 @@ async fn is_observed(daemon: &Daemon<'_>, id: &str, state: &str) -> Value {
     run
 }
 
+/// Waits until a run has been paused for so many seconds, by the clock of the daemon.
+async fn has_been_paused(run: &Value, seconds: u64) {
+    let since = humantime::parse_rfc3339(run["paused_at"].as_str().expect("it is paused")).expect("a time");
+    assert!(poll(PATIENCE, async || since.elapsed().is_ok_and(|time| time.as_secs() >= seconds)).await);
+}
+
 async fn post(daemon: &Daemon<'_>, id: &str, step: &str, status: u16) -> Value {
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/{step}"), &Value::Null).await.expect(status).json()
 }
@@ -84,13 +90,8 @@ async fn the_timeout_stands_still_in_a_pause() {
     post(&daemon, &id, "pause", 200).await;
     let paused = is_observed(&daemon, &id, "paused").await;
 
-    // Longer than its timeout and its idle time, by the clock of the daemon.
-    let since = paused["paused_at"].as_str().expect("it is paused").to_owned();
-    let is_later = poll(PATIENCE, async || {
-        let now = humantime::parse_rfc3339(&since).expect("a time").elapsed().unwrap_or_default();
-        now.as_secs() >= 6
-    });
-    assert!(is_later.await);
+    // Longer than its timeout and its idle time.
+    has_been_paused(&paused, 6).await;
     assert_eq!(daemon.run(&id).await["state"], "RUNNING", "no clock has ended it");
     post(&daemon, &id, "resume", 200).await;
     go(&sluice, &id);
@@ -202,7 +203,8 @@ async fn a_tool_that_works_keeps_the_container_running() {
     assert!(is_used.await, "the use of the tool is reported");
 
     post(&daemon, &id, "pause", 200).await;
-    is_observed(&daemon, &id, "paused").await;
+    let paused = is_observed(&daemon, &id, "paused").await;
+    has_been_paused(&paused, 4).await;
     is_frozen(&sluice, false).await;
     let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
     fs::write(work.join("used"), "").expect("the run has its workspace");
