@@ -34,8 +34,11 @@ export class EventQueue {
     this.filledAt = performance.now();
   }
 
-  /** Adds an event. An event with `merge` is joined with the last one, if that has the same key and waits still. */
-  push(type, data, { merge } = {}) {
+  /**
+   * Adds an event. An event with `merge` is joined with the last one, if that has the same key and waits still. One with
+   * `first` goes before those that wait.
+   */
+  push(type, data, { merge, first } = {}) {
     if (this.isGone) return;
     const last = this.waiting.at(-1);
     if (merge && last?.merge === merge && last.size + data.text.length <= MERGED_MAX) {
@@ -46,7 +49,8 @@ export class EventQueue {
       // The JSON of texts that are joined is made when they go: each one alone may be a line of many.
       const json = merge ? undefined : boundedJson(data);
       const event = { type, json, size: json?.length ?? data.text.length, data: merge && data, texts: merge && [data.text], merge };
-      this.waiting.push(event);
+      if (first) this.waiting.unshift(event);
+      else this.waiting.push(event);
       this.bytes += event.size;
     }
     while (this.waiting.length > this.eventsMax || this.bytes > this.bytesMax) this.#drop();

@@ -17,7 +17,8 @@ export class Transcript {
       const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
       this.file = openSync(file, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o644);
       const found = fstatSync(this.file);
-      this.left = found.isFile() ? max - found.size : 0;
+      const left = found.isFile() ? max - found.size : 0;
+      this.left = left > LAST_LINE ? left : 0;
     } catch {
       this.file = undefined;
     }

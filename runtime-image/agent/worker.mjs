@@ -107,7 +107,8 @@ export class Worker {
     if (this.stopAt !== undefined) return;
     this.stopAt = performance.now();
     this.stopSignal = signal;
-    this.emit("agent.shutdown", { signal });
+    // The container may be killed a second later.
+    this.emit("agent.shutdown", { signal }, { first: true });
     this.session?.stop();
   }
 
@@ -181,6 +182,11 @@ async function main(words, env) {
     return exit;
   }
   const worker = new Worker({ relay, transcript: new Transcript(env.SLUICE_TRANSCRIPT || undefined), name: settings.command });
+  // A fault of the worker's own is told, and does not end the agent.
+  process.on("uncaughtException", (error) => {
+    say(`a fault of the worker: ${error?.stack ?? error}`);
+    worker.emit("agent.error", { message: `a fault of the worker: ${error?.message ?? error}`, fatal: false });
+  });
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => worker.stop(signal));
   const isAgent = settings.command !== "run";
   const prompt = isAgent ? settings.prompt ?? (await readTask(relay)) : undefined;
@@ -196,7 +202,8 @@ async function main(words, env) {
 const [, path, ...words] = process.argv;
 if (path && existsSync(path) && realpathSync(path) === fileURLToPath(import.meta.url)) {
   setDefaultResultOrder("ipv4first"); // the bridge listens on 127.0.0.1 only, and localhost may be ::1 first
-  process.stdout.on("error", () => {}); // a reader that has gone is no reason to end the agent
+  // A reader that has gone is no reason to end the agent.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   main(words, process.env).then(
     (exit) => process.exit(exit),
     (error) => {

@@ -253,6 +253,16 @@ promise("a full buffer loses the oldest of what matters least, and counts it", a
   ]);
 });
 
+promise("the end by a signal is told before what waits", async () => {
+  const sent = [];
+  const queue = new EventQueue(async ({ event_type }) => sent.push(event_type) && { status: 200 });
+  for (const [type] of numbered(3)) queue.push(`agent.${type}`, {});
+  queue.push("agent.shutdown", {}, { first: true });
+  await queue.flush(5000);
+
+  assert.deepEqual(sent, ["agent.shutdown", "agent.tool_use", "agent.tool_use", "agent.tool_use"]);
+});
+
 promise("the buffer is bounded in bytes as well", async () => {
   const queue = new EventQueue(() => new Promise(() => {}), { bytesMax: 100_000 });
   for (let id = 0; id < 500; id += 1) queue.push("agent.tool_result", { id, content: "x".repeat(1000) });

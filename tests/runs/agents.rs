@@ -157,7 +157,7 @@ async fn passes_in_the_image(files: &[&str]) {
         ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--env", "SLUICE_AGENT_CLIS=/agents"];
     let run = tokio::process::Command::new("docker")
         .args(node)
-        .args(volumes.iter().flat_map(|volume| ["--volume", volume]))
+        .args(volumes.iter().flat_map(|volume| ["--volume", volume.as_str()]))
         .args(["sluice-runtime:latest", "--test", "--test-reporter=tap"])
         .args(files.iter().map(|file| format!("/t/{file}.test.mjs")))
         .output()
