@@ -2,7 +2,7 @@
 //!
 //! # The life of a call
 //!
-//! accept (the socket is the identity: [`server`], [`connection`]) → route ([`policy`]) → body ([`intake`], [`body`]) →
+//! accept (the socket is the identity: [`server`], [`connection`]) → route ([`policy`]) → body ([`intake`], [`injection`], [`body`]) →
 //! reserve ([`share`], [`caps`]) → headers ([`headers`]) → intent, durable ([`audit`]) → send ([`upstream`]) → screen
 //! ([`screen`], [`headers`]) → tap ([`tap`], [`filter`], [`usage`]) → close, once ([`active_call`], [`call`]) → settle
 //! ([`caps`]) → outcome, durable before the client sees the end ([`audit`]). [`exchange`] holds that order, and nothing
