@@ -2,14 +2,15 @@
 //!
 //! # The life of a call
 //!
-//! accept (the socket is the identity: [`server`], [`connection`]) → route ([`policy`]) → body ([`intake`], [`body`]) →
-//! reserve ([`share`], [`caps`]) → headers ([`headers`]) → intent, durable ([`audit`]) → send ([`upstream`]) → screen
-//! ([`screen`], [`headers`]) → tap ([`tap`], [`filter`], [`usage`]) → close, once ([`active_call`], [`call`]) → settle
-//! ([`caps`]) → outcome, durable before the client sees the end ([`audit`]). [`exchange`] holds that order, and nothing
-//! else.
+//! accept (the socket is the identity: [`server`], [`connection`]) → route ([`policy`]) → body ([`intake`],
+//! [`injection`], [`body`]) → reserve ([`share`], [`caps`]) → headers ([`headers`]) → intent, durable ([`audit`]) →
+//! send ([`upstream`]) → screen ([`screen`], [`headers`]) → tap ([`tap`], [`filter`], [`usage`]) → close, once
+//! ([`active_call`], [`call`]) → settle ([`caps`]) → outcome, durable before the client sees the end ([`audit`]).
+//! [`exchange`] holds that order, and nothing else.
 //!
-//! `body`, `caps`, `conversation`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`,
-//! `refusal`, `screen`, `scrub`, `sse`, `stripped`, `text` and `usage` are pure: they know no clock, no socket and no file.
+//! `body`, `caps`, `conversation`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`,
+//! `prices`, `refusal`, `screen`, `scrub`, `sse`, `stripped`, `text` and `usage` are pure: they know no clock, no
+//! socket and no file.
 
 pub mod abort;
 pub mod active_call;

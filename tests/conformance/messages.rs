@@ -1,4 +1,5 @@
-//! Messages of the operator reach unmodified agents: the provider sees each at one place, in every later call.
+//! Messages of the operator reach unmodified agents: the provider sees each at one place, in every later call. And an
+//! interruption ends the call of an agent, which does not repeat it.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sluice_testkit::agent_provider::AgentProvider;
 use sluice_testkit::sidecar::program;
-use sluice_testkit::{RawClient, Sidecar, TempDir};
+use sluice_testkit::{PATIENCE, RawClient, Sidecar, TempDir, Upstream, poll};
 
 use super::commands::{Agent, claude, codex};
 
@@ -23,16 +24,7 @@ async fn told(agent: &Agent, port: u16) -> Vec<Value> {
     raw.request("PUT", "/inject", &[], json!({"messages": [message]})).await.expect(200);
 
     let home = TempDir::new();
-    let modules = format!("{}/../.cache/agents/short/node_modules", env!("CARGO_MANIFEST_DIR"));
-    let words = agent.argv.iter().map(|word| word.replace("/opt/node_modules", &modules));
-    let prompt = format!("[[task {}]] Do it.", agent.name);
-    let mut command = Command::new("timeout");
-    command.arg("150").arg(program()).args(["bridge", "--port", &port.to_string(), "--socket"]);
-    command.arg(sidecar.socket()).arg("--").args(words).arg(prompt);
-    let base = format!("http://localhost:{port}");
-    command.env_clear().env("PATH", std::env::var_os("PATH").expect("a path")).env("HOME", home.path());
-    command.envs([("IS_SANDBOX", "1"), ("OPENAI_API_KEY", "none"), ("ANTHROPIC_API_KEY", "none")]);
-    command.env("ANTHROPIC_BASE_URL", base).current_dir(home.path()).stdin(std::process::Stdio::null());
+    let mut command = on_this_host(agent, port, &sidecar, &home);
     let output = tokio::task::spawn_blocking(move || command.output().expect("timeout is there")).await;
     let output = output.expect("it ran");
     let said = || format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -44,6 +36,21 @@ async fn told(agent: &Agent, port: u16) -> Vec<Value> {
     assert_eq!(steps, ["sent", "acknowledged"], "{answer}");
     assert_eq!(sidecar.audit().refusals().len(), 0, "{:?}", sidecar.audit().refused_reasons());
     provider.requests(&agent.name)
+}
+
+/// Returns the command of an agent on this host, with the sidecar at this port.
+fn on_this_host(agent: &Agent, port: u16, sidecar: &Sidecar, home: &TempDir) -> Command {
+    let modules = format!("{}/../.cache/agents/short/node_modules", env!("CARGO_MANIFEST_DIR"));
+    let words = agent.argv.iter().map(|word| word.replace("/opt/node_modules", &modules));
+    let prompt = format!("[[task {}]] Do it.", agent.name);
+    let mut command = Command::new("timeout");
+    command.arg("150").arg(program()).args(["bridge", "--port", &port.to_string(), "--socket"]);
+    command.arg(sidecar.socket()).arg("--").args(words).arg(prompt);
+    command.env_clear().env("PATH", std::env::var_os("PATH").expect("a path")).env("HOME", home.path());
+    command.envs([("IS_SANDBOX", "1"), ("OPENAI_API_KEY", "none"), ("ANTHROPIC_API_KEY", "none")]);
+    command.env("ANTHROPIC_BASE_URL", format!("http://localhost:{port}")).current_dir(home.path());
+    command.stdin(std::process::Stdio::null());
+    command
 }
 
 /// A free port of this host.
@@ -87,4 +94,35 @@ async fn claude_code_keeps_a_message_of_the_operator() {
     let agent = claude("sonnet").with("told", "");
     let requests = told(&agent, free_port()).await;
     assert!(assert_kept(&requests) >= 3, "{}", requests.len());
+}
+
+#[tokio::test]
+async fn agents_do_not_repeat_an_interrupted_call() {
+    let port = free_port();
+    // Claude Code also asks for a title.
+    for (agent, most) in [(codex("gpt-6.1-sol", &format!("http://localhost:{port}")), 1), (claude("sonnet"), 2)] {
+        let upstream = Upstream::never().start().await;
+        let launch = Sidecar::to(&upstream);
+        let control = launch.dir().join("control.sock");
+        let sidecar = launch.args(["--control", &control.display().to_string()]).start().await;
+        let home = TempDir::new();
+        let mut command = on_this_host(&agent, port, &sidecar, &home);
+        let running = tokio::task::spawn_blocking(move || command.output().expect("timeout is there"));
+        upstream.received().await;
+
+        let interrupt = async || {
+            let mut raw = RawClient::connect(&control).await;
+            raw.post_json("/interrupt", json!({"by": "alice", "reason": "wrong file"})).await.expect(200);
+        };
+        let ended = poll(PATIENCE, async || {
+            interrupt().await;
+            running.is_finished()
+        });
+        assert!(ended.await, "{} goes on", agent.name);
+
+        let output = running.await.expect("it ran");
+        let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(!output.status.success() && said.contains("interrupted"), "{}: {said}", agent.name);
+        assert!((1..=most).contains(&upstream.requests().len()), "{}: {}", agent.name, upstream.requests().len());
+    }
 }

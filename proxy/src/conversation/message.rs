@@ -63,7 +63,7 @@ impl CallInjection {
     #[must_use]
     pub fn listed(&self) -> Option<Vec<String>> {
         let left_out = self.ids.len().saturating_sub(IDS_MAX);
-        let mut listed: Vec<_> = self.ids[left_out..].iter().map(|id| id.to_string()).collect();
+        let mut listed: Vec<_> = self.ids[left_out..].iter().map(ToString::to_string).collect();
         if left_out > 0 {
             listed.push(format!("+{left_out}"));
         }

@@ -50,6 +50,15 @@ fn a_run_without_tools_has_its_first_dialogue() {
 }
 
 #[test]
+fn a_compaction_holds_what_was_sent_before() {
+    let mut store = store(&["msg-1"]);
+    answered(&mut store, ApiFormat::Responses, &long(ApiFormat::Responses));
+    store.replace(vec![message("msg-2", "msg-2")]);
+    let (sent, injection) = send(&mut store, ApiFormat::Compact, &long(ApiFormat::Responses));
+    assert_eq!(&*injection.ids, &[Box::<str>::from("msg-1")][..], "a new message waits: {sent}");
+}
+
+#[test]
 fn tools_may_be_an_item() {
     let mut store = store(&["msg-1"]);
     let tools = json!({"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "f"}]});
