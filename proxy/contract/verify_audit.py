@@ -33,7 +33,7 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
     "control": "by:s? from:o reason:s? to:o what:s " + CHANGED.format("from") + CHANGED.format("to"),
     "held": "asked:s? cap:s hold_id:s max_wait_s:i",
-    "released": "by:s decision:=approve|deny|draining|later|left|resume|timeout hold_id:s waited_ms:i",
+    "released": "by:s decision:=approve|deny|draining|interrupted|later|left|resume|timeout hold_id:s waited_ms:i",
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
     "head:h key_id:s? reason:s refused:i relay:o? relay.refused:i? relay.requests:i? signature:s? unknown:i usage:o " + TOKENS,
 }

@@ -152,7 +152,11 @@ impl HoldTable {
         match end {
             ReleaseDecision::Later | ReleaseDecision::Timeout => hold.told.push(left.attempt),
             ReleaseDecision::Deny => hold.deny(now),
-            ReleaseDecision::Approve | ReleaseDecision::Resume | ReleaseDecision::Left | ReleaseDecision::Draining => {}
+            ReleaseDecision::Approve
+            | ReleaseDecision::Resume
+            | ReleaseDecision::Interrupted
+            | ReleaseDecision::Left
+            | ReleaseDecision::Draining => {}
         }
         self.forget_if_over(at);
     }

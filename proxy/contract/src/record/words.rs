@@ -92,6 +92,8 @@ words! {
         Deny = "deny",
         /// The run ends.
         Draining = "draining",
+        /// A person ended the calls under way.
+        Interrupted = "interrupted",
         /// A person told its client to try again.
         Later = "later",
         /// Its client left.
