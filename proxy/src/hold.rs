@@ -115,7 +115,7 @@ impl Holds {
         state.is_paused || state.table.is_at_cap()
     }
 
-    /// Returns the calls that wait, and those whose clients were told to try again.
+    /// Returns the calls that wait, and those whose clients were told to try again and would wait then.
     #[must_use]
     pub fn list(&self, caps: &Caps, now: Instant) -> Vec<HeldCall> {
         let state = self.lock();
@@ -123,10 +123,15 @@ impl Holds {
         let of_each = |waiting: u64| usize::try_from(waiting.max(1)).unwrap_or(1);
         let all = state.table.undecided().flat_map(|(hold, waiting)| vec![&hold.request; of_each(waiting)]);
         let mut asked = caps.asked(all).into_iter();
-        let held = state.table.undecided().map(|(hold, waiting)| {
+        let held = state.table.undecided().filter_map(|(hold, waiting)| {
             let last = asked.by_ref().take(of_each(waiting)).last().flatten();
-            let last = last.filter(|_| hold.cause != HoldCause::Paused);
-            HeldCall {
+            let is_paused = hold.cause == HoldCause::Paused;
+            let last = last.filter(|_| !is_paused);
+            // The retry of a client that it lets through: nothing is to be decided.
+            if waiting == 0 && last.is_none() && !(is_paused && state.is_paused) {
+                return None;
+            }
+            Some(HeldCall {
                 hold_id: hold.id.clone(),
                 cause: last.as_ref().map_or(hold.cause, |asked| asked.cause),
                 asked: last.map(|asked| asked.value),
@@ -134,7 +139,7 @@ impl Holds {
                 waiting,
                 attempts: hold.requests,
                 waited_ms: millis(now.saturating_duration_since(hold.since)),
-            }
+            })
         });
         held.collect()
     }

@@ -100,10 +100,6 @@ impl ProxySettings {
                 "0 would refuse every call; want 1 or more",
             ));
         }
-        if matches!(flags.on_cap, flags::OnCapFlag::Ask) && flags.control.is_none() {
-            let cause = "ask needs --control: the operator raises caps, or denies calls, by that socket";
-            return Err(StartError::new("--on-cap", SidecarExit::Usage, cause));
-        }
         let is_root = nix::unistd::Uid::effective().is_root();
         let prices = flags.prices.as_deref().map(prices).transpose()?;
         let relay = relay(flags.relay.as_deref(), flags.relay_token_file)?;
@@ -202,6 +198,10 @@ impl ProxySettings {
             warnings.push(
                 "--max-cost-usd without --prices: only calls whose cost the upstream reports count (not streams of /v1/messages), and a burst may overshoot",
             );
+        }
+        if self.on_cap == OnCap::Ask && self.control.is_none() {
+            warnings
+                .push("--on-cap ask needs --control at the start: by that socket, caps are raised and calls denied");
         }
         if self.models.is_empty() {
             warnings.push("no --model: any model that the upstream has may be named");

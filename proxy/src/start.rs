@@ -108,6 +108,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     crate::socket::check(&settings.socket).map_err(|error| bind_error("--socket", &settings.socket, &error))?;
     apart(settings)?;
     control::check(settings)?;
+    control::is_needed(settings)?;
     let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket = ListeningSocket::bind(&settings.socket, settings.socket_mode)

@@ -220,7 +220,7 @@ def members(text, but=()):
 
 def records():
     """Kind, doc comment and members of each record, in the order in which a file has them."""
-    order = ["open", "intent", "outcome", "refused", "recovered", "epoch", "control", "close"]
+    order = ["open", "intent", "outcome", "refused", "recovered", "epoch", "control", "held", "released", "close"]
     text = "".join(blocks("records!", CONTRACT))
     form = r"((?:    ///[^\n]*\n)+)    (\w+)<'a> = \"(\w+)\" \{\n(.*?)^    \}"
     found = re.findall(form, text, re.M | re.S)

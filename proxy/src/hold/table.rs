@@ -61,7 +61,7 @@ pub(crate) struct WaitingRequest {
 }
 
 /// A request that finds no room in the caps, or the run paused.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ArrivingRequest<'a> {
     pub(crate) body: Hash,
     pub(crate) cause: HoldCause,

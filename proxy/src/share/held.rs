@@ -204,7 +204,7 @@ impl Wait<'_> {
         }
         self.run.holds.leave(self.place.ticket, decision, &self.run.caps);
         // What follows, an intent or a refusal, is durable after this.
-        let _ = self.run.journal.released(&self.place.hold_id, decision, by, millis(self.since.elapsed()));
+        drop(self.run.journal.released(&self.place.hold_id, decision, by, millis(self.since.elapsed())));
     }
 }
 

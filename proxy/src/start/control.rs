@@ -6,9 +6,10 @@ use sluice_contract::recovery::RecoveryPlan;
 use super::errors::bind_error;
 use super::hidden;
 use crate::caps::Raisable;
+use crate::hold::OnCap;
 use crate::settings::ProxySettings;
 use crate::socket::{self, ListeningSocket};
-use crate::start_error::StartError;
+use crate::start_error::{SidecarExit, StartError};
 
 /// Mode of the control socket, whatever `--socket-mode` says.
 const MODE: u32 = 0o600;
@@ -26,6 +27,16 @@ pub(super) fn check(settings: &ProxySettings) -> Result<(), StartError> {
     let Some(path) = &settings.control else { return Ok(()) };
     socket::check(path).map_err(|error| bind_error("--control", path, &error))?;
     hidden("--control", path, &settings.socket)
+}
+
+/// Refuses to let calls wait for an operator who has no way to decide. Only a start is refused: a launcher checks flags
+/// before it knows the path of the socket.
+pub(super) fn is_needed(settings: &ProxySettings) -> Result<(), StartError> {
+    if settings.on_cap == OnCap::Ask && settings.control.is_none() {
+        let cause = "ask needs --control: the operator raises caps, or denies calls, by that socket";
+        return Err(StartError::new("--on-cap", SidecarExit::Usage, cause));
+    }
+    Ok(())
 }
 
 /// Binds the control socket. To be called before the process changes its user: the one before may connect.

@@ -248,6 +248,7 @@ async fn a_matched_retry_passes_after_a_raise() {
     let asked = held(&sidecar, 0).await[0]["asked"].clone();
     assert_eq!(asked, "2", "the caller sees what to raise while nobody waits");
     change(&sidecar, "/caps", json!({"max_calls": 2})).await.expect(200);
+    assert_eq!(held(&sidecar, 0).await.len(), 0, "nothing is left to decide");
     sidecar.post(CHAT, named("a")).await.expect(200);
     assert_eq!((sidecar.audit().of_kind("held").len(), held(&sidecar, 0).await.len()), (1, 0));
 }
@@ -472,4 +473,7 @@ async fn flags_of_holds_are_checked() {
         let failed = Sidecar::to(&upstream).args(flags).fail().await;
         assert_eq!((failed.code, failed.stderr.contains(said)), (code, true), "{flags:?}: {}", failed.stderr);
     }
+    // A launcher checks flags before it knows the path of the socket.
+    let checked = Sidecar::to(&upstream).args(["--on-cap", "ask"]).subcommand("check").finish().await;
+    assert!(checked.code == 0 && checked.stdout.contains("--control"), "{}", checked.stdout);
 }

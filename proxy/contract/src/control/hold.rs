@@ -28,7 +28,7 @@ pub struct HeldCall {
     /// Cause.
     pub cause: HoldCause,
     /// What the cap would have to be, for this call and those that wait before it to pass; absolute, as a decimal. Left
-    /// out for a pause, and for a call that waits for its client.
+    /// out for a pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     /// Model that the call asks for.
