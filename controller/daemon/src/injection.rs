@@ -2,6 +2,8 @@
 //!
 //! The database says what the sidecar is to have, so both functions can be called at any time and by anyone.
 
+use std::io::ErrorKind;
+
 use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectMessages};
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
@@ -9,6 +11,7 @@ use sluice_state::messages::{Injection, MessageError};
 use sluice_state::store::now_us;
 
 use crate::context::ApiContext;
+use crate::conversations::GivenMessages;
 
 /// Type of the event of an interruption by a person.
 pub(crate) const INTERRUPTED: &str = "run.interrupted";
@@ -24,30 +27,42 @@ pub(crate) enum InjectionError {
     Control(#[from] ControlError),
 }
 
-/// Gives the sidecar the messages that it is to have, and puts those into the queue that it is to have no more. Returns what
-/// it has.
+/// Gives the sidecar the messages that it is to have, unless it has them, and puts those into the queue that it is to have no
+/// more. Returns what it has.
 ///
 /// # Errors
 /// [`InjectionError`]
 pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection, InjectionError> {
+    let given = context.conversations.given(key);
+    let mut given = given.lock().await;
     let injection = context.store.offer_messages(key).await?;
-    give(context, key, &injection).await?;
-    Ok(injection)
-}
-
-/// Gives the sidecar these messages.
-///
-/// # Errors
-/// [`InjectionError`]
-pub(crate) async fn give(context: &ApiContext, key: &RunKey, injection: &Injection) -> Result<(), InjectionError> {
-    let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
-    SidecarControl::of(&context.layout, key).set_messages(&messages).await?;
+    let wanted = GivenMessages::Known(injection.list.clone());
+    if *given != wanted {
+        // Until it has answered.
+        *given = GivenMessages::Unknown;
+        let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
+        context.conversations.note_injected(key);
+        if let Err(error) = SidecarControl::of(&context.layout, key).set_messages(&messages).await {
+            if is_gone(&error) {
+                let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
+                context.store.take_back_messages(ids.collect()).await?;
+            }
+            return Err(error.into());
+        }
+        *given = wanted;
+    }
     if !injection.withdrawn.is_empty() {
         // What it has sent before it got the list does not go back into the queue.
         pull(context, key).await?;
         context.store.take_back_messages(injection.withdrawn.clone()).await?;
     }
-    Ok(())
+    Ok(injection)
+}
+
+/// Returns whether no sidecar listens: none has these messages.
+fn is_gone(error: &ControlError) -> bool {
+    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    matches!(error, ControlError::Unreachable(cause) if gone.contains(&cause.kind()))
 }
 
 /// Records what became of messages at the sidecar.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
+use sluice_contract::{RunKey, exit};
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer};
+use sluice_runs::observer::{NoObserver, Observation, Observer, Observers};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -28,6 +28,7 @@ use tokio::time::sleep;
 use super::after_attempt::{failure_code, forget};
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
+use super::last_look::LastLook;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
@@ -93,7 +94,7 @@ impl Attempt {
             let verdict = self.recorded_verdict().await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
-        let (observer, mut started) = start_observer();
+        let (observer, mut started) = start_observer(&self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
@@ -151,7 +152,7 @@ impl Attempt {
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
-        let (observer, started) = start_observer();
+        let (observer, started) = start_observer(&self.context, &self.run.key);
         let run = DaemonRun {
             host: Arc::clone(host),
             request,
@@ -394,7 +395,7 @@ fn is_retryable(error: &SandboxError) -> bool {
     }
 }
 
-fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
+fn start_observer(context: &Arc<ApiContext>, key: &RunKey) -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
     let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(StartObserver(sender)), started)
+    (Arc::new(Observers(vec![Arc::new(StartObserver(sender)), Arc::new(LastLook::new(context, key))])), started)
 }

@@ -88,6 +88,7 @@ async fn messages_are_given_again_after_a_restart() {
     talking.send(json!({ "content": "kept" })).await;
     talking.has(&["kept"]).await;
     talking.task.abort();
+    assert_eq!(talking.daemon.running.context.conversations.forget(&talking.key()), []);
     // A sidecar that has lost its list; the daemon that comes next does not know what it has.
     talking.sidecar = FakeSidecar::listen(&talking.paths.control);
     talking.task = spawn(&talking.daemon, &talking.id).await;
