@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
-use sluice_contract::{RunKey, exit};
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer, Observers};
+use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -28,12 +28,13 @@ use tokio::time::sleep;
 use super::after_attempt::{failure_code, forget};
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
-use super::last_look::LastLook;
+use super::last_look::with_last_look;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
+use super::start_observer::start_observer;
 use super::steps::take_step;
 use super::talk::talk;
 use crate::context::ApiContext;
@@ -51,19 +52,6 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-}
-
-/// Reports that the program of a run has started.
-#[derive(Debug)]
-struct StartObserver(mpsc::UnboundedSender<()>);
-
-impl Observer for StartObserver {
-    fn observe(&self, observation: Observation<'_>) {
-        if let Observation::Entered { phase: Phase::Running, .. } = observation {
-            // Nobody waits for it after the end of the attempt.
-            let _ = self.0.send(());
-        }
-    }
 }
 
 impl Attempt {
@@ -94,7 +82,8 @@ impl Attempt {
             let verdict = self.recorded_verdict().await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
-        let (observer, mut started) = start_observer(&self.context, &self.run.key);
+        let (observer, mut started) = start_observer();
+        let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
@@ -152,7 +141,8 @@ impl Attempt {
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
-        let (observer, started) = start_observer(&self.context, &self.run.key);
+        let (observer, started) = start_observer();
+        let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
             host: Arc::clone(host),
             request,
@@ -393,9 +383,4 @@ fn is_retryable(error: &SandboxError) -> bool {
         SandboxError::Budget(error) => error.is_retryable(),
         _ => false,
     }
-}
-
-fn start_observer(context: &Arc<ApiContext>, key: &RunKey) -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
-    let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(Observers(vec![Arc::new(StartObserver(sender)), Arc::new(LastLook::new(context, key))])), started)
 }

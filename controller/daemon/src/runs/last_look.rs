@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectedMessage};
-use sluice_runs::observer::{Observation, Observer};
+use sluice_runs::observer::{Observation, Observer, Observers};
 use sluice_runs::sidecar_control::SidecarControl;
 use sluice_state::run::Step;
 
@@ -21,15 +21,19 @@ const PAGES_MAX: usize = 4;
 
 /// Looks at the messages of a sidecar before it is ended, and keeps what it said.
 #[derive(Debug)]
-pub(super) struct LastLook {
+struct LastLook {
     context: Arc<ApiContext>,
     key: RunKey,
 }
 
-impl LastLook {
-    pub(super) fn new(context: &Arc<ApiContext>, key: &RunKey) -> Self {
-        Self { context: Arc::clone(context), key: key.clone() }
-    }
+/// Adds the last look to an observer of an attempt.
+pub(super) fn with_last_look(
+    observer: Arc<dyn Observer>,
+    context: &Arc<ApiContext>,
+    key: &RunKey,
+) -> Arc<dyn Observer> {
+    let look = LastLook { context: Arc::clone(context), key: key.clone() };
+    Arc::new(Observers(vec![observer, Arc::new(look)]))
 }
 
 impl Observer for LastLook {
