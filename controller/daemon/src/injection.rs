@@ -39,14 +39,13 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
     let wanted = GivenMessages::Known(injection.list.clone());
     if *given != wanted {
         // Until it has answered.
-        *given = GivenMessages::Unknown;
+        let before = std::mem::take(&mut *given);
         let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
         context.conversations.note_injected(key);
         if let Err(error) = SidecarControl::of(&context.layout, key).set_messages(&messages).await {
-            if is_gone(&error) {
-                let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
-                context.store.take_back_messages(ids.collect()).await?;
-            }
+            let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
+            let free = ids.filter(|id| !may_have(&error, &before, id)).collect();
+            context.store.take_back_messages(free).await?;
             return Err(error.into());
         }
         *given = wanted;
@@ -59,10 +58,21 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
     Ok(injection)
 }
 
-/// Returns whether no sidecar listens: none has these messages.
-fn is_gone(error: &ControlError) -> bool {
-    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
-    matches!(error, ControlError::Unreachable(cause) if gone.contains(&cause.kind()))
+/// Returns whether a sidecar that did not take a list may have a message of it: from a list before, or since it has taken the
+/// list, and its answer is missing.
+fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
+    match error {
+        // No sidecar listens.
+        ControlError::Unreachable(cause) => !matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
+        // It is of an older version.
+        ControlError::Refused { code, .. } if code == "not_found" => false,
+        // Nothing has changed.
+        ControlError::Refused { .. } => match before {
+            GivenMessages::Unknown => true,
+            GivenMessages::Known(list) => list.iter().any(|message| message.message_id == id),
+        },
+        ControlError::Silent | ControlError::Unreadable => true,
+    }
 }
 
 /// Records what became of messages at the sidecar.
@@ -81,5 +91,36 @@ pub(crate) async fn pull(context: &ApiContext, key: &RunKey) -> Result<(), Injec
         if is_last {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_contract::control::{MessageType, PendingMessage};
+
+    use super::*;
+
+    #[test]
+    fn only_a_message_that_nobody_has_is_queued_again() {
+        let refused = |code: &str| ControlError::Refused { code: code.to_owned(), message: String::new() };
+        let unreachable = |kind: ErrorKind| ControlError::Unreachable(kind.into());
+        let given = GivenMessages::Known(vec![PendingMessage {
+            message_id: "old".to_owned(),
+            content: "x".to_owned(),
+            message_type: MessageType::UserMessage,
+            anchor: None,
+        }]);
+        for (error, old, new) in [
+            (unreachable(ErrorKind::NotFound), false, false),
+            (unreachable(ErrorKind::ConnectionRefused), false, false),
+            (unreachable(ErrorKind::BrokenPipe), true, true),
+            (refused("not_found"), false, false),
+            (refused("too_many_messages"), true, false),
+            (ControlError::Silent, true, true),
+            (ControlError::Unreadable, true, true),
+        ] {
+            assert_eq!((may_have(&error, &given, "old"), may_have(&error, &given, "new")), (old, new), "{error}");
+        }
+        assert!(may_have(&refused("too_many_messages"), &GivenMessages::Unknown, "new"));
     }
 }
