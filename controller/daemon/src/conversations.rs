@@ -2,10 +2,11 @@
 //! together.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sluice_contract::RunKey;
+use sluice_contract::control::{InjectedMessage, PendingMessage};
 use sluice_state::sandboxes::SandboxActivity;
 
 use crate::limits::HttpLimits;
@@ -22,6 +23,16 @@ pub(crate) enum Counted {
     Poll,
 }
 
+/// The messages that a sidecar has for the next call.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum GivenMessages {
+    /// An earlier daemon may have given it some, or a request has failed.
+    #[default]
+    Unknown,
+    /// These.
+    Known(Vec<PendingMessage>),
+}
+
 /// What the daemon keeps in memory of the conversations with agents.
 #[derive(Debug)]
 pub(crate) struct Conversations {
@@ -29,6 +40,10 @@ pub(crate) struct Conversations {
     /// Attempts whose worker is recorded.
     workers: Mutex<HashSet<RunKey>>,
     signs: Mutex<HashMap<RunKey, SandboxActivity>>,
+    /// One at a time decides what the sidecar of an attempt is to have, and gives it that.
+    given: Mutex<HashMap<RunKey, Arc<tokio::sync::Mutex<GivenMessages>>>>,
+    /// Attempts whose sidecar was given messages, and what it said last.
+    last: Mutex<HashMap<RunKey, Vec<InjectedMessage>>>,
 }
 
 impl Conversations {
@@ -40,7 +55,13 @@ impl Conversations {
             rate(Counted::Message, limits.messages),
             rate(Counted::Poll, limits.polls),
         ];
-        Self { rates: Mutex::new(rates), workers: Mutex::default(), signs: Mutex::default() }
+        Self {
+            rates: Mutex::new(rates),
+            workers: Mutex::default(),
+            signs: Mutex::default(),
+            given: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// Counts something of a run.
@@ -63,6 +84,12 @@ impl Conversations {
         lock(&self.workers).insert(key.clone());
     }
 
+    /// Returns what the sidecar of an attempt has. Who holds the lock gives it its messages: a list that was decided first is
+    /// never given last.
+    pub(crate) fn given(&self, key: &RunKey) -> Arc<tokio::sync::Mutex<GivenMessages>> {
+        Arc::clone(lock(&self.given).entry(key.clone()).or_default())
+    }
+
     /// Adds signs of life of a run.
     pub(crate) fn add(&self, seen: SandboxActivity) {
         let mut signs = lock(&self.signs);
@@ -83,10 +110,27 @@ impl Conversations {
         std::mem::take(&mut *lock(&self.signs)).into_values().collect()
     }
 
-    /// Forgets an attempt that is over.
-    pub(crate) fn forget(&self, key: &RunKey) {
+    /// Notes that the sidecar of an attempt is given messages.
+    pub(crate) fn note_injected(&self, key: &RunKey) {
+        lock(&self.last).entry(key.clone()).or_default();
+    }
+
+    /// Returns whether the sidecar of an attempt was given messages.
+    pub(crate) fn has_injected(&self, key: &RunKey) -> bool {
+        lock(&self.last).contains_key(key)
+    }
+
+    /// Keeps what the sidecar of an attempt said before its end.
+    pub(crate) fn keep_last(&self, key: &RunKey, entries: Vec<InjectedMessage>) {
+        lock(&self.last).insert(key.clone(), entries);
+    }
+
+    /// Forgets an attempt that is over, and returns what its sidecar said before its end.
+    pub(crate) fn forget(&self, key: &RunKey) -> Vec<InjectedMessage> {
         lock(&self.workers).remove(key);
         lock(&self.signs).remove(key);
+        lock(&self.given).remove(key);
+        lock(&self.last).remove(key).unwrap_or_default()
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The database says what the sidecar is to have, so both functions can be called at any time and by anyone.
 
+use std::io::ErrorKind;
+
 use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectMessages};
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
@@ -9,6 +11,7 @@ use sluice_state::messages::{Injection, MessageError};
 use sluice_state::store::now_us;
 
 use crate::context::ApiContext;
+use crate::conversations::GivenMessages;
 
 /// Type of the event of an interruption by a person.
 pub(crate) const INTERRUPTED: &str = "run.interrupted";
@@ -24,30 +27,52 @@ pub(crate) enum InjectionError {
     Control(#[from] ControlError),
 }
 
-/// Gives the sidecar the messages that it is to have, and puts those into the queue that it is to have no more. Returns what
-/// it has.
+/// Gives the sidecar the messages that it is to have, unless it has them, and puts those into the queue that it is to have no
+/// more. Returns what it has.
 ///
 /// # Errors
 /// [`InjectionError`]
 pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection, InjectionError> {
+    let given = context.conversations.given(key);
+    let mut given = given.lock().await;
     let injection = context.store.offer_messages(key).await?;
-    give(context, key, &injection).await?;
-    Ok(injection)
-}
-
-/// Gives the sidecar these messages.
-///
-/// # Errors
-/// [`InjectionError`]
-pub(crate) async fn give(context: &ApiContext, key: &RunKey, injection: &Injection) -> Result<(), InjectionError> {
-    let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
-    SidecarControl::of(&context.layout, key).set_messages(&messages).await?;
+    let wanted = GivenMessages::Known(injection.list.clone());
+    if *given != wanted {
+        // Until it has answered.
+        let before = std::mem::take(&mut *given);
+        let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
+        context.conversations.note_injected(key);
+        if let Err(error) = SidecarControl::of(&context.layout, key).set_messages(&messages).await {
+            let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
+            let free = ids.filter(|id| !may_have(&error, &before, id)).collect();
+            context.store.take_back_messages(free).await?;
+            return Err(error.into());
+        }
+        *given = wanted;
+    }
     if !injection.withdrawn.is_empty() {
         // What it has sent before it got the list does not go back into the queue.
         pull(context, key).await?;
         context.store.take_back_messages(injection.withdrawn.clone()).await?;
     }
-    Ok(())
+    Ok(injection)
+}
+
+/// Returns whether a sidecar that did not take a list may have a message of it: from a list before, or since it has taken the
+/// list, and its answer is missing.
+fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
+    match error {
+        // No sidecar listens.
+        ControlError::Unreachable(cause) => !matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
+        // It is of an older version.
+        ControlError::Refused { code, .. } if code == "not_found" => false,
+        // Nothing has changed.
+        ControlError::Refused { .. } => match before {
+            GivenMessages::Unknown => true,
+            GivenMessages::Known(list) => list.iter().any(|message| message.message_id == id),
+        },
+        ControlError::Silent | ControlError::Unreadable => true,
+    }
 }
 
 /// Records what became of messages at the sidecar.
@@ -66,5 +91,36 @@ pub(crate) async fn pull(context: &ApiContext, key: &RunKey) -> Result<(), Injec
         if is_last {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_contract::control::{MessageType, PendingMessage};
+
+    use super::*;
+
+    #[test]
+    fn only_a_message_that_nobody_has_is_queued_again() {
+        let refused = |code: &str| ControlError::Refused { code: code.to_owned(), message: String::new() };
+        let unreachable = |kind: ErrorKind| ControlError::Unreachable(kind.into());
+        let given = GivenMessages::Known(vec![PendingMessage {
+            message_id: "old".to_owned(),
+            content: "x".to_owned(),
+            message_type: MessageType::UserMessage,
+            anchor: None,
+        }]);
+        for (error, old, new) in [
+            (unreachable(ErrorKind::NotFound), false, false),
+            (unreachable(ErrorKind::ConnectionRefused), false, false),
+            (unreachable(ErrorKind::BrokenPipe), true, true),
+            (refused("not_found"), false, false),
+            (refused("too_many_messages"), true, false),
+            (ControlError::Silent, true, true),
+            (ControlError::Unreadable, true, true),
+        ] {
+            assert_eq!((may_have(&error, &given, "old"), may_have(&error, &given, "new")), (old, new), "{error}");
+        }
+        assert!(may_have(&refused("too_many_messages"), &GivenMessages::Unknown, "new"));
     }
 }

@@ -8,6 +8,7 @@ mod after_attempt;
 mod attempt;
 mod call_events;
 pub mod failure_text;
+mod last_look;
 pub(crate) mod leftover_execs;
 pub(crate) mod live_run;
 pub mod orchestrator;

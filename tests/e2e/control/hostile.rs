@@ -8,8 +8,8 @@ async fn no_path_of_the_call_socket_leads_to_control() {
     let sidecar = controlled(Sidecar::to(&upstream)).args(["--max-calls", "1"]).start().await;
     let body = json!({"by": "agent", "reason": "more", "max_calls": 9});
     for path in [
-        "/state", "/caps", "/clock", "/inject", "/injected", "/interrupt", "/pause", "/held", "/held/hold-1", "/v1/caps",
-        "/v1/inject", "/v1/held",
+        "/state", "/caps", "/clock", "/inject", "/injected", "/interrupt", "/pause", "/held", "/held/hold-1",
+        "/v1/caps", "/v1/inject", "/v1/held",
     ] {
         sidecar.get(path).await.expect_refusal(404, "route_not_allowed");
         sidecar.post(path, body.clone()).await.expect_refusal(404, "route_not_allowed");

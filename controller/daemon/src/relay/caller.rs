@@ -1,16 +1,22 @@
 //! The attempt whose sidecar sends a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use sluice_contract::RunKey;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
+use tokio::time::timeout;
 
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
+use crate::injection;
+
+/// Time for which the first request of a worker waits until its messages are taken back from the sidecar.
+const WITHDRAW_WITHIN: Duration = Duration::from_secs(2);
 
 /// The attempt whose sidecar sends a request.
 #[derive(Debug, Clone)]
@@ -55,6 +61,8 @@ impl RelayCaller {
         if context.conversations.is_new_worker(&self.key) {
             context.store.note_worker(&self.key, now_us()).await?;
             context.conversations.note_worker(&self.key);
+            // What the sidecar has and can wait is the worker's from now on. If that fails, the task of the run does it later.
+            let _ = timeout(WITHDRAW_WITHIN, injection::push(context, &self.key)).await;
         }
         Ok(())
     }

@@ -5,14 +5,20 @@ use sluice_contract::text::error_chain;
 use sluice_runs::removal;
 use sluice_runs::verdict::ErrorCode;
 use sluice_state::events::{EventFilter, EventQuery};
+use sluice_state::store::now_us;
 
 use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
-/// Takes the token of a sidecar that has ended, and forgets the conversation.
+/// Takes the token of a sidecar that has ended, records what became of its messages, and forgets the conversation.
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
-    context.conversations.forget(key);
+    let last = context.conversations.forget(key);
+    if !last.is_empty()
+        && let Err(error) = context.store.record_injected(key, last, now_us()).await
+    {
+        (context.log)(&format!("run {key}: the end of its messages is not recorded: {}", error_chain(&error)));
+    }
     if let Err(error) = context.store.revoke_run_token(key).await {
         // The next attempt, or the end of the run, makes it invalid.
         (context.log)(&format!("run {key}: its token is not revoked: {}", error_chain(&error)));

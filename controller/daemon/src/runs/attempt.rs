@@ -27,6 +27,7 @@ use tokio::time::sleep;
 use super::after_attempt::{failure_code, forget, remove_workspace};
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
+use super::last_look::with_last_look;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
@@ -90,6 +91,7 @@ impl Attempt {
             return self.conclude(verdict, Retry::ByCode).await;
         };
         let (observer, mut started) = start_observer();
+        let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
@@ -149,6 +151,7 @@ impl Attempt {
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
         let (observer, started) = start_observer();
+        let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
             host: Arc::clone(host),
             request,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::RunKey;
-use sluice_contract::control::PendingMessage;
 use sluice_contract::text::error_chain;
 use sluice_runs::sidecar_control::ControlError;
 use sluice_state::messages::MessageError;
@@ -14,6 +13,7 @@ use sluice_state::store::StoreError;
 use tokio::time::sleep;
 
 use crate::context::ApiContext;
+use crate::conversations::GivenMessages;
 use crate::injection::{self, InjectionError};
 use crate::relay::RelayListener;
 
@@ -21,15 +21,6 @@ use crate::relay::RelayListener;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// What the sidecar has, as far as this daemon knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum SidecarMessages {
-    /// An earlier daemon may have given it some.
-    Unknown,
-    /// These.
-    Known(Vec<PendingMessage>),
-}
 
 /// How soon the sidecar is to be asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +35,14 @@ enum NextLook {
 
 /// Serves the sandbox of an attempt until this is dropped.
 pub(super) async fn talk(context: &Arc<ApiContext>, run: &Sandbox) -> Infallible {
-    let has = match run.state {
-        SandboxState::Creating => SidecarMessages::Known(Vec::new()),
-        _ => SidecarMessages::Unknown,
-    };
     let key = &run.key;
-    let mut pusher = MessagePusher { context: Arc::clone(context), key: key.clone(), has, is_reported: false };
+    if run.state == SandboxState::Creating {
+        *context.conversations.given(key).lock().await = GivenMessages::Known(Vec::new());
+    } else {
+        // An earlier daemon may have given it some.
+        context.conversations.note_injected(key);
+    }
+    let mut pusher = MessagePusher { context: Arc::clone(context), key: key.clone(), is_reported: false };
     let relay = async {
         // A run of an older version has no token, and its sidecar no socket to connect to.
         while !has_token(context, key).await {
@@ -71,7 +64,6 @@ async fn has_token(context: &ApiContext, key: &RunKey) -> bool {
 struct MessagePusher {
     context: Arc<ApiContext>,
     key: RunKey,
-    has: SidecarMessages,
     is_reported: bool,
 }
 
@@ -109,17 +101,12 @@ impl MessagePusher {
     }
 
     async fn look(&mut self) -> Result<NextLook, InjectionError> {
-        let had_none = self.has == SidecarMessages::Known(Vec::new());
-        if had_none && !self.context.store.has_injection(&self.key).await? {
+        let has_none = *self.context.conversations.given(&self.key).lock().await == GivenMessages::Known(Vec::new());
+        if has_none && !self.context.store.has_injection(&self.key).await? {
             return Ok(NextLook::AfterEvent);
         }
-        let injection = self.context.store.offer_messages(&self.key).await?;
+        let injection = injection::push(&self.context, &self.key).await?;
         let is_empty = injection.list.is_empty();
-        let wanted = SidecarMessages::Known(injection.list.clone());
-        if self.has != wanted {
-            injection::give(&self.context, &self.key, &injection).await?;
-            self.has = wanted;
-        }
         if !is_empty || injection.is_watched {
             injection::pull(&self.context, &self.key).await?;
         }

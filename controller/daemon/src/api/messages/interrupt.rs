@@ -116,10 +116,6 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let after = message_id.as_ref().map(|id| json!({ "message_id": id }));
     let entry = ControlEntry { request: Some(digest), after, ..ControlEntry::default() };
     let seq = record(context, principal, OPERATION, sandbox, entry).await?;
-    if message_id.is_some() {
-        // The sidecar must have the message before the agent makes its next call. If it cannot be given, it is given later.
-        let _ = injection::push(context, &sandbox.key).await;
-    }
     let asked = Interrupt { by: principal.id.clone(), reason: "interrupt".to_owned() };
     if let Err(error) = SidecarControl::of(&context.layout, &sandbox.key).interrupt(&asked).await {
         (context.log)(&format!("run {}: cannot be interrupted: {error}", sandbox.key));

@@ -1,18 +1,25 @@
 //! The way of a message into the queue: checked, counted, recorded, stored.
 
+use std::time::Duration;
+
 use serde_json::json;
 use sluice_contract::Hash;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::messages::{Message, MessageError, NewMessage, clean_content, type_word};
-use sluice_state::sandboxes::Sandbox;
+use sluice_state::sandboxes::{Sandbox, SandboxState};
 use sluice_state::store::now_us;
+use tokio::time::timeout;
 
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::sandboxes::{note_work, record};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
+use crate::injection;
 use crate::principal::Principal;
+
+/// Time for which a request waits until the sidecar has its message.
+const PUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// The run that a message is for, and who sends it.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +78,10 @@ async fn store(to: SentTo<'_>, operation: &str, new: NewMessage) -> Result<Messa
     match context.store.add_message(run_id, new, now_us()).await {
         Ok(message) => {
             note_work(context, &sandbox.key).await;
+            if sandbox.state == SandboxState::Running {
+                // The next call has it, as soon as this is answered. A sidecar that is slow gets it from the task of the run.
+                let _ = timeout(PUSH_WITHIN, injection::push(context, &sandbox.key)).await;
+            }
             Ok(message)
         }
         Err(error) => Err(context.record_failure(principal, operation, seq, error.into()).await),

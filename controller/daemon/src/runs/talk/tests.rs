@@ -1,8 +1,12 @@
 use serde_json::{Value, json};
+use sluice_runs::observer::{NoObserver, Observation};
 use sluice_state::layout::RunPaths;
+use sluice_state::run::Step;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::runs::after_attempt::forget;
+use crate::runs::last_look::with_last_look;
 use crate::test_daemon::TestDaemon;
 use crate::test_sidecar::{FakeSidecar, until};
 
@@ -88,6 +92,7 @@ async fn messages_are_given_again_after_a_restart() {
     talking.send(json!({ "content": "kept" })).await;
     talking.has(&["kept"]).await;
     talking.task.abort();
+    assert_eq!(talking.daemon.running.context.conversations.forget(&talking.key()), []);
     // A sidecar that has lost its list; the daemon that comes next does not know what it has.
     talking.sidecar = FakeSidecar::listen(&talking.paths.control);
     talking.task = spawn(&talking.daemon, &talking.id).await;
@@ -127,4 +132,22 @@ async fn a_message_that_was_offered_is_taken_back() {
     talking.sidecar.report(&two, "sent");
     assert_eq!(delete(&two).await.error(), (409, "message_delivered".to_owned()));
     assert_eq!(talking.status(&two).await, "sent");
+}
+
+#[tokio::test]
+async fn what_a_sidecar_says_last_is_recorded() {
+    let talking = Talking::begin().await;
+    let message = talking.send(json!({ "content": "last" })).await;
+    talking.has(&["last"]).await;
+    talking.task.abort();
+    talking.sidecar.report(&message, "sent");
+    talking.sidecar.report(&message, "acknowledged");
+
+    let context = Arc::clone(&talking.daemon.running.context);
+    let observer = with_last_look(Arc::new(NoObserver), &context, &talking.key());
+    let looked = tokio::task::spawn_blocking(move || observer.observe(Observation::StepBegun(Step::DrainSidecar)));
+    looked.await.expect("it does not panic");
+    forget(&context, &talking.key()).await;
+
+    assert_eq!(talking.status(&message).await, "delivered");
 }

@@ -1,0 +1,63 @@
+//! The last look at the messages of a sidecar that is about to end.
+//!
+//! A program can end a moment after the call that carried a message. The sidecar ends with it, and then nobody could say what
+//! became of the message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::RunKey;
+use sluice_contract::control::{INJECTED_MAX, InjectedMessage};
+use sluice_runs::observer::{Observation, Observer, Observers};
+use sluice_runs::sidecar_control::SidecarControl;
+use sluice_state::run::Step;
+
+use crate::context::ApiContext;
+
+/// Time that the run waits for it: the sidecar answers from memory.
+const WITHIN: Duration = Duration::from_millis(200);
+/// Pages of entries that are read.
+const PAGES_MAX: usize = 4;
+
+/// Looks at the messages of a sidecar before it is ended, and keeps what it said.
+#[derive(Debug)]
+struct LastLook {
+    context: Arc<ApiContext>,
+    key: RunKey,
+}
+
+/// Adds the last look to an observer of an attempt.
+pub(super) fn with_last_look(
+    observer: Arc<dyn Observer>,
+    context: &Arc<ApiContext>,
+    key: &RunKey,
+) -> Arc<dyn Observer> {
+    let look = LastLook { context: Arc::clone(context), key: key.clone() };
+    Arc::new(Observers(vec![observer, Arc::new(look)]))
+}
+
+impl Observer for LastLook {
+    fn observe(&self, observation: Observation<'_>) {
+        if let Observation::StepBegun(Step::DrainSidecar) = observation
+            && self.context.conversations.has_injected(&self.key)
+        {
+            let entries = entries(&SidecarControl::of(&self.context.layout, &self.key));
+            self.context.conversations.keep_last(&self.key, entries);
+        }
+    }
+}
+
+fn entries(control: &SidecarControl) -> Vec<InjectedMessage> {
+    let mut all: Vec<InjectedMessage> = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let after = all.last().map_or(0, |last| last.number);
+        // What cannot be read stays as it was recorded.
+        let Ok(page) = control.injected_now(after, WITHIN) else { break };
+        let is_last = page.entries.len() < INJECTED_MAX;
+        all.extend(page.entries);
+        if is_last {
+            break;
+        }
+    }
+    all
+}
