@@ -10,7 +10,7 @@ use super::*;
 /// A call whose client waits for as long as a person thinks, and tries again as it is told to.
 const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
-fn asking(script: &str, limits: Value) -> Value {
+fn asking(script: &str, limits: &Value) -> Value {
     json!({"argv": ["sh", "-c", script], "model": "m", "on_cap": "ask", "limits": limits})
 }
 
@@ -39,7 +39,7 @@ async fn a_call_that_waits_is_answered_after_an_approval() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
 
     let approval = held(&daemon, &id).await;
     assert_eq!((&approval["cap"], &approval["old"]), (&json!("max_calls"), &json!("1")), "{approval}");
@@ -70,7 +70,7 @@ async fn a_denied_call_fails_and_the_run_goes_on() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && ! {PATIENT_CALL} && ! {PATIENT_CALL} && echo denied");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
 
     let approval = held(&daemon, &id).await;
     assert_eq!(decide(&daemon, &id, &approval, "deny", 200).await["decision"], "deny");
@@ -88,7 +88,7 @@ async fn an_approval_outlives_a_killed_daemon() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
     let approval = held(&daemon, &id).await;
     daemon.kill().await;
 
@@ -107,7 +107,7 @@ async fn a_run_is_not_frozen_while_a_call_waits() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let mut request = asking(&script, json!({"max_calls": 1}));
+    let mut request = asking(&script, &json!({"max_calls": 1}));
     request["ttl_minutes"] = json!(1);
     let id = daemon.create(request).await;
     let approval = held(&daemon, &id).await;
