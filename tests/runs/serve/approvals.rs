@@ -2,7 +2,7 @@
 
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::engine;
-use sluice_testkit::{PATIENCE, poll};
+use sluice_testkit::{PATIENCE, RawClient, poll};
 
 use super::commands::{faults, ran};
 use super::*;
@@ -95,6 +95,39 @@ async fn an_approval_outlives_a_killed_daemon() {
     let daemon = sluice.serve().await;
     let again = held(&daemon, &id).await;
     assert_eq!(again["approval_id"], approval["approval_id"], "a restart asks nothing twice");
+    decide(&daemon, &id, &approval, "approve", 200).await;
+
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 2), "{run}");
+}
+
+/// Sends a request to the control socket of a run's sidecar, as its daemon does.
+async fn control(sluice: &Sluice, id: &str, method: &str, path: &str, body: &Value) -> Value {
+    let socket = sluice.state().join("runs").join(format!("{id}.0")).join("conf/control.sock");
+    let mut client = RawClient::connect(socket).await.allowing_any();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    client.request(method, path, &[], body).await.expect(200).json()
+}
+
+#[tokio::test]
+async fn a_client_that_comes_again_is_frozen_until_then() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
+    let approval = held(&daemon, &id).await;
+    let [container] = &sluice.containers().await[..] else { panic!("one run has one container") };
+    let is_frozen = async || engine::inspect(container).await["State"]["Paused"] == true;
+    assert!(!is_frozen().await, "never while a call waits");
+
+    // As the sidecar does by itself after 240 s.
+    let waiting = control(&sluice, &id, "GET", "/held", &Value::Null).await;
+    let hold = waiting[0]["hold_id"].as_str().expect("a call waits").to_owned();
+    let later = json!({"decision": "later", "by": "a test", "reason": "a person thinks"});
+    control(&sluice, &id, "POST", &format!("/held/{hold}"), &later).await;
+    assert!(poll(PATIENCE, is_frozen).await, "{}", daemon.process().stderr());
+    assert_eq!(daemon.run(&id).await["observed_state"], "held");
     decide(&daemon, &id, &approval, "approve", 200).await;
 
     let run = daemon.reaches(&id, "COMPLETED").await;
