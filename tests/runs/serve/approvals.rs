@@ -2,7 +2,7 @@
 
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::engine;
-use sluice_testkit::{PATIENCE, poll};
+use sluice_testkit::{PATIENCE, RawClient, poll};
 
 use super::commands::{faults, ran};
 use super::*;
@@ -10,7 +10,7 @@ use super::*;
 /// A call whose client waits for as long as a person thinks, and tries again as it is told to.
 const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
-fn asking(script: &str, limits: Value) -> Value {
+fn asking(script: &str, limits: &Value) -> Value {
     json!({"argv": ["sh", "-c", script], "model": "m", "on_cap": "ask", "limits": limits})
 }
 
@@ -39,7 +39,7 @@ async fn a_call_that_waits_is_answered_after_an_approval() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
 
     let approval = held(&daemon, &id).await;
     assert_eq!((&approval["cap"], &approval["old"]), (&json!("max_calls"), &json!("1")), "{approval}");
@@ -70,7 +70,7 @@ async fn a_denied_call_fails_and_the_run_goes_on() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && ! {PATIENT_CALL} && ! {PATIENT_CALL} && echo denied");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
 
     let approval = held(&daemon, &id).await;
     assert_eq!(decide(&daemon, &id, &approval, "deny", 200).await["decision"], "deny");
@@ -88,7 +88,7 @@ async fn an_approval_outlives_a_killed_daemon() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
     let approval = held(&daemon, &id).await;
     daemon.kill().await;
 
@@ -101,13 +101,46 @@ async fn an_approval_outlives_a_killed_daemon() {
     assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 2), "{run}");
 }
 
+/// Sends a request to the control socket of a run's sidecar, as its daemon does.
+async fn control(sluice: &Sluice, id: &str, method: &str, path: &str, body: &Value) -> Value {
+    let socket = sluice.state().join("runs").join(format!("{id}.0")).join("conf/control.sock");
+    let mut client = RawClient::connect(socket).await.allowing_any();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    client.request(method, path, &[], body).await.expect(200).json()
+}
+
+#[tokio::test]
+async fn a_client_that_comes_again_is_frozen_until_then() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
+    let approval = held(&daemon, &id).await;
+    let [container] = &sluice.containers().await[..] else { panic!("one run has one container") };
+    let is_frozen = async || engine::inspect(container).await["State"]["Paused"] == true;
+    assert!(!is_frozen().await, "never while a call waits");
+
+    // As the sidecar does by itself after 240 s.
+    let waiting = control(&sluice, &id, "GET", "/held", &Value::Null).await;
+    let hold = waiting[0]["hold_id"].as_str().expect("a call waits").to_owned();
+    let later = json!({"decision": "later", "by": "a test", "reason": "a person thinks"});
+    control(&sluice, &id, "POST", &format!("/held/{hold}"), &later).await;
+    assert!(poll(PATIENCE, is_frozen).await, "{}", daemon.process().stderr());
+    assert_eq!(daemon.run(&id).await["observed_state"], "held");
+    decide(&daemon, &id, &approval, "approve", 200).await;
+
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 2), "{run}");
+}
+
 #[tokio::test]
 async fn a_run_is_not_frozen_while_a_call_waits() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let mut request = asking(&script, json!({"max_calls": 1}));
+    let mut request = asking(&script, &json!({"max_calls": 1}));
     request["ttl_minutes"] = json!(1);
     let id = daemon.create(request).await;
     let approval = held(&daemon, &id).await;

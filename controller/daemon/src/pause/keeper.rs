@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::RunKey;
-use sluice_contract::control::{DecideHold, HeldCall, HoldDecision, SetClock, SetPause};
+use sluice_contract::control::{DecideHold, HeldCall, HoldCause, HoldDecision, SetClock, SetPause};
 use sluice_contract::text::error_chain;
 use sluice_runs::engine::EngineError;
 use sluice_runs::freezer::{Freezer, Frost};
@@ -73,6 +73,8 @@ struct Look {
     view: PauseView,
     run: Sandbox,
     held: Vec<HeldCall>,
+    /// True if an approval of the run is open for which a call has waited.
+    is_asked: bool,
 }
 
 impl PauseKeeper {
@@ -174,6 +176,8 @@ impl PauseKeeper {
                 self.may_be_frozen = false;
                 self.busy = Instant::now();
             }
+            // The client may come again.
+            PauseStep::Rest if look.is_asked => return Ok(PauseStep::Look(AFTER_FAILURE)),
             PauseStep::Look(_) | PauseStep::Rest => {}
         }
         Ok(step)
@@ -191,6 +195,7 @@ impl PauseKeeper {
             DesiredState::Running => self.context.store.is_on_hold(&self.key).await?.then_some(Cause::Approval),
         };
         let is_frozen = self.may_be_frozen && self.freezer.state().await? == Frost::Frozen;
+        let (mut cause, is_asked) = (cause, cause == Some(Cause::Approval));
         let (mut open_calls, mut waiting, mut held, mut is_at_work) = (0, 0, Vec::new(), false);
         if cause.is_some() {
             let state = self.control.state().await?;
@@ -202,6 +207,10 @@ impl PauseKeeper {
             };
             let is_bound = self.bound.is_some_and(|since| since.elapsed() < BOUND);
             is_at_work = !is_frozen && (is_bound || self.context.store.has_running_tool(&self.key).await?);
+        }
+        if is_asked && held.iter().all(|call| call.cause == HoldCause::Paused) {
+            // Its client has left, and does something else: nothing waits for the decision.
+            cause = None;
         }
         if open_calls > 0 || waiting > 0 {
             self.busy = Instant::now();
@@ -218,7 +227,7 @@ impl PauseKeeper {
             is_at_work,
             failed: self.failed.map(|failed| failed.elapsed()),
         };
-        Ok(Some(Look { view, run, held }))
+        Ok(Some(Look { view, run, held, is_asked }))
     }
 
     async fn set_gate(&mut self, gate: Gate) -> Result<(), KeeperError> {

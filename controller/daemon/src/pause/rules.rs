@@ -71,6 +71,8 @@ pub(super) enum PauseStep {
 const QUIET: Duration = Duration::from_secs(1);
 /// Time between two looks at a sidecar.
 const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks at calls that wait for an approval.
+const HELD_LOOK: Duration = Duration::from_millis(500);
 /// Time between two looks at a run that stands still.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 /// Time after which freezing is tried again.
@@ -133,8 +135,9 @@ fn hold(view: &PauseView) -> PauseStep {
         return PauseStep::Mark(Cause::Approval);
     }
     if view.open_calls > 0 || view.waiting > 0 {
-        // The sidecar itself tells calls to come again when they have waited for its longest time.
-        return PauseStep::Look(SLOW_LOOK);
+        // The sidecar itself tells calls to come again when they have waited for its longest time; they come after five
+        // seconds.
+        return PauseStep::Look(HELD_LOOK);
     }
     freeze_when_quiet(view)
 }
@@ -209,8 +212,8 @@ mod tests {
         let held = PauseView { cause: Some(Cause::Approval), gate: Gate::Open, is_marked: false, ..VIEW };
         for (view, expected) in [
             (PauseView { clocks_stopped: false, ..held }, PauseStep::Mark(Cause::Approval)),
-            (PauseView { waiting: 1, ..held }, PauseStep::Look(SLOW_LOOK)),
-            (PauseView { open_calls: 1, ..held }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { waiting: 1, ..held }, PauseStep::Look(HELD_LOOK)),
+            (PauseView { open_calls: 1, ..held }, PauseStep::Look(HELD_LOOK)),
             (held, PauseStep::Freeze),
             (PauseView { is_frozen: true, ..held }, PauseStep::Look(SLOW_LOOK)),
             (PauseView { is_frozen: true, is_marked: true, ..held }, PauseStep::Thaw),

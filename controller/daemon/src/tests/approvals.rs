@@ -96,7 +96,9 @@ impl Asking {
 
     async fn decide(&self, token: &str, approval: &Value, more: Value) -> Answer {
         let mut body = json!({ "decision": "approve", "digest": approval["digest"] });
-        more.as_object().expect("an object").iter().for_each(|(name, value)| body[name] = value.clone());
+        if let Value::Object(members) = more {
+            members.into_iter().for_each(|(name, value)| body[name] = value);
+        }
         self.daemon.request(token, "POST", &self.path(approval), Some(&body)).await
     }
 

@@ -14,10 +14,9 @@ async fn post(daemon: &TestDaemon, token: &str, id: &str, step: &str) -> (u16, V
 #[tokio::test]
 async fn a_run_that_works_is_paused_and_resumed() {
     let daemon = TestDaemon::with_runs().await;
-    let waiting = daemon.create("slu_alice", json!({ "task": "x" })).await;
-    assert_eq!(post(&daemon, "slu_alice", &waiting, "pause").await.0, 409);
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    assert_eq!(post(&daemon, "slu_alice", &id, "pause").await.0, 409);
     daemon.claim().await;
-    let (id, _) = (waiting, ());
     assert_eq!(post(&daemon, "slu_alice", &id, "pause").await.0, 409, "it is being created");
     daemon.step(&id, sluice_state::sandboxes::SandboxStep::Start).await;
 

@@ -45,9 +45,8 @@ fn has_open_use<'a>(events: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
             open.push(id);
             continue;
         }
-        match open.iter().rposition(|known| id.is_none() || *known == id || known.is_none()) {
-            Some(at) => drop(open.remove(at)),
-            None => {}
+        if let Some(at) = open.iter().rposition(|known| id.is_none() || *known == id || known.is_none()) {
+            open.remove(at);
         }
     }
     !open.is_empty()
