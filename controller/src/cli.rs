@@ -10,7 +10,6 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
-mod attach;
 mod audit;
 mod backup;
 mod budget;
@@ -100,7 +99,6 @@ enum Command {
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
-    Attach(attach::AttachArgs),
     Wait(wait::WaitArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
@@ -184,7 +182,6 @@ impl Command {
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,
-            Self::Attach(args) => attach::run(&args).await,
             Self::Wait(args) => wait::run(&args).await,
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,

@@ -208,24 +208,6 @@ impl LogsArgs {
         self.json
     }
 
-    /// Follows both streams of a run, without what is there already.
-    pub(super) fn from_now_on(run: String, server: ServerArgs, host: HostArgs) -> Self {
-        Self {
-            run,
-            follow: true,
-            stdout: false,
-            stderr: false,
-            sidecar: false,
-            controller: false,
-            since: None,
-            tail: Some(0),
-            grep: None,
-            json: false,
-            server,
-            host,
-        }
-    }
-
     fn line_flags(&self) -> Result<LineFlags, CommandError> {
         let since_us = self.since.as_deref().map(since).transpose()?;
         Ok(LineFlags { since_us, tail: self.tail, text: self.grep.clone() })
