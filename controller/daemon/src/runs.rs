@@ -14,6 +14,7 @@ mod receipts;
 mod refusal;
 pub mod retries;
 pub mod service;
+mod start_observer;
 mod steps;
 pub(crate) mod sweeper;
 pub mod watchdog;

@@ -8,7 +8,7 @@ use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer};
+use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -32,7 +32,8 @@ use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
 use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
-use super::steps::{is_retryable, take_step};
+use super::start_observer::start_observer;
+use super::steps::{StepTry, take_step};
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
@@ -48,26 +49,6 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-}
-
-/// Reports that the program of a run has started.
-#[derive(Debug)]
-struct StartObserver(mpsc::UnboundedSender<()>);
-
-impl Observer for StartObserver {
-    fn observe(&self, observation: Observation<'_>) {
-        if let Observation::Entered { phase: Phase::Running, .. } = observation {
-            // Nobody waits for it after the end of the attempt.
-            let _ = self.0.send(());
-        }
-    }
-}
-
-/// A try to record the start of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartTry {
-    First,
-    Again,
 }
 
 impl Attempt {
@@ -192,8 +173,8 @@ impl Attempt {
         let ended = loop {
             tokio::select! {
                 ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start(StartTry::First).await,
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StartTry::Again).await,
+                Some(()) = started.recv() => is_late = !self.start(StepTry::First).await,
+                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StepTry::Again).await,
                 never = calls.follow() => match never {},
             }
         };
@@ -203,14 +184,14 @@ impl Attempt {
 
     /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
     /// that did not start in time.
-    async fn start(&self, which: StartTry) -> bool {
+    async fn start(&self, which: StepTry) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
         let is_done = !started.as_ref().is_err_and(is_retryable);
         match (which, is_done) {
             // The first try has said it.
-            (StartTry::Again, false) => {}
-            (StartTry::Again, true) if started.is_ok() => {
+            (StepTry::Again, false) => {}
+            (StepTry::Again, true) if started.is_ok() => {
                 (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));
             }
             _ => self.report(started.map(|_| ())),
@@ -390,7 +371,10 @@ impl Attempt {
     }
 }
 
-fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
-    let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(StartObserver(sender)), started)
+fn is_retryable(error: &SandboxError) -> bool {
+    match error {
+        SandboxError::Store(error) => error.is_retryable(),
+        SandboxError::Budget(error) => error.is_retryable(),
+        _ => false,
+    }
 }
