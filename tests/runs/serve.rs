@@ -163,6 +163,10 @@ async fn output_is_served_live_and_after_the_end() {
     assert_eq!(all.header("content-type"), Some("application/octet-stream"));
     daemon.get(&format!("{path}?attempt=1")).await.expect(404);
     daemon.get(&format!("{path}?tail=1")).await.expect(422);
+    let mut plain = daemon.connect().await;
+    plain.send_request("GET", &format!("{path}?stream=stdout"), &[("accept", "text/plain")], ()).await;
+    let plain = plain.read_response().await.expect(200);
+    assert_eq!((plain.text().as_str(), plain.header("content-type")), ("one\ntwo\n", Some("application/octet-stream")));
     let printed = sluice.command(["logs", &id]).finish().await.expect(0);
     assert_eq!(printed.stdout, "one\ntwo\n");
 }

@@ -212,6 +212,16 @@ mod tests {
     }
 
     #[test]
+    fn work_with_its_own_time_reports_a_failure_once() {
+        let loops = Loops::default();
+        let record = |result: Result<(), std::io::Error>| loops.record("x", MINUTE, &result);
+        let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        assert!(record(full()).is_some_and(|line| line.starts_with("x: ")));
+        assert_eq!((record(full()), record(full())), (None, None));
+        assert_eq!((record(Ok(())), record(Ok(()))), (Some("x: it works again".to_owned()), None));
+    }
+
+    #[test]
     fn a_failure_is_reported_once() {
         let loops = Loops::default();
         loops.register("x", MINUTE);

@@ -28,11 +28,29 @@ struct OutputLine {
     missing: Option<u64>,
 }
 
-/// Returns a piece as a line of JSON; none for a piece of another stream than the one that is asked for.
-pub(super) fn line(piece: OutputPiece, only: Option<RecordedStream>) -> Option<String> {
+/// Form of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputForm {
+    /// Lines of JSON.
+    Lines,
+    /// The bytes alone.
+    Bytes,
+}
+
+/// Returns a piece in a form; empty for a piece of another stream than the one that is asked for.
+pub(super) fn shown(piece: OutputPiece, only: Option<RecordedStream>, form: OutputForm) -> Vec<u8> {
     if only.is_some_and(|only| only != piece.stream) {
-        return None;
+        return Vec::new();
     }
+    match (form, piece.content) {
+        (OutputForm::Lines, content) => line(OutputPiece { content, ..piece }).unwrap_or_default().into_bytes(),
+        (OutputForm::Bytes, OutputContent::Bytes(bytes)) => bytes,
+        (OutputForm::Bytes, OutputContent::Missing(count)) => format!("\n[{count} bytes left out]\n").into_bytes(),
+    }
+}
+
+/// Returns a piece as a line of JSON.
+fn line(piece: OutputPiece) -> Option<String> {
     let (text, base64, missing) = match piece.content {
         OutputContent::Missing(bytes) => (None, None, Some(bytes)),
         OutputContent::Bytes(bytes) => match String::from_utf8(bytes) {
@@ -60,6 +78,10 @@ mod tests {
         OutputPiece { next: 3, stream: RecordedStream::Stderr, offset: 7, time_us: 1_000_000, content }
     }
 
+    fn text(piece: OutputPiece, only: Option<RecordedStream>, form: OutputForm) -> String {
+        String::from_utf8_lossy(&shown(piece, only, form)).into_owned()
+    }
+
     #[test]
     fn bytes_that_are_no_text_are_base64() {
         let begin = r#"{"position":3,"stream":"stderr","offset":7,"ts":"1970-01-01T00:00:01.000000Z","#;
@@ -68,14 +90,23 @@ mod tests {
             (OutputContent::Bytes(vec![0xff, 0x00]), r#""base64":"/wA="}"#),
             (OutputContent::Missing(9), r#""missing":9}"#),
         ] {
-            assert_eq!(line(piece(content), None), Some(format!("{begin}{end}\n")));
+            assert_eq!(text(piece(content), None, OutputForm::Lines), format!("{begin}{end}\n"));
         }
     }
 
     #[test]
+    fn bytes_are_passed_on_as_they_are() {
+        let bytes = vec![b'a', 0xff, b'\n'];
+        assert_eq!(shown(piece(OutputContent::Bytes(bytes.clone())), None, OutputForm::Bytes), bytes);
+        assert_eq!(text(piece(OutputContent::Missing(9)), None, OutputForm::Bytes), "\n[9 bytes left out]\n");
+    }
+
+    #[test]
     fn only_the_stream_that_is_asked_for_is_shown() {
-        let empty = || piece(OutputContent::Bytes(Vec::new()));
-        assert_eq!(line(empty(), Some(RecordedStream::Stdout)), None);
-        assert!(line(empty(), Some(RecordedStream::Stderr)).is_some());
+        for form in [OutputForm::Lines, OutputForm::Bytes] {
+            let output = || piece(OutputContent::Bytes(b"a".to_vec()));
+            assert_eq!(text(output(), Some(RecordedStream::Stdout), form), "");
+            assert_ne!(text(output(), Some(RecordedStream::Stderr), form), "");
+        }
     }
 }

@@ -35,7 +35,7 @@ use super::retries::wait_before_retry;
 use super::service::{PlannedRun, RunService, shown};
 use super::side_tasks::look_after;
 use super::start_observer::start_observer;
-use super::steps::{is_retryable, take_step};
+use super::steps::{StepTry, is_retryable, take_step};
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
 use crate::pause::PauseKeeper;
@@ -52,13 +52,6 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-}
-
-/// A try to record the start of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartTry {
-    First,
-    Again,
 }
 
 impl Attempt {
@@ -205,8 +198,8 @@ impl Attempt {
         let ended = loop {
             tokio::select! {
                 ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start(StartTry::First).await,
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StartTry::Again).await,
+                Some(()) = started.recv() => is_late = !self.start(StepTry::First).await,
+                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StepTry::Again).await,
                 never = calls.follow() => match never {},
                 never = &mut looking => match never {},
             }
@@ -219,14 +212,14 @@ impl Attempt {
 
     /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
     /// that did not start in time.
-    async fn start(&self, which: StartTry) -> bool {
+    async fn start(&self, which: StepTry) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
         let is_done = !started.as_ref().is_err_and(is_retryable);
         match (which, is_done) {
             // The first try has said it.
-            (StartTry::Again, false) => {}
-            (StartTry::Again, true) if started.is_ok() => {
+            (StepTry::Again, false) => {}
+            (StepTry::Again, true) if started.is_ok() => {
                 (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));
             }
             _ => self.report(started.map(|_| ())),

@@ -29,11 +29,9 @@ pub(super) async fn take_step(
     Err(SandboxError::StaleGeneration { found: last.unwrap_or_default() })
 }
 
-/// Returns whether the storage refused a step, which can be taken when it has room.
-pub(super) fn is_retryable(error: &SandboxError) -> bool {
-    match error {
-        SandboxError::Store(error) => error.is_retryable(),
-        SandboxError::Budget(error) => error.is_retryable(),
-        _ => false,
-    }
+/// A try to take a step that may have to wait for the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepTry {
+    First,
+    Again,
 }

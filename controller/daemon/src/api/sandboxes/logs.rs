@@ -8,8 +8,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use http::StatusCode;
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use sluice_contract::RunKey;
 use sluice_state::records::{OutputReader, RecordedStream};
@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
 use super::lookup;
+use crate::api::output_lines::OutputForm;
 use crate::api::{Context, output_lines};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -58,10 +59,13 @@ pub(super) enum LogStream {
 }
 
 /// Returns the output of a run, one JSON object in a line: `{position, stream, offset, ts, text}`, with `base64` in place of
-/// `text` for bytes that are not UTF-8, and `missing` for bytes that were not kept.
+/// `text` for bytes that are not UTF-8, and `missing` for bytes that were not kept. With `Accept: text/plain`, the bytes alone.
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/{id}/logs",
-    params(("id" = String, Path, description = "Id, or a name of the own owner"), LogQuery),
+    params(
+        ("id" = String, Path, description = "Id, or a name of the own owner"), LogQuery,
+        ("Accept" = Option<String>, Header, description = "text/plain for the bytes alone")
+    ),
     responses(
         (status = 200, body = String, content_type = "application/octet-stream"), (status = 401, body = ErrorBody),
         (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 410, body = ErrorBody),
@@ -73,13 +77,18 @@ pub(super) async fn logs(
     principal: Principal,
     PathNames([id]): PathNames<1>,
     Query(query): Query<LogQuery>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
     let key = attempt(&context, &run, query.attempt)?;
     let counted = context.streams.admit(&principal.id).ok_or_else(|| {
         ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
     })?;
-    let name = format!("attachment; filename=\"{key}.ndjson\"");
+    let (form, extension) = match asks_for_text(&headers) {
+        true => (OutputForm::Bytes, "txt"),
+        false => (OutputForm::Lines, "ndjson"),
+    };
+    let name = format!("attachment; filename=\"{key}.{extension}\"");
     let only = query.stream.map(|stream| match stream {
         LogStream::Stdout => RecordedStream::Stdout,
         LogStream::Stderr => RecordedStream::Stderr,
@@ -91,6 +100,7 @@ pub(super) async fn logs(
         principal,
         key,
         only,
+        form,
         follow: query.follow,
         reader: Some(reader),
         checked,
@@ -105,6 +115,11 @@ pub(super) async fn logs(
     });
     let headers = [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+/// Returns whether a client asks for text. Its type stays that of a download: no browser shows what a sandbox wrote.
+fn asks_for_text(headers: &HeaderMap) -> bool {
+    headers.get(ACCEPT).is_some_and(|accept| accept == "text/plain")
 }
 
 /// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
@@ -149,6 +164,7 @@ struct Output {
     principal: Principal,
     key: RunKey,
     only: Option<RecordedStream>,
+    form: OutputForm,
     follow: bool,
     /// None after an error.
     reader: Option<OutputReader>,
@@ -197,12 +213,13 @@ impl Output {
 
     /// Reads what is there; empty for nothing.
     async fn read(&mut self) -> Result<Bytes, Cut> {
-        let (mut reader, only) = (self.reader.take().ok_or(Cut::Unreadable)?, self.only);
+        let mut reader = self.reader.take().ok_or(Cut::Unreadable)?;
+        let (only, form) = (self.only, self.form);
         let read = spawn_blocking(move || {
-            let mut lines = String::new();
+            let mut lines = Vec::new();
             while lines.len() < READ_AT_ONCE {
                 match reader.next_piece() {
-                    Ok(Some(piece)) => lines.extend(output_lines::line(piece, only)),
+                    Ok(Some(piece)) => lines.extend(output_lines::shown(piece, only, form)),
                     Ok(None) => break,
                     Err(error) => return (Err(error), None),
                 }
