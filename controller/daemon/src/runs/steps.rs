@@ -35,3 +35,12 @@ pub(super) enum StepTry {
     First,
     Again,
 }
+
+/// Returns true for an error that can be gone later, such as a full disk.
+pub(super) fn is_retryable(error: &SandboxError) -> bool {
+    match error {
+        SandboxError::Store(error) => error.is_retryable(),
+        SandboxError::Budget(error) => error.is_retryable(),
+        _ => false,
+    }
+}
