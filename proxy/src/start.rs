@@ -18,7 +18,6 @@ use crate::caps::{Caps, PriorUsage};
 use crate::deadline::Deadline;
 use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
-use crate::hold::Holds;
 use crate::ids::CallIds;
 use crate::injection::Injections;
 use crate::intake::BodyLimits;
@@ -171,8 +170,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     let limits = control::limits(settings, audit.past.as_ref());
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
     let caps = Caps::resume(limits.in_caps(settings.caps), used);
-    let past = audit.past.as_ref().map(|plan| &plan.log);
-    let holds = Holds::new(settings.on_cap, settings.hold, past, &caps);
+    let holds = control::holds(settings, audit.past.as_ref(), &caps);
     let config = JournalConfig {
         run_id: identity.run_id.clone(),
         attempt: identity.attempt,
@@ -392,8 +390,7 @@ mod tests {
             let needs = needs(&settings);
             assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
             assert_eq!(syscall_needs(&settings), expected, "{upstream}");
-            // Neither the audit directory nor the directory of another socket: the one of the relay may be beside the keys
-            // and the database of the daemon.
+            // Neither the audit directory nor that of another socket: keys of the daemon may be beside the relay's.
             assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
             assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);
             let opened = needs.remove.iter().chain(&needs.read);

@@ -5,8 +5,8 @@ use sluice_contract::recovery::RecoveryPlan;
 
 use super::errors::bind_error;
 use super::hidden;
-use crate::caps::Raisable;
-use crate::hold::OnCap;
+use crate::caps::{Caps, Raisable};
+use crate::hold::{Holds, OnCap};
 use crate::settings::ProxySettings;
 use crate::socket::{self, ListeningSocket};
 use crate::start_error::{SidecarExit, StartError};
@@ -44,6 +44,11 @@ pub(super) fn open(settings: &ProxySettings) -> Result<Option<ControlSocket>, St
     let Some(path) = &settings.control else { return Ok(None) };
     let socket = ListeningSocket::bind(path, MODE).map_err(|error| bind_error("--control", path, &error))?;
     Ok(Some(ControlSocket { socket, uid: Uid::effective().as_raw() }))
+}
+
+/// Returns the table of held calls, with the pause that the audit file of an earlier process has.
+pub(super) fn holds(settings: &ProxySettings, past: Option<&RecoveryPlan>, caps: &Caps) -> Holds {
+    Holds::new(settings.on_cap, settings.hold, past.map(|plan| &plan.log), caps)
 }
 
 /// Returns the limits of the flags, with the raises that the audit file of an earlier process has.
