@@ -22,6 +22,7 @@ mod output_log;
 mod output_reader;
 mod segments;
 mod stream_reader;
+mod transcript;
 
 pub use artifacts::{ARTIFACTS, Artifact, ArtifactList, LeftOutFile};
 pub use expiry::{RemovedRecords, is_due};
@@ -30,6 +31,7 @@ pub use output_log::{LoggedBytes, OutputLog};
 pub use output_reader::{OutputContent, OutputPiece, OutputReader};
 pub use segments::{SegmentLimits, SegmentWriter};
 pub use stream_reader::{StreamPart, StreamReader};
+pub use transcript::{TRANSCRIPT, TRANSCRIPT_FACTS, TranscriptFacts};
 
 /// File with the request of a run.
 pub const REQUEST: &str = "request.json";

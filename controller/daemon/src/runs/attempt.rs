@@ -8,7 +8,8 @@ use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
-use sluice_runs::observer::{NoObserver, Observation, Observer};
+use sluice_runs::exchange::watch::WatchShare;
+use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal;
@@ -27,10 +28,13 @@ use tokio::time::sleep;
 
 use super::call_events::CallReporter;
 use super::failure_text::failure_text;
+use super::file_events::FileReporter;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
+use super::resumed::resumed_transcript;
 use super::retries::wait_before_retry;
+use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::take_step;
 use crate::context::ApiContext;
@@ -48,28 +52,17 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-}
-
-/// Reports that the program of a run has started.
-#[derive(Debug)]
-struct StartObserver(mpsc::UnboundedSender<()>);
-
-impl Observer for StartObserver {
-    fn observe(&self, observation: Observation<'_>) {
-        if let Observation::Entered { phase: Phase::Running, .. } = observation {
-            // Nobody waits for it after the end of the attempt.
-            let _ = self.0.send(());
-        }
-    }
+    /// What the watches of all workspaces share.
+    pub(super) watches: Arc<WatchShare>,
 }
 
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
-            Ok((run, mut started)) => {
+            Ok((run, mut signals)) => {
                 let cancelled = self.cancelled.clone();
-                (self.drive(daemon_run::run(run, cancelled), &mut started).await, Retry::ByCode)
+                (self.drive(daemon_run::run(run, cancelled), &mut signals).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;
@@ -91,7 +84,7 @@ impl Attempt {
             let verdict = self.recorded_verdict().await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
-        let (observer, mut started) = start_observer();
+        let (observer, mut signals) = run_signals();
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
             Err(message) => {
@@ -100,7 +93,9 @@ impl Attempt {
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let adopted = self.follow(resumed, &mut started).await;
+        let mut files = self.files();
+        files.adopt();
+        let adopted = self.follow(resumed, &mut signals, files).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -126,7 +121,7 @@ impl Attempt {
         }
     }
 
-    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<()>), Refusal> {
+    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), Refusal> {
         let Self { context, service, run, .. } = self;
         let stored = self.stored().await.map_err(Refusal::Host)?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
@@ -140,13 +135,14 @@ impl Attempt {
         let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
+        request.spec.exchange.inputs.extend(resumed_transcript(host, &stored)?);
         let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
         admission::check(host, &request).await.map_err(Refusal::host)?;
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
-        let (observer, started) = start_observer();
+        let (observer, signals) = run_signals();
         let run = DaemonRun {
             host: Arc::clone(host),
             request,
@@ -156,7 +152,7 @@ impl Attempt {
             recorder,
             observer,
         };
-        Ok((run, started))
+        Ok((run, signals))
     }
 
     /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
@@ -169,28 +165,43 @@ impl Attempt {
     async fn drive<E: std::error::Error>(
         &self,
         driven: impl Future<Output = Result<CompletedRun, E>>,
-        started: &mut mpsc::UnboundedReceiver<()>,
+        signals: &mut mpsc::UnboundedReceiver<RunSignal>,
     ) -> SandboxVerdict {
-        match self.follow(driven, started).await {
+        match self.follow(driven, signals, self.files()).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
     }
 
-    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls.
-    async fn follow<T>(&self, driven: impl Future<Output = T>, started: &mut mpsc::UnboundedReceiver<()>) -> T {
+    fn files(&self) -> FileReporter {
+        FileReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.watches))
+    }
+
+    /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files.
+    async fn follow<T>(
+        &self,
+        driven: impl Future<Output = T>,
+        signals: &mut mpsc::UnboundedReceiver<RunSignal>,
+        mut files: FileReporter,
+    ) -> T {
         let mut driven = Box::pin(driven);
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
         let mut is_late = false;
         let ended = loop {
             tokio::select! {
                 ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start().await,
+                Some(signal) = signals.recv() => match signal {
+                    RunSignal::Prepared(at) => files.begin(at),
+                    RunSignal::Started => is_late = !self.start().await,
+                    RunSignal::Stopped => files.stop(),
+                },
                 () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
                 never = calls.follow() => match never {},
+                never = files.follow() => match never {},
             }
         };
         calls.finish().await;
+        files.finish().await;
         ended
     }
 
@@ -382,9 +393,4 @@ fn is_retryable(error: &SandboxError) -> bool {
         SandboxError::Budget(error) => error.is_retryable(),
         _ => false,
     }
-}
-
-fn start_observer() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<()>) {
-    let (sender, started) = mpsc::unbounded_channel();
-    (Arc::new(StartObserver(sender)), started)
 }
