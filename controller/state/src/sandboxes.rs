@@ -10,6 +10,7 @@ mod create;
 mod error;
 mod lifecycle;
 mod list;
+mod messages;
 mod row;
 
 pub use activity::SandboxActivity;
@@ -20,6 +21,7 @@ pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
 pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
+pub(crate) use row::{find, report};
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use sluice_contract::{RunId, RunKey};
 use super::SandboxError;
 use super::create::check_name;
 use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, after_step};
+use super::messages;
 use super::row::{Sandbox, find, report, seen, update};
 use crate::agents::{self, NewAgent};
 use crate::budget::{self, Admission};
@@ -238,6 +239,7 @@ pub(super) fn take_step(
     update(transaction, sandbox)?;
     let mut seq = report_change(transaction, sandbox, from, reason, now_us)?;
     if sandbox.state.is_ended() {
+        messages::lose_pending(transaction, sandbox, now_us)?;
         agents::release(transaction, &sandbox.owner, &sandbox.agent_id)?;
         let verdict = sandbox.verdict.as_ref();
         let data = json!({
@@ -307,6 +309,7 @@ fn begin_attempt(
     (sandbox.claimed_us, sandbox.started_us, sandbox.ended_us) = (None, None, None);
     (sandbox.last_work_us, sandbox.last_observed_work_us) = (None, None);
     (sandbox.last_heartbeat_us, sandbox.heartbeat_status, sandbox.paused_us) = (None, None, None);
+    messages::queue_again(transaction, sandbox)?;
     update(transaction, sandbox)?;
     Ok(report_change(transaction, sandbox, from, &next.reason, now_us)?)
 }

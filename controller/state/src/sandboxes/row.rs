@@ -134,7 +134,7 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
 }
 
-pub(super) fn find(connection: &Connection, run_id: &RunId) -> rusqlite::Result<Option<Sandbox>> {
+pub(crate) fn find(connection: &Connection, run_id: &RunId) -> rusqlite::Result<Option<Sandbox>> {
     let query = format!("SELECT {COLUMNS} FROM sandboxes WHERE run_id = ?1");
     connection.prepare_cached(&query)?.query_row([run_id.as_str()], sandbox).optional()
 }
@@ -191,7 +191,7 @@ pub(super) fn update(transaction: &Transaction<'_>, sandbox: &mut Sandbox) -> ru
 }
 
 /// Appends an event of the system about a run, and returns its position.
-pub(super) fn report(
+pub(crate) fn report(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
     event_type: &str,
