@@ -19,6 +19,7 @@ mod policy;
 mod schema;
 mod service_manager;
 mod wakeups;
+mod watcher;
 mod webhooks;
 
 /// Types of events, in their order, without those of calls.

@@ -19,6 +19,7 @@ mod execs;
 pub mod extract;
 mod front;
 pub mod grants;
+pub mod guardian;
 pub mod heartbeats;
 mod json_bounds;
 pub mod limits;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::run_policy::Project;
 
 use super::error::{SettingError, SettingSource};
@@ -24,6 +25,7 @@ pub struct SettingLayers {
     agents: Vec<Agent>,
     projects: Vec<Project>,
     webhooks: Vec<WebhookEntry>,
+    guardian: GuardianSettings,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -66,6 +68,7 @@ impl SettingLayers {
         self.agents = content.agents;
         self.projects = content.projects;
         self.webhooks = content.webhooks;
+        self.guardian = content.guardian;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
             self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
@@ -165,6 +168,11 @@ impl SettingLayers {
     /// Returns the webhooks of the configuration file.
     pub(super) fn webhook_entries(&self) -> &[WebhookEntry] {
         &self.webhooks
+    }
+
+    /// Returns the rules of the Guardian in the configuration file.
+    pub(super) fn guardian(&self) -> &GuardianSettings {
+        &self.guardian
     }
 
     /// Returns the agents of the catalogue and of the configuration file.

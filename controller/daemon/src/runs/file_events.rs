@@ -215,3 +215,6 @@ impl FileReporter {
         (self.context.log)(&format!("run {}: {text}", self.run.key));
     }
 }
+
+#[cfg(test)]
+mod tests;

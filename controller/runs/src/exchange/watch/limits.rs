@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Limits of one watched workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +20,21 @@ pub struct WatchLimits {
     pub file: u64,
     /// Size of a diff.
     pub diff: usize,
+    /// Shortest time between two walks through a workspace without notices.
+    pub walk_every: Duration,
 }
 
 impl Default for WatchLimits {
     fn default() -> Self {
-        Self { entries: 100_000, paths: 16 << 20, watches: 4096, content: 64 << 20, file: 1 << 20, diff: 1 << 20 }
+        Self {
+            entries: 100_000,
+            paths: 16 << 20,
+            watches: 4096,
+            content: 64 << 20,
+            file: 1 << 20,
+            diff: 1 << 20,
+            walk_every: Duration::from_secs(5),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, StatxFlags, fstat, statx};
 use rustix::io::Errno;
@@ -82,6 +82,11 @@ impl WorkspaceScanner {
     /// Returns true if notices do not cover the whole workspace.
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial
+    }
+
+    /// Returns the shortest time between two walks.
+    pub(super) fn walk_every(&self) -> Duration {
+        self.limits.walk_every
     }
 
     /// Returns the queue of notices.
@@ -307,7 +312,7 @@ impl WorkspaceScanner {
         if entry.size > max {
             return FoundContent::None(DiffOmitted::TooLarge);
         }
-        if self.moment == Moment::Start(None) && !self.contents.has_room_at_start(entry.size) {
+        if self.moment != Moment::Later && !self.contents.has_room_at_start(entry.size) {
             return FoundContent::None(DiffOmitted::NoBaseline);
         }
         let mut bytes = Vec::new();

@@ -206,7 +206,7 @@ async fn a_file_that_is_rewritten_without_end_has_few_changes() {
 #[tokio::test]
 async fn without_watches_the_workspace_is_walked() {
     for watches in [0, 1] {
-        let limits = WatchLimits { watches, ..WatchLimits::default() };
+        let limits = WatchLimits { watches, walk_every: Duration::from_millis(100), ..WatchLimits::default() };
         let mut watched = Watched::with(scratch(), Some(SystemTime::UNIX_EPOCH), limits);
         fs::create_dir_all(watched.path("a/b")).expect("there is room");
         watched.write("a/b/c", "x\n");

@@ -17,9 +17,7 @@ const TICK: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(250);
 /// Rest after work, as a multiple of it.
 const REST: u32 = 4;
-/// Shortest time between two walks through a workspace without notices.
-const WALK_EVERY: Duration = Duration::from_secs(5);
-/// The same as a multiple of the time that a walk takes.
+/// Rest after a walk, as a multiple of the time that it took.
 const WALK_REST: u32 = 20;
 /// Shortest time between two walks after lost notices.
 const WALK_AGAIN: Duration = Duration::from_secs(1);
@@ -132,8 +130,9 @@ impl WatchThread {
         }
         if worked {
             self.scanner.sink.flush(self.seen_until(now));
-            self.rest_until = Instant::now() + begun.elapsed() * REST;
         }
+        // Also after notices that concern nothing: a sandbox makes them as fast as they are read.
+        self.rest_until = Instant::now() + TICK.max(begun.elapsed() * REST);
     }
 
     fn drain(&mut self) -> Drained {
@@ -165,7 +164,7 @@ impl WatchThread {
     }
 
     fn schedule_walk(&mut self) {
-        let every = WALK_EVERY.max(self.last_walk * WALK_REST);
+        let every = self.scanner.walk_every().max(self.last_walk * WALK_REST);
         self.walk_at = self.scanner.is_partial().then(|| Instant::now() + every);
     }
 
