@@ -10,6 +10,8 @@ use sluice_contract::exit;
 
 mod agent;
 mod agents;
+mod answer;
+mod approvals;
 mod audit;
 mod backup;
 mod budget;
@@ -32,6 +34,7 @@ mod object;
 mod operator_record;
 mod output;
 mod parse;
+mod pause;
 mod preflight;
 mod progress;
 mod prune;
@@ -99,6 +102,12 @@ enum Command {
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
     Fail(retry::FailArgs),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
+    Approvals(approvals::ApprovalsArgs),
+    Approve(Box<approvals::ApproveArgs>),
+    Deny(Box<approvals::DenyArgs>),
+    Answer(answer::AnswerArgs),
     Events(events::EventsArgs),
     Exec(exec::ExecArgs),
     Cp(cp::CpArgs),
@@ -179,6 +188,12 @@ impl Command {
             Self::Cancel(args) => cancel::run(&args).await,
             Self::Retry(args) => retry::retry(&args).await,
             Self::Fail(args) => retry::fail(&args).await,
+            Self::Pause(args) => pause::pause(&args).await,
+            Self::Resume(args) => pause::resume(&args).await,
+            Self::Approvals(args) => approvals::list(&args).await,
+            Self::Approve(args) => approvals::approve(&args).await,
+            Self::Deny(args) => approvals::deny(&args).await,
+            Self::Answer(args) => answer::run(&args).await,
             Self::Events(args) => events::run(&args).await,
             Self::Exec(args) => exec::run(&args).await,
             Self::Cp(args) => cp::run(&args).await,

@@ -17,11 +17,11 @@ use sluice_testkit::litellm::LiteLlm;
 use special::{SPECIAL, Treatment};
 
 /// The pages whose commands are run: an operator reads them in this order.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "README.md", "docs/guide/first-run.md", "docs/guide/runs.md", "docs/guide/agents.md", "docs/guide/history.md",
     "docs/guide/budgets.md", "docs/guide/ledger.md", "docs/guide/reconciliation.md", "docs/guide/virtual-keys.md",
-    "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/serve.md", "docs/guide/moving.md",
-    "docs/guide/sidecar.md", "deploy/README.md",
+    "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/serve.md", "docs/guide/approvals.md",
+    "docs/guide/moving.md", "docs/guide/sidecar.md", "deploy/README.md",
 ];
 
 fn checkout() -> &'static Path {

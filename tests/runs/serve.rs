@@ -5,6 +5,7 @@ use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
+mod approvals;
 mod canaries;
 mod commands;
 mod content;
@@ -15,6 +16,7 @@ mod full_disk;
 mod http;
 mod killed;
 mod monitored;
+mod pause;
 mod policy;
 mod schema;
 mod service_manager;

@@ -7,6 +7,7 @@
 mod answer;
 mod client;
 mod connection;
+mod decisions;
 mod ended;
 mod error;
 mod event_stream;
@@ -21,6 +22,7 @@ mod sse;
 mod token;
 
 pub use client::{ApiClient, ClientLimits};
+pub use decisions::{Approval, ApprovalPage, PausedRun, Question, QuestionPage};
 pub use error::{ApiFailure, ClientError};
 pub use event_stream::{EventStream, StreamItem, StreamSelection};
 pub use line_stream::LineStream;

@@ -22,6 +22,7 @@ mod accounts;
 mod admission;
 mod agent_accounts;
 mod agents;
+mod approvals;
 mod attachment;
 mod budgets;
 mod byte_range;
@@ -37,7 +38,9 @@ mod monitoring;
 mod names;
 mod output_lines;
 mod paging;
+mod pauses;
 mod quantity;
+mod questions;
 mod receipts;
 mod sandboxes;
 mod state_errors;
@@ -76,6 +79,9 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(receipts::routes())
         .merge(usage::routes())
         .merge(sandboxes::routes())
+        .merge(pauses::routes())
+        .merge(approvals::routes())
+        .merge(questions::routes())
         .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
@@ -96,6 +102,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         receipts::Doc::openapi(),
         usage::Doc::openapi(),
         sandboxes::Doc::openapi(),
+        pauses::Doc::openapi(),
+        approvals::Doc::openapi(),
+        questions::Doc::openapi(),
         agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),

@@ -15,6 +15,8 @@ pub enum Operation {
     Create,
     /// Pause, resume, interrupt, cancel.
     Control,
+    /// Decisions about approvals, and answers to questions.
+    Decide,
     /// Programs in a sandbox, and files into it.
     Execute,
     /// Registration and removal of an agent.
@@ -46,18 +48,18 @@ pub enum Permission {
 #[must_use]
 pub fn permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Diagnose, Execute, GrantAgent, Monitor, Read, ReadContent, RegisterAgent,
-        SuspendAgent,
+        ChangeBudget, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, Read, ReadContent,
+        RegisterAgent, SuspendAgent,
     };
     use Permission::{All, Denied, Own};
     match (role, operation) {
         (Role::Admin, _) | (Role::Metrics, Monitor) => All,
-        (Role::Owner, Read | ReadContent | Create | Control | Execute | RegisterAgent | SuspendAgent)
+        (Role::Owner, Read | ReadContent | Create | Control | Decide | Execute | RegisterAgent | SuspendAgent)
         | (Role::Viewer, Read | ReadContent) => Own,
         (Role::Owner, GrantAgent | ChangeBudget | Monitor | Diagnose)
         | (
             Role::Viewer,
-            Create | Control | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
+            Create | Control | Decide | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
         )
         // Its own runs are those of its end users, by the chat routes alone.
         | (Role::Chat | Role::Metrics, _) => Denied,
@@ -120,6 +122,7 @@ mod tests {
             (Operation::ReadContent, [All, Own, Own, Denied, Denied]),
             (Operation::Create, [All, Own, Denied, Denied, Denied]),
             (Operation::Control, [All, Own, Denied, Denied, Denied]),
+            (Operation::Decide, [All, Own, Denied, Denied, Denied]),
             (Operation::Execute, [All, Own, Denied, Denied, Denied]),
             (Operation::RegisterAgent, [All, Own, Denied, Denied, Denied]),
             (Operation::SuspendAgent, [All, Own, Denied, Denied, Denied]),

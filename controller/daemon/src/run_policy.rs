@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::grants::GrantPolicy;
+use crate::on_cap::OnCap;
 use crate::stored_request::RunLimits;
 
 /// A program that a request names by its graph.
@@ -36,6 +37,9 @@ pub struct Project {
     /// Owners whose runs may be of it.
     pub owners: Vec<String>,
 }
+
+/// Longest time for which a person may think.
+pub const ASK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// What runs may be. An admin's settings; no request exceeds them.
 #[derive(Debug, Clone)]
@@ -74,6 +78,12 @@ pub struct RunPolicy {
     pub project_running_max: u32,
     /// Runs of one owner that may wait in the queue.
     pub queued_max: u32,
+    /// Treatment of calls at a cap, for a run whose request does not say.
+    pub on_cap: OnCap,
+    /// Time for which approvals and questions are open.
+    pub ask_timeout: Duration,
+    /// Cost in nano-USD from which another person than the run's owner has to approve a raise.
+    pub second_person: Option<i64>,
 }
 
 impl RunPolicy {

@@ -11,7 +11,7 @@ pub(crate) mod file_event;
 mod file_events;
 mod file_limits;
 pub(crate) mod leftover_execs;
-mod live_run;
+pub(crate) mod live_run;
 pub mod orchestrator;
 mod receipts;
 mod refusal;

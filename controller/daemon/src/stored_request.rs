@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::mount_table::MountTable;
+use crate::on_cap::OnCap;
 
 /// A request for a run, checked and with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct StoredRequest {
     /// `RUN.ATTEMPT` whose transcript the workspace begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<String>,
+    /// Treatment of a call that would exceed a cap.
+    #[serde(default)]
+    pub on_cap: OnCap,
     /// Metadata for LiteLLM, beside the run's own names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,

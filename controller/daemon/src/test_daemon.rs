@@ -24,8 +24,9 @@ use crate::event_limits::EventLimits;
 use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
 use crate::monitor::MetricsReaders;
+use crate::on_cap::OnCap;
 use crate::principal::Role;
-use crate::run_policy::{Graph, Project, RunPolicy};
+use crate::run_policy::{ASK_TIMEOUT, Graph, Project, RunPolicy};
 use crate::settings::DaemonSettings;
 use crate::stored_request::RunLimits;
 use crate::upkeep::UpkeepSettings;
@@ -113,6 +114,9 @@ pub(crate) fn policy() -> RunPolicy {
         owner_running_max: 10,
         project_running_max: 5,
         queued_max: 3,
+        on_cap: OnCap::Refuse,
+        ask_timeout: ASK_TIMEOUT,
+        second_person: None,
     }
 }
 

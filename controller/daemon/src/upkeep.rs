@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sluice_state::agents::AgentError;
 
+use crate::approvals;
 use crate::context::ApiContext;
 use crate::event_limits::EventLimits;
 use crate::guardian::GuardianSettings;
@@ -52,6 +53,9 @@ const RETENTION: LoopTimer = LoopTimer { name: "retention", period: HOUR, first:
 const AGENTS: LoopTimer = LoopTimer { name: "agents", period: MINUTE, first: MINUTE };
 const HEARTBEATS: LoopTimer =
     LoopTimer { name: "heartbeats", period: Duration::from_secs(5), first: Duration::from_secs(5) };
+/// A call waits for what is decided.
+const DECISIONS: LoopTimer =
+    LoopTimer { name: "approvals and questions", period: Duration::from_secs(1), first: Duration::from_secs(1) };
 const EVENT_STORE: LoopTimer =
     LoopTimer { name: "event store", period: Duration::from_secs(10), first: Duration::ZERO };
 
@@ -63,6 +67,7 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
         async move { retention::turn(&context, &keep).await }
     });
     periodic(tasks, context, AGENTS, |context| async move { release_agents(&context).await });
+    periodic(tasks, context, DECISIONS, |context| async move { approvals::upkeep::turn(&context).await });
     let limits = settings.events;
     periodic(tasks, context, EVENT_STORE, move |context| async move { event_store::look(&context, &limits).await });
     let last = Arc::clone(context);

@@ -92,6 +92,14 @@ struct DeleteRequest<'a> {
     key_aliases: [&'a str; 1],
 }
 
+#[derive(Serialize)]
+struct UpdateRequest<'a> {
+    key_alias: &'a str,
+    duration: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_budget: Option<Box<RawValue>>,
+}
+
 impl Grant<'_> {
     /// Name of the key at LiteLLM.
     #[must_use]
@@ -124,6 +132,26 @@ pub async fn delete(litellm: &Litellm, alias: &str) -> Result<(), LitellmError> 
     litellm.post("/key/delete", &DeleteRequest { key_aliases: [alias] }).await.map(drop)
 }
 
+/// Raises the budget of a key to that of a run with this cap, and lets it live for this time from now on. Where LiteLLM allows
+/// no key with such a budget, only its life changes: it has LiteLLM's default budget.
+///
+/// # Errors
+/// [`LitellmError`].
+pub async fn raise(
+    litellm: &Litellm,
+    alias: &str,
+    max_cost: Option<i64>,
+    lifetime: Duration,
+) -> Result<(), LitellmError> {
+    let budget = max_cost.map(key_budget);
+    match litellm.post("/key/update", &update(alias, budget, lifetime)).await {
+        Err(LitellmError::Bound(_, _, KeyBound::MaxBudget)) if budget.is_some() => {
+            litellm.post("/key/update", &update(alias, None, lifetime)).await.map(drop)
+        }
+        answer => answer.map(drop),
+    }
+}
+
 /// Makes a key and deletes it again, as for a run. Nothing is recorded: a key that is not deleted ends with its lifetime.
 ///
 /// # Errors
@@ -144,8 +172,16 @@ fn key_in(answer: &Zeroizing<Vec<u8>>) -> Result<ApiKey, GenerateError> {
     ApiKey::new(response.key).filter(|key| key.bearer().is_some()).ok_or(GenerateError::NoKey)
 }
 
+fn update(alias: &str, budget: Option<i64>, lifetime: Duration) -> UpdateRequest<'_> {
+    let duration = format!("{}s", lifetime.as_secs().max(1));
+    UpdateRequest { key_alias: alias, duration, max_budget: budget.map(dollars) }
+}
+
+fn dollars(nanos: i64) -> Box<RawValue> {
+    RawValue::from_string(Usd::from_nanos(nanos).to_string()).expect("a decimal is JSON")
+}
+
 fn request<'a>(grant: &Grant<'a>, alias: &'a str, budget: Option<i64>) -> GenerateRequest<'a> {
-    let dollars = |nanos| RawValue::from_string(Usd::from_nanos(nanos).to_string()).expect("a decimal is JSON");
     GenerateRequest {
         key_alias: alias,
         duration: format!("{}s", grant.lifetime.as_secs().max(1)),
@@ -221,6 +257,14 @@ mod tests {
         assert!(least.contains(r#""max_budget":10,"#), "{least}");
         let open = text(grant(&key, &[], None));
         assert!(open.contains(r#""models":[],"key_type""#), "{open}");
+    }
+
+    #[test]
+    fn a_raise_names_key_budget_and_life() {
+        let text =
+            |budget| serde_json::to_string(&update("a", budget, Duration::from_millis(90_500))).expect("plain data");
+        assert_eq!(text(Some(25_000_000_000)), r#"{"key_alias":"a","duration":"90s","max_budget":25}"#);
+        assert_eq!(text(None), r#"{"key_alias":"a","duration":"90s"}"#);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sluice_state::run::{Cancel, Phase, Run};
-use sluice_state::store::OpenRun;
+use sluice_state::store::{OpenRun, now_us};
 use tokio::sync::watch;
 
 use crate::drive::{DriveContext, drive};
@@ -22,6 +22,7 @@ use crate::outcome::{CompletedRun, Completion};
 use crate::plan::{ContainerState, ObservedState, SidecarState};
 use crate::record::recorded_output;
 use crate::resources::RunResources;
+use crate::run_clock::RunClock;
 use crate::spec::EXPIRY_MARGIN;
 use crate::stop::StopPolicy;
 use crate::sweep::SweepError;
@@ -82,6 +83,8 @@ pub struct Resumption {
     pub output: OutputConfig,
     pub stop: StopPolicy,
     pub limits: LimitValues,
+    /// Time for which the run's timeout stands still.
+    pub clock: Arc<RunClock>,
     pub observer: Arc<dyn Observer>,
 }
 
@@ -109,20 +112,22 @@ pub async fn resume(
     let known = host.store.find_run(&key).await?;
     let phase = known.as_ref().and_then(|known| parse_phase(&known.phase));
     let verdict = known.and_then(|known| known.verdict);
-    let (observed, expires) = (resources.state(), resources.expires());
+    // The container's label has the end as it was at the start of the program.
+    let stopped = resumption.clock.stopped(now_us());
+    let (observed, expires) = (resources.state(), resources.expires().map(|expires| expires + stopped));
     let adopted = AdoptedRun { phase, has_verdict: verdict.is_some(), observed, expires };
     let (run, timeout) = match adopted.decide(SystemTime::now()) {
         Adoption::Resume(timeout) => (Run { phase: Phase::Running, ..Run::new() }, timeout),
         Adoption::Complete => (Run { phase: Phase::Completing, verdict, ..Run::new() }, Duration::ZERO),
         Adoption::TakeDown => return Ok(Resumed::Refused(Box::new(resumption))),
     };
-    let Resumption { contract, output, stop, limits, observer } = resumption;
+    let Resumption { contract, output, stop, limits, clock, observer } = resumption;
     let generation = host.store.take_over(&orphan, &host.owner).await?;
     let max = output.max();
     if observed.container != ContainerState::Absent {
         resources.reattach(output, stop).await?;
     }
-    let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, observer };
+    let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, clock, observer };
     let mut driven = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     if observed.container == ContainerState::Absent {
         // It went with the container, and the record has it.

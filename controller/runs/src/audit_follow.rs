@@ -9,7 +9,7 @@ use std::time::Duration;
 use sluice_contract::reader::Cursor;
 use sluice_state::audit_tail::{TailError, read_lines};
 
-use crate::call_event::{CallEvent, RefusedRequest, events_of, refusal_of};
+use crate::call_event::{CallEvent, RefusedRequest, events_of, is_hold, refusal_of};
 
 /// Time between two looks at the file.
 const EVERY: Duration = Duration::from_millis(50);
@@ -28,6 +28,8 @@ pub struct AuditFollower {
 pub struct FollowedEvents {
     /// The events, in the order of the file.
     pub events: Vec<CallEvent>,
+    /// Number of lines about calls that wait for a person.
+    pub holds: usize,
     /// Requests that the sidecar has refused, in the order of the file.
     pub refusals: Vec<RefusedRequest>,
     /// Position after their lines, from which another follower continues.
@@ -47,11 +49,13 @@ impl AuditFollower {
     /// # Errors
     /// [`TailError`]. A file with a wrong line has no more events; the tally at the end says so.
     pub fn read_new(&mut self) -> Result<Option<FollowedEvents>, TailError> {
-        let (begin, mut events, mut refusals, mut lines) = (self.next, Vec::new(), Vec::new(), 0);
+        let (begin, mut events, mut refusals) = (self.next, Vec::new(), Vec::new());
+        let (mut holds, mut lines) = (0, 0);
         let mut next = begin;
         let result = read_lines(&self.path, &mut next, |line| {
             events.extend(events_of(line));
             refusals.extend(refusal_of(line));
+            holds += usize::from(is_hold(line));
             lines += 1;
             if lines < LINES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -61,7 +65,7 @@ impl AuditFollower {
             Err(_) if next != begin => {}
             result => result?,
         }
-        Ok((next != begin).then_some(FollowedEvents { events, refusals, next }))
+        Ok((next != begin).then_some(FollowedEvents { events, holds, refusals, next }))
     }
 
     /// Waits for new lines. Cancel-safe: what is not returned comes again.

@@ -101,6 +101,12 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
     }
 }
 
+/// Returns whether a line is about a call that waits for a person, or no longer does.
+#[must_use]
+pub fn is_hold(line: &AuditLine<'_>) -> bool {
+    matches!(line.header.kind.as_str(), "held" | "released")
+}
+
 /// A request that the sidecar has refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedRequest {

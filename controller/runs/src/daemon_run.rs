@@ -23,6 +23,7 @@ use crate::host::Host;
 use crate::observer::{Observer, Observers};
 use crate::outcome::CompletedRun;
 use crate::record::RunRecorder;
+use crate::run_clock::RunClock;
 use crate::stop::StopPolicy;
 use crate::sweep::{self, SweepError, TakenDown, take_down_with};
 use crate::verdict::{Contract, LimitValues};
@@ -38,6 +39,8 @@ pub struct DaemonRun {
     /// Generation of the attempt's row.
     pub generation: u32,
     pub stop: StopPolicy,
+    /// Time for which the run's timeout stands still.
+    pub clock: Arc<RunClock>,
     /// Writes the record of the run, begun by [`RunRecorder::begin_logged`].
     pub recorder: RunRecorder,
     pub observer: Arc<dyn Observer>,
@@ -52,6 +55,8 @@ pub struct DaemonResumption {
     /// As in the specification of the run.
     pub output_max: u64,
     pub stop: StopPolicy,
+    /// As in [`DaemonRun`].
+    pub clock: Arc<RunClock>,
     pub observer: Arc<dyn Observer>,
 }
 
@@ -72,7 +77,7 @@ pub enum Adopted {
 /// # Panics
 /// Without [`DaemonOptions`](crate::spec::DaemonOptions).
 pub async fn run(run: DaemonRun, mut cancelled: watch::Receiver<Option<Cancel>>) -> Result<CompletedRun, StoreError> {
-    let DaemonRun { host, request, admitted, generation, stop, recorder, observer } = run;
+    let DaemonRun { host, request, admitted, generation, stop, clock, recorder, observer } = run;
     let options = request.spec.daemon.as_ref().expect("the run of a daemon has its options");
     let (log, notes) = log_config(Some(&recorder), options.output_max).await;
     let execution = Execution {
@@ -83,6 +88,7 @@ pub async fn run(run: DaemonRun, mut cancelled: watch::Receiver<Option<Cancel>>)
         output: OutputConfig::Logged(Box::new(log)),
         printer: None,
         stop,
+        clock,
         recorder: Some(recorder),
         observer,
     };
@@ -101,7 +107,7 @@ pub async fn resume(
     resumption: DaemonResumption,
     cancelled: watch::Receiver<Option<Cancel>>,
 ) -> Result<Adopted, SweepError> {
-    let DaemonResumption { contract, limits, output_max, stop, observer } = resumption;
+    let DaemonResumption { contract, limits, output_max, stop, clock, observer } = resumption;
     let key = orphan.entry.key.clone();
     let recorder = RunRecorder::resume(&host.layout.records(), &key)?;
     let (log, notes) = log_config(recorder.as_ref(), output_max).await;
@@ -109,7 +115,8 @@ pub async fn resume(
         Some(recorder) => Arc::new(Observers(vec![recorder.log(), observer])),
         None => observer,
     };
-    let resumption = Resumption { contract, output: OutputConfig::Logged(Box::new(log)), stop, limits, observer };
+    let output = OutputConfig::Logged(Box::new(log));
+    let resumption = Resumption { contract, output, stop, limits, clock, observer };
     let mut completed = match adoption::resume(Arc::clone(&host), orphan.clone(), resumption, cancelled).await? {
         Resumed::Completed(completed) => completed,
         Resumed::Refused(resumption) => {

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant, SystemTime};
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::run::{Cancel, Phase, Run, RunEvent, RunVerdict, Step, StepFailure};
-use sluice_state::store::StoreError;
+use sluice_state::store::{StoreError, now_us};
 use tokio::sync::watch;
 
 use crate::host::Host;
 use crate::observer::{Observation, Observer};
 use crate::plan::{NextAction, plan};
 use crate::resources::{PerformedStep, RunEnd, RunResources};
+use crate::run_clock::RunClock;
 
 mod recorder;
 
@@ -32,6 +33,8 @@ pub struct DriveContext {
     pub generation: u32,
     /// Maximum duration of the program, from now.
     pub timeout: Duration,
+    /// Time for which the timeout stands still.
+    pub clock: Arc<RunClock>,
     /// Receiver of observations.
     pub observer: Arc<dyn Observer>,
 }
@@ -70,10 +73,13 @@ pub async fn drive(
             run = apply(run, RunEvent::Cancelled(cancel), observer);
         }
         if run.phase == Phase::Running && began.is_none() {
-            began = Some(Instant::now());
+            began = Some((Instant::now(), context.clock.stopped(now_us())));
             observer.observe(Observation::Waiting(context.timeout));
         }
-        let remaining = began.map_or(context.timeout, |began| context.timeout.saturating_sub(began.elapsed()));
+        let remaining = began.map_or(context.timeout, |(began, before)| {
+            let stopped = context.clock.stopped(now_us()).saturating_sub(before);
+            (context.timeout + stopped).saturating_sub(began.elapsed())
+        });
         let events = match plan(&run, &snapshot.state, remaining) {
             NextAction::Perform(steps) => perform(&mut resources, &steps, observer).await,
             NextAction::Wait(remaining) => tokio::select! {

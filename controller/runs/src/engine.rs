@@ -17,6 +17,7 @@ mod container_output;
 mod create;
 mod error;
 mod exec;
+mod freeze;
 mod info;
 mod inspect;
 mod live_output;

@@ -17,6 +17,7 @@ use crate::observer::{Observer, Observers};
 use crate::outcome::{CompletedRun, Completion};
 use crate::record::{ResultRecord, RunRecorder};
 use crate::resources::RunResources;
+use crate::run_clock::RunClock;
 use crate::stop::StopPolicy;
 use crate::verdict::LimitValues;
 use crate::virtual_key::{self, KeyMode};
@@ -33,6 +34,8 @@ pub(crate) struct Execution {
     /// Writes the forwarded output.
     pub(crate) printer: Option<Printer>,
     pub(crate) stop: StopPolicy,
+    /// Time for which its timeout stands still.
+    pub(crate) clock: Arc<RunClock>,
     /// Writes the record of the run, if it has one.
     pub(crate) recorder: Option<RunRecorder>,
     pub(crate) observer: Arc<dyn Observer>,
@@ -44,7 +47,7 @@ impl Execution {
         self,
         cancelled: &mut watch::Receiver<Option<Cancel>>,
     ) -> Result<CompletedRun, StoreError> {
-        let Self { host, request, admitted, generation, output, printer, stop, recorder, mut observer } = self;
+        let Self { host, request, admitted, generation, output, printer, stop, clock, recorder, mut observer } = self;
         if let Some(recorder) = &recorder {
             observer = Arc::new(Observers(vec![recorder.log(), observer]));
         }
@@ -54,8 +57,8 @@ impl Execution {
         let spec = Arc::new(spec);
         let kept = output.max();
         let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
-        let context =
-            DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout: spec.timeout, observer };
+        let (host_of_run, timeout) = (Arc::clone(&host), spec.timeout);
+        let context = DriveContext { host: host_of_run, key: key.clone(), generation, timeout, clock, observer };
         let driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
         // The sidecar has ended. If this process is killed before the key is deleted, the next run deletes it.
         let revoking = (spec.key_mode != KeyMode::Master).then(|| {

@@ -46,9 +46,20 @@ pub async fn run(
         output.record = recorder.output();
     }
     let output = OutputConfig::Attached(output);
-    Execution { host, request, admitted, generation: 0, output, printer, stop, recorder, observer }
-        .complete(&mut cancelled)
-        .await
+    Execution {
+        host,
+        request,
+        admitted,
+        generation: 0,
+        output,
+        printer,
+        stop,
+        clock: Arc::default(),
+        recorder,
+        observer,
+    }
+    .complete(&mut cancelled)
+    .await
 }
 
 #[cfg(test)]

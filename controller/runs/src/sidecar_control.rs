@@ -7,8 +7,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sluice_contract::RunKey;
-use sluice_contract::control::{CAPS_PATH, CLOCK_PATH, ControlFailure, RaiseCaps, STATE_PATH, SetClock, SidecarState};
+use sluice_contract::control::{
+    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, PAUSE_PATH, RaiseCaps, STATE_PATH,
+    SetClock, SetPause, SidecarState,
+};
 use sluice_state::layout::Layout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -16,6 +20,10 @@ use tokio::time::timeout;
 
 /// Time within which a sidecar answers. It first syncs the record of a change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Code of a refusal for a hold that is not known, or no longer.
+const UNKNOWN_HOLD: &str = "unknown_hold";
+/// Code of a refusal to tell a client to come again: it would not.
+const LAST_ATTEMPT: &str = "last_attempt";
 /// Maximum length of an answer.
 const ANSWER_MAX: u64 = 64 << 10;
 
@@ -45,6 +53,20 @@ pub enum ControlError {
     /// The answer is not one of a sidecar.
     #[error("its sidecar gave an answer that cannot be read")]
     Unreadable,
+}
+
+impl ControlError {
+    /// Returns whether a client cannot be told to come again, since it would not.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == LAST_ATTEMPT)
+    }
+
+    /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "not_found" || code == UNKNOWN_HOLD)
+    }
 }
 
 impl SidecarControl {
@@ -78,7 +100,37 @@ impl SidecarControl {
         self.request(&format!("POST {CLOCK_PATH}"), &json(clock)).await
     }
 
-    async fn request(&self, line: &str, body: &str) -> Result<SidecarState, ControlError> {
+    /// Returns the calls that wait.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn held(&self) -> Result<Vec<HeldCall>, ControlError> {
+        self.request(&format!("GET {HELD_PATH}"), "").await
+    }
+
+    /// Decides about a call that waits.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
+    pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
+        // An id is a word: nothing of it can end the line of the request.
+        let is_word =
+            !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if !is_word {
+            return Err(ControlError::Unreadable);
+        }
+        self.request(&format!("POST {HELD_PATH}/{hold_id}"), &json(decision)).await
+    }
+
+    /// Lets no new call through, or lets calls through again. A repeated request changes nothing, and succeeds.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::is_unknown`] of a sidecar that was started by an older version.
+    pub async fn set_pause(&self, pause: &SetPause) -> Result<SidecarState, ControlError> {
+        self.request(&format!("POST {PAUSE_PATH}"), &json(pause)).await
+    }
+
+    async fn request<T: DeserializeOwned>(&self, line: &str, body: &str) -> Result<T, ControlError> {
         let answered = timeout(ANSWER_WITHIN, self.exchange(line, body)).await;
         let answer = answered.map_err(|_| ControlError::Silent)?.map_err(ControlError::Unreachable)?;
         read(&answer)
@@ -98,8 +150,8 @@ fn json(request: &impl Serialize) -> String {
     serde_json::to_string(request).expect("numbers and texts are JSON")
 }
 
-/// Reads the answer of a sidecar: the state, or what was wrong.
-fn read(answer: &[u8]) -> Result<SidecarState, ControlError> {
+/// Reads the answer of a sidecar: what was asked for, or what was wrong.
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
     let text = std::str::from_utf8(answer).map_err(|_| ControlError::Unreadable)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(ControlError::Unreadable)?;
     if head.starts_with("HTTP/1.1 200 ") {
@@ -147,6 +199,34 @@ mod tests {
         let body = format!(r#"{{"error":{{"code":"{NOT_RAISED}","message":"max_calls would be lowered"}}}}"#);
         let (refused, _) = answered(format!("HTTP/1.1 409 Conflict\r\n\r\n{body}")).await;
         assert!(matches!(refused, Err(ControlError::Refused { code, .. }) if code == NOT_RAISED));
+    }
+
+    #[tokio::test]
+    async fn refusals_that_are_expected_are_told_apart() {
+        for (code, unknown, last) in [
+            ("not_found", true, false),
+            (UNKNOWN_HOLD, true, false),
+            (LAST_ATTEMPT, false, true),
+            (NOT_RAISED, false, false),
+        ] {
+            let body = format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
+            let (refused, _) = answered(format!("HTTP/1.1 409 Conflict\r\n\r\n{body}")).await;
+            let refused = refused.expect_err("it is refused");
+            assert_eq!((refused.is_unknown(), refused.is_last_attempt()), (unknown, last), "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_that_is_no_word_is_not_sent() {
+        let control = SidecarControl { socket: "/nonexistent/control.sock".into() };
+        let deny = DecideHold {
+            decision: sluice_contract::control::HoldDecision::Deny,
+            by: "alice".into(),
+            reason: "no".into(),
+        };
+        for bad in ["", "a b", "a\r\nx: y", "../caps", "a/b"] {
+            assert!(matches!(control.decide_hold(bad, &deny).await, Err(ControlError::Unreadable)), "{bad}");
+        }
     }
 
     #[tokio::test]

@@ -26,6 +26,9 @@ use crate::sidecar_user::{DEFAULT_UIDS, SidecarUsers};
 pub(crate) enum ScriptedContainer {
     Absent,
     Running,
+    /// Runs, and cannot be frozen at this many tries.
+    Busy(u32),
+    Frozen,
     Exited(i64),
 }
 
@@ -152,6 +155,18 @@ async fn answer(
             wait_for_end(&container).await?;
             reply(&mut stream, 200, &json!({ "StatusCode": 0 })).await
         }
+        ("POST", "pause") => {
+            let (next, status) = match state {
+                ScriptedContainer::Busy(left @ 1..) => (ScriptedContainer::Busy(left - 1), 500),
+                _ => (ScriptedContainer::Frozen, 204),
+            };
+            container.send_replace(next);
+            reply(&mut stream, status, &json!({ "message": "unable to freeze" })).await
+        }
+        ("POST", "unpause") => {
+            container.send_replace(ScriptedContainer::Running);
+            reply(&mut stream, 204, &Value::Null).await
+        }
         ("POST", "kill") => {
             container.send_replace(ScriptedContainer::Exited(143));
             reply(&mut stream, 204, &Value::Null).await
@@ -165,13 +180,15 @@ async fn answer(
 }
 
 async fn wait_for_end(container: &watch::Sender<ScriptedContainer>) -> Option<()> {
-    container.subscribe().wait_for(|state| *state != ScriptedContainer::Running).await.ok().map(drop)
+    let is_over = |state: &ScriptedContainer| matches!(state, ScriptedContainer::Absent | ScriptedContainer::Exited(_));
+    container.subscribe().wait_for(is_over).await.ok().map(drop)
 }
 
 fn inspected(state: ScriptedContainer, labels: &Value) -> Value {
     let state = match state {
         ScriptedContainer::Exited(code) => json!({ "Status": "exited", "ExitCode": code, "Pid": 0 }),
-        ScriptedContainer::Absent | ScriptedContainer::Running => {
+        ScriptedContainer::Frozen => json!({ "Status": "paused", "ExitCode": 0, "Pid": 0 }),
+        ScriptedContainer::Absent | ScriptedContainer::Running | ScriptedContainer::Busy(_) => {
             json!({ "Status": "running", "ExitCode": 0, "Pid": 0 })
         }
     };

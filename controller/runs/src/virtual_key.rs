@@ -12,6 +12,8 @@ use sluice_litellm::{ApiKey, Litellm, LitellmError};
 use sluice_state::store::{Store, StoreError, now_us};
 use sluice_state::virtual_keys::KeyRecord;
 
+use crate::host::Host;
+
 /// The key that the sidecar of a run gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyMode {
@@ -51,6 +53,20 @@ pub enum RevokeError {
     Record(#[from] StoreError),
 }
 
+/// A virtual key that was not raised.
+#[derive(Debug, thiserror::Error)]
+pub enum RaiseKeyError {
+    /// LiteLLM did not raise it.
+    #[error(transparent)]
+    Litellm(#[from] LitellmError),
+    /// The LiteLLM that has it is not known any more.
+    #[error("it is at {0}, which is not the upstream any more")]
+    Elsewhere(String),
+    /// The longer life cannot be recorded.
+    #[error("cannot record the life of a virtual key")]
+    Record(#[from] StoreError),
+}
+
 /// The time after which no request of ours is still in progress at LiteLLM.
 const IN_PROGRESS: Duration = Duration::from_secs(60);
 /// The time after a key's end at which Sluice no longer tries to delete it.
@@ -77,6 +93,24 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
         store.end_key(&alias, "refused").await?;
     }
     Ok(generated?)
+}
+
+/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life by this time.
+///
+/// # Errors
+/// [`RaiseKeyError`]
+pub async fn raise_of(host: &Host, key: &RunKey, max_cost: Option<i64>, longer: Duration) -> Result<(), RaiseKeyError> {
+    for record in host.store.live_keys().await?.iter().filter(|record| record.key == *key) {
+        let known = host.litellm.as_ref().filter(|(upstream, _)| *upstream == record.upstream);
+        let (_, litellm) = known.ok_or_else(|| RaiseKeyError::Elsewhere(record.upstream.clone()))?;
+        let expires_us = record.expires_us.saturating_add(duration_micros(longer));
+        let left = expires_us.saturating_sub(now_us()).max(1_000_000).unsigned_abs();
+        let lifetime = Duration::from_micros(left);
+        // First the record: a key that lives longer than that would be given up too early.
+        host.store.extend_key(&record.alias, expires_us).await?;
+        virtual_key::raise(litellm, &record.alias, max_cost, lifetime).await?;
+    }
+    Ok(())
 }
 
 /// Deletes the virtual key of a run, if one was recorded and may still be there.

@@ -11,6 +11,7 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{OutputFormat, print, print_json};
 
+mod approvals;
 mod file_verdict;
 mod files;
 mod keys;
@@ -29,6 +30,7 @@ Examples:
   sluice audit verify --key sluice.pub *.jsonl     files from elsewhere, signed by that key
   sluice audit verify control                      the log of what people and tokens did
   sluice audit show r20261120-163914-1df9af22      its calls, as a table
+  sluice audit approvals --since 30d               what people decided about raised caps
   sluice audit keys > sluice.pub                   the keys that an auditor needs for signatures";
 
 const EXIT_CODES: &str = "\
@@ -94,6 +96,9 @@ enum AuditCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Lists what the system asked people about runs of this host, who decided, on which digest, when, from where, and what
+    /// followed
+    Approvals(approvals::AuditApprovalsArgs),
     /// Prints the public keys of this host, and those that it has imported; on a terminal with their ids
     Keys {
         /// Print one JSON object
@@ -145,6 +150,7 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        AuditCommand::Approvals(flags) => approvals::approvals(state, flags).await,
         AuditCommand::Keys { json } => {
             let keys = own_keys(state)?;
             let public = keys.public().map_err(|error| unreadable(&error))?;

@@ -27,10 +27,10 @@ macro_rules! schemas {
 
 /// Definitions that the schemas share.
 const COMMON: &str = include_str!("../../../docs/reference/json/common.json");
-const SCHEMAS: [(&str, &str); 34] = schemas![
-    "agent" "agents" "audit-hash" "audit-keys" "audit-show" "audit-verify" "backup" "budget" "budget-history" "cancel"
-    "config-show" "cp" "events" "exec" "fail" "inspect" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void"
-    "preflight" "prune" "ps" "receipts" "reconcile" "restore" "retry" "run" "run-detached" "sweep" "token" "usage"
+const SCHEMAS: [(&str, &str); 41] = schemas![
+    "agent" "agents" "answer" "approvals" "approve" "audit-approvals" "audit-hash" "audit-keys" "audit-show" "audit-verify" "backup" "budget" "budget-history" "cancel"
+    "config-show" "cp" "deny" "events" "exec" "fail" "inspect" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void"
+    "pause" "preflight" "prune" "ps" "receipts" "reconcile" "restore" "resume" "retry" "run" "run-detached" "sweep" "token" "usage"
     "wait" "webhook"
 ];
 

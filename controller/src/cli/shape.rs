@@ -15,7 +15,10 @@ const UNUSED: [(&[&str], &[&str]); 3] = [
     ),
     // These may ask a daemon, whose certificate --ca is about.
     (
-        &["receipts", "usage", "ps", "inspect", "logs", "wait", "retry", "fail", "events", "exec", "cp", "agent"],
+        &[
+            "receipts", "usage", "ps", "inspect", "logs", "wait", "retry", "fail", "events", "exec", "cp", "agent",
+            "pause", "resume", "approvals", "approve", "deny", "answer",
+        ],
         &["docker_host", "upstream", "key_file", "proxy"],
     ),
     (&["agents"], &["upstream", "ca", "key_file", "proxy", "state_dir"]),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sluice_daemon::on_cap::OnCap;
 use sluice_daemon::run_policy::Project;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::sandbox_user::SandboxUsers;
@@ -32,6 +33,12 @@ pub struct DaemonRunSettings {
     pub stuck: Duration,
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
+    /// Treatment of calls at a cap, for a run whose request does not say.
+    pub on_cap: OnCap,
+    /// Time for which approvals and questions are open.
+    pub ask_timeout: Duration,
+    /// Nano-USD from which a raised cap needs another person.
+    pub second_person: Option<i64>,
     /// Directories under which grants of agents may be.
     pub grant_roots: Vec<PathBuf>,
     /// Projects.
@@ -72,6 +79,9 @@ impl SettingLayers {
             idle: self.required("run_idle_timeout", values::duration)?,
             stuck: self.required("stuck_timeout", values::duration)?,
             stale_start: self.required("stale_start", values::positive_duration)?,
+            on_cap: self.required("on_cap", daemon_values::on_cap)?,
+            ask_timeout: self.required("ask_timeout", daemon_values::ask_timeout)?,
+            second_person: self.parse("second_person_usd", values::nano_usd)?,
             grant_roots: self.parse("grant_roots", daemon_values::grant_roots)?.unwrap_or_default(),
             projects: self.projects().to_vec(),
             users: self.required("uid_range", daemon_values::sandbox_users)?,

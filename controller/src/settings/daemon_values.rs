@@ -5,6 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use sluice_daemon::on_cap::OnCap;
 use sluice_runs::sandbox_user::SandboxUsers;
 
 use super::error::InvalidValue;
@@ -150,6 +151,25 @@ pub(super) fn deadline(value: &str) -> Parsed<Duration> {
     }
 }
 
+/// Parses the time for which a person may think.
+pub(super) fn ask_timeout(value: &str) -> Parsed<Duration> {
+    match values::positive_duration(value)? {
+        time if time > DEADLINE_MAX => {
+            invalid(format!("'{value}' is too long; the clocks of a run stand still for at most 24h"))
+        }
+        time => Ok(time),
+    }
+}
+
+/// Parses what happens at a cap.
+pub(super) fn on_cap(value: &str) -> Parsed<OnCap> {
+    match value {
+        "refuse" => Ok(OnCap::Refuse),
+        "ask" => Ok(OnCap::Ask),
+        _ => invalid(format!("'{value}' is neither refuse nor ask")),
+    }
+}
+
 /// Returns images that are named by their digest: a name can mean another image tomorrow.
 pub(super) fn images(value: &str) -> Parsed<Vec<String>> {
     value.split_whitespace().map(image).collect()
@@ -246,6 +266,14 @@ mod tests {
         for bad in ["0", "host=0", "team=1", "host", "-1"] {
             assert!(max_running(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn people_are_asked_for_a_day_at_most() {
+        assert_eq!(ask_timeout("24h"), Ok(Duration::from_secs(24 * 3600)));
+        assert!(ask_timeout("25h").is_err() && ask_timeout("0").is_err());
+        assert_eq!((on_cap("ask"), on_cap("refuse")), (Ok(OnCap::Ask), Ok(OnCap::Refuse)));
+        assert!(on_cap("Ask").is_err());
     }
 
     #[test]

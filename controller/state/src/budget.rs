@@ -22,7 +22,7 @@ mod synchronize;
 
 pub use account_state::BudgetHold;
 pub use accounts::{Admission, Admitted};
-pub(crate) use accounts::{admit, cap_left, release_unused};
+pub(crate) use accounts::{admit, cap_left, raise_hold, release_unused};
 pub use error::{BudgetError, LogError};
 pub use history::BudgetEvent;
 pub use log::LineFault;

@@ -12,6 +12,7 @@ mod content;
 mod list;
 mod read;
 mod retention;
+mod running_tools;
 mod select;
 
 pub use append::AppendedEvent;

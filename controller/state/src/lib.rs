@@ -5,6 +5,7 @@
 
 pub mod agents;
 mod append_log;
+pub mod approvals;
 pub mod audit_tail;
 pub mod backup;
 pub mod budget;
@@ -25,6 +26,7 @@ pub mod no_connection;
 pub mod operator;
 pub mod over_cap;
 pub mod process;
+pub mod questions;
 pub mod receipt;
 pub mod records;
 pub mod run;

@@ -6,6 +6,7 @@
 mod activity;
 mod change;
 mod claim;
+mod clocks;
 mod create;
 mod error;
 mod lifecycle;
@@ -16,12 +17,14 @@ mod row;
 pub use activity::SandboxActivity;
 pub use change::NextAttempt;
 pub use claim::{Claim, ClaimLimits, ClaimedSandbox, RETRY_WAIT_MAX_US};
+pub(crate) use clocks::works;
+pub use clocks::{ClockStop, STOPPED_MAX_US};
 pub use create::{CreatedSandbox, NewSandbox, RunAgent};
 pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
 pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
-pub(crate) use row::{find, report};
+pub(crate) use row::{find, report, update};
 
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,20 @@ impl Store {
         .await
     }
 
+    /// Records that LiteLLM accepts a key for longer.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn extend_key(&self, alias: &str, expires_us: i64) -> Result<(), StoreError> {
+        let alias = alias.to_owned();
+        self.write(move |connection| {
+            connection
+                .execute("UPDATE virtual_keys SET expires_us = ?2 WHERE alias = ?1", params![alias, expires_us])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Records the end of a key. The first record stays.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use sluice_contract::{Account, RunKey};
 use sluice_state::budget::{Balance, BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::ledger::usd;
+use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::quantity::Quantity;
@@ -174,6 +175,7 @@ async fn change(
     if let Some(error) = log.synchronize().await.map_err(BudgetError::from)? {
         return Err(BudgetError::from(error).into());
     }
+    context.store.announce_approvals(account.as_str(), now_us()).await?;
     Ok(Json(Budgets { budgets: budgets(&context, Some(&account)).await? }))
 }
 

@@ -275,6 +275,8 @@ async fn record(
 /// 409
 fn check_live(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
     let works = matches!(run.state, SandboxState::Running | SandboxState::Completing) && run.verdict.is_none();
+    // A frozen container starts no program.
+    let works = works && (operation != "exec" || run.clocks_stopped_us.is_none());
     if works { Ok(()) } else { Err(not_live(run, operation)) }
 }
 

@@ -13,11 +13,12 @@ use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::facts::fact;
-use super::intervention::{Performed, intervention, nudge};
+use super::intervention::{Performed, intervention, nudge, reason};
 use super::rules::{GuardianAction, GuardianSettings};
 use super::run_guard::{Hit, RunGuard};
 use crate::context::ApiContext;
 use crate::loops::LoopFault;
+use crate::pause::{Requester, pause};
 use crate::stop_signal::StopSignal;
 use crate::stored_request::StoredRequest;
 
@@ -148,7 +149,8 @@ impl Guardian {
                 self.runs.insert(id.clone(), guarded);
             }
             let Some(Some(guarded)) = self.runs.get_mut(&id) else { continue };
-            if run.paused_us.is_some() {
+            // A paused run does nothing, and neither does one that waits for an approval.
+            if run.paused_us.is_some() || run.clocks_stopped_us.is_some() {
                 guarded.guard.rest(now_us);
                 continue;
             }
@@ -175,11 +177,23 @@ impl Guardian {
         let performed = match hit.action {
             GuardianAction::Notify => Performed::Done,
             GuardianAction::Nudge => self.nudge(id, hit).await?,
-            GuardianAction::Pause => Performed::NotPossible,
+            GuardianAction::Pause => self.pause(run.clone(), hit).await,
         };
         let event = intervention(&run, hit, performed, now_us());
         self.context.store.append_events(vec![event], EventQuota::default()).await?;
         Ok(())
+    }
+
+    /// Pauses the run. Only a person lets it go on.
+    async fn pause(&self, run: Sandbox, hit: &Hit) -> Performed {
+        let key = run.key.clone();
+        match pause(&self.context, run, Requester::Rule(reason(hit.rule))).await {
+            Ok(_) => Performed::Done,
+            Err(error) => {
+                (self.context.log)(&format!("guardian: run {key} was not paused: {}", error.code()));
+                Performed::NotPossible
+            }
+        }
     }
 
     /// Sends the agent the text of a rule.

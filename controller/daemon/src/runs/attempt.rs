@@ -26,9 +26,7 @@ use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::call_events::CallReporter;
 use super::failure_text::failure_text;
-use super::file_events::FileReporter;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
@@ -40,6 +38,8 @@ use super::steps::take_step;
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
+
+mod follow;
 
 /// Time after which what could not be recorded is recorded again: the disk may have room by then.
 const STORAGE_AGAIN: Duration = Duration::from_secs(1);
@@ -62,7 +62,8 @@ impl Attempt {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut signals)) => {
                 let cancelled = self.cancelled.clone();
-                (self.drive(daemon_run::run(run, cancelled), &mut signals).await, Retry::ByCode)
+                let driven = daemon_run::run(run, cancelled);
+                (self.drive(driven, &mut signals).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;
@@ -95,7 +96,7 @@ impl Attempt {
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
         let mut files = self.files();
         files.adopt();
-        let adopted = self.follow(resumed, &mut signals, files).await;
+        let adopted = self.follow(resumed, &mut signals, self.keeper().adopting(), files).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -117,6 +118,7 @@ impl Attempt {
             limits,
             output_max: self.service.output_max,
             stop: StopPolicy::after(self.service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             observer,
         }
     }
@@ -149,6 +151,7 @@ impl Attempt {
             admitted: Admitted { cap: run.attempt_cap },
             generation,
             stop: StopPolicy::after(service.stop_grace),
+            clock: Arc::clone(self.live.clock()),
             recorder,
             observer,
         };
@@ -167,52 +170,10 @@ impl Attempt {
         driven: impl Future<Output = Result<CompletedRun, E>>,
         signals: &mut mpsc::UnboundedReceiver<RunSignal>,
     ) -> SandboxVerdict {
-        match self.follow(driven, signals, self.files()).await {
+        match self.follow(driven, signals, self.keeper(), self.files()).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
-    }
-
-    fn files(&self) -> FileReporter {
-        FileReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.watches))
-    }
-
-    /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files.
-    async fn follow<T>(
-        &self,
-        driven: impl Future<Output = T>,
-        signals: &mut mpsc::UnboundedReceiver<RunSignal>,
-        mut files: FileReporter,
-    ) -> T {
-        let mut driven = Box::pin(driven);
-        let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
-        let mut is_late = false;
-        let ended = loop {
-            tokio::select! {
-                ended = &mut driven => break ended,
-                Some(signal) = signals.recv() => match signal {
-                    RunSignal::Prepared(at) => files.begin(at),
-                    RunSignal::Started => is_late = !self.start().await,
-                    RunSignal::Stopped => files.stop(),
-                },
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start().await,
-                never = calls.follow() => match never {},
-                never = files.follow() => match never {},
-            }
-        };
-        calls.finish().await;
-        files.finish().await;
-        ended
-    }
-
-    /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
-    /// that did not start in time.
-    async fn start(&self) -> bool {
-        let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
-        let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
-        let is_done = !started.as_ref().is_err_and(is_retryable);
-        self.report(started.map(|_| ()));
-        is_done
     }
 
     /// Posts the receipts of a run that is over, and returns its verdict.

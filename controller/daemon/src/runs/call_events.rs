@@ -65,13 +65,16 @@ impl CallReporter {
     }
 
     /// Counts calls and refusals, and keeps events for the log.
-    fn take(&mut self, FollowedEvents { events: calls, refusals, .. }: &FollowedEvents) {
+    fn take(&mut self, FollowedEvents { events: calls, holds, refusals, .. }: &FollowedEvents) {
         refusals.iter().for_each(|refused| self.context.monitor.count_refusal(refused));
         for call in calls {
             match call {
                 CallEvent::Started(_) => self.live.begin_call(),
                 CallEvent::Ended(_) | CallEvent::Lost(_) => self.live.end_call(),
             }
+        }
+        if *holds > 0 || !calls.is_empty() {
+            self.live.notice_calls();
         }
         let now = now_us();
         // The time of the call: a daemon that is back reads old lines, which are no new work.

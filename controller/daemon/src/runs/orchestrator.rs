@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::attempt::Attempt;
-use super::live_run::LiveRun;
+use super::live_run::{LiveRun, PauseWish};
 use super::service::RunService;
 use super::steps::take_step;
 use super::watchdog::overdue;
@@ -141,7 +141,7 @@ impl Orchestrator {
         F: Future<Output = ()> + Send + 'static,
     {
         let (cancel, cancelled) = watch::channel(None);
-        let live = Arc::new(LiveRun::default());
+        let live = Arc::new(LiveRun::with_clock(run.stopped_total_us, run.clocks_stopped_us));
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
         // What an earlier daemon has seen is no new work.
         let output = output_size(self.context.layout.records().of(&key).directory());
@@ -158,7 +158,9 @@ impl Orchestrator {
 
     /// Looks at all live runs: adopts those without a task, and ends those that are to end.
     async fn look(&mut self) -> Result<(), SandboxError> {
-        let live = self.context.store.live_sandboxes().await?;
+        let store = &self.context.store;
+        let (held, asking) = (store.runs_on_hold().await?, store.runs_with_questions(now_us()).await?);
+        let live = store.live_sandboxes().await?;
         self.record_output().await?;
         let mut open = None;
         for run in live {
@@ -171,12 +173,17 @@ impl Orchestrator {
                 self.spawn(run, |attempt| attempt.resume(open));
                 continue;
             }
-            self.stop_if_due(&run).await?;
+            if let Some(driven) = self.driven.get(&id) {
+                let is_paused = run.desired_state == DesiredState::Paused;
+                driven.live.wish(PauseWish { is_paused, is_held: held.contains(id.as_str()) });
+            }
+            self.stop_if_due(&run, asking.contains(id.as_str())).await?;
         }
         Ok(())
     }
 
-    async fn stop_if_due(&self, run: &Sandbox) -> Result<(), SandboxError> {
+    /// Ends a run that is to end. One that waits for an answer is not idle.
+    async fn stop_if_due(&self, run: &Sandbox, asks: bool) -> Result<(), SandboxError> {
         let (store, id) = (&self.context.store, &run.key.run_id);
         if run.desired_state == DesiredState::Stopped {
             let cancelled = SandboxVerdict::Cancelled;
@@ -197,7 +204,7 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
-        if let Some(due) = overdue(run, driven.live.facts(), &self.service.times, now_us()) {
+        if let Some(due) = overdue(run, driven.live.facts().filter(|_| !asks), &self.service.times, now_us()) {
             let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
             let decide = |run: &Sandbox| {
                 (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))

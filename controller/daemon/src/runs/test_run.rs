@@ -31,6 +31,8 @@ pub(crate) fn running() -> Sandbox {
         run_time_us: 7_200_000_000,
         deadline_us: Some(7_200_000_000),
         paused_us: None,
+        clocks_stopped_us: None,
+        stopped_total_us: 0,
         last_work_us: None,
         last_observed_work_us: None,
         last_heartbeat_us: None,

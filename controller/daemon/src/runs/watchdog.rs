@@ -2,7 +2,7 @@
 //!
 //! Pure. The time comes from the caller, and a clock that jumps back ends nothing.
 //!
-//! A run that is paused has no clocks here; how long it may be paused is decided where it is paused.
+//! While a run is paused or waits for an approval, no silence ends it, and its deadline is later by that time, for a day at most.
 
 use std::time::Duration;
 
@@ -54,12 +54,15 @@ pub struct Overdue {
 #[must_use]
 pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     let is_live = run.state.is_active() && run.verdict.is_none();
-    if !is_live || run.paused_us.is_some() {
+    if !is_live {
         return None;
     }
-    if run.deadline_us.is_some_and(|deadline| now_us >= deadline) {
+    if run.deadline_us.is_some_and(|deadline| now_us >= deadline.saturating_add(run.stopped_us(now_us))) {
         let message = format!("the run took longer than {} in all", span(run.run_time_us));
         return Some(Overdue { code: "timeout", message });
+    }
+    if run.paused_us.is_some() || run.clocks_stopped_us.is_some() {
+        return None;
     }
     match run.state {
         SandboxState::Creating if run.claimed_us.is_some_and(|claimed| since(claimed, now_us) >= times.stale_start) => {
@@ -148,6 +151,8 @@ mod tests {
             run_time_us: 120 * MINUTE,
             deadline_us: Some(121 * MINUTE),
             paused_us: None,
+            clocks_stopped_us: None,
+            stopped_total_us: 0,
             last_work_us: None,
             last_observed_work_us: None,
             last_heartbeat_us: None,
@@ -231,6 +236,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_moves_the_deadline_by_a_day() {
+        let day = 24 * 60 * MINUTE;
+        let held = Sandbox { clocks_stopped_us: Some(100 * MINUTE), ..run(SandboxState::Running) };
+        assert_eq!(code(&held, 0, 121 * MINUTE + day - 1), None);
+        assert_eq!(code(&held, 0, 121 * MINUTE + day), Some("timeout"));
+        let again = Sandbox { stopped_total_us: day, ..held };
+        assert_eq!((code(&again, 0, 121 * MINUTE - 1), code(&again, 0, 121 * MINUTE)), (None, Some("timeout")));
+    }
+
+    #[test]
     fn a_clock_that_jumps_back_ends_nothing() {
         for state in SandboxState::ALL {
             assert_eq!(code(&run(state), 0, -5 * MINUTE), None, "{state}");
@@ -256,7 +271,8 @@ mod tests {
         for state in [SandboxState::Pending, SandboxState::Completed, SandboxState::Failed] {
             assert_eq!(code(&run(state), 0, late), None, "{state}");
         }
-        let paused = Sandbox { paused_us: Some(3 * MINUTE), ..run(SandboxState::Running) };
+        let stopped = Some(3 * MINUTE);
+        let paused = Sandbox { paused_us: stopped, clocks_stopped_us: stopped, ..run(SandboxState::Running) };
         let decided = Sandbox { verdict: Some(SandboxVerdict::Cancelled), ..run(SandboxState::Completing) };
         assert_eq!((code(&paused, 0, late), code(&decided, 0, late)), (None, None));
     }

@@ -75,6 +75,7 @@ fn resumption(observer: Arc<dyn Observer>) -> Resumption {
         }),
         stop: StopPolicy::after(Duration::from_secs(1)),
         limits: LimitValues::default(),
+        clock: Arc::default(),
         observer,
     }
 }

@@ -29,7 +29,7 @@ impl Observer for Collector {
 /// Drives a run of a killed controller; owned, so that a task can drive it.
 async fn drive_orphan(host: Arc<Host>, key: RunKey, run: Run, timeout: Duration, observer: Arc<Collector>) -> Run {
     let resources = RunResources::adopt(&host, &key, None).await.expect("the engine answers");
-    let context = DriveContext { host, key, generation: 0, timeout, observer };
+    let context = DriveContext { host, key, generation: 0, timeout, clock: Arc::default(), observer };
     let (_never, mut cancelled) = watch::channel(None);
     drive(run, resources, &context, &mut cancelled).await.expect("it is ours").run
 }

@@ -22,6 +22,8 @@ pub struct FoundContainer {
     pub id: String,
     /// State.
     pub state: ContainerState,
+    /// True if its processes stand still.
+    pub is_frozen: bool,
     /// Exit, if it has ended.
     pub exit: Option<ContainerExit>,
     /// Time of its end.
@@ -68,6 +70,7 @@ impl Engine {
         let init = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
         let expires = labels.get(EXPIRES_LABEL).and_then(|seconds| seconds.parse().ok());
         let expires = expires.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+        let is_frozen = state.status == Some(Status::PAUSED);
         let (state, exit) = match state.status {
             // Another process removes it.
             Some(Status::REMOVING) => return Ok(None),
@@ -75,7 +78,7 @@ impl Engine {
             Some(Status::EXITED | Status::DEAD) => (ContainerState::Exited, Some(exit)),
             _ => (ContainerState::Running, None),
         };
-        Ok(Some(FoundContainer { id: found.id.unwrap_or_default(), state, exit, finished, init, expires }))
+        Ok(Some(FoundContainer { id: found.id.unwrap_or_default(), state, is_frozen, exit, finished, init, expires }))
     }
 
     /// Returns the labels of the container of this name or id.

@@ -32,6 +32,8 @@ pub(super) struct Sandbox {
     identity: BTreeMap<String, String>,
     id: Option<String>,
     state: ContainerState,
+    /// True if its processes stood still when it was last looked up.
+    is_frozen: bool,
     expires: Option<SystemTime>,
     stop: StopPolicy,
     output: Option<OutputConfig>,
@@ -63,6 +65,7 @@ impl Sandbox {
             identity: blueprint::identity(key, &host.instance),
             id: None,
             state: ContainerState::Absent,
+            is_frozen: false,
             expires: None,
             stop,
             output: Some(output),
@@ -105,6 +108,7 @@ impl Sandbox {
     pub(super) async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
         let found = self.engine.find(self.target(), &self.identity).await?;
         self.state = found.as_ref().map_or(ContainerState::Absent, |found| found.state);
+        self.is_frozen = found.as_ref().is_some_and(|found| found.is_frozen);
         self.finished = found.as_ref().and_then(|found| found.finished);
         self.init = found.as_ref().and_then(|found| found.init);
         self.expires = found.as_ref().and_then(|found| found.expires);
@@ -169,6 +173,10 @@ impl Sandbox {
     /// Asks the program to end, then kills it. Each attempt has a deadline.
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop.grace);
+        if matches!(self.running, Some(RunningContainer::Logged(_))) {
+            // Only the daemon's runs are frozen, since the last look as well.
+            self.find().await?;
+        }
         if let Some(running) = &self.running {
             running.stop_waiting(grace + LAST_FORWARD);
         }
@@ -183,6 +191,10 @@ impl Sandbox {
             }
             if streams == StreamsAtKill::Detach {
                 self.detach();
+            }
+            if self.is_frozen {
+                // Processes that stand still take no signal. If it fails, the next attempt tries again.
+                let _ = self.engine.thaw(self.target()).await;
             }
             // The container's state says whether a failed kill had an effect.
             let killed = self.engine.kill(self.target(), signal).await;

@@ -109,6 +109,7 @@ pub(crate) async fn take_down_with(
         key: key.clone(),
         generation,
         timeout: Duration::ZERO,
+        clock: Arc::default(),
         observer: Arc::clone(observer),
     };
     let DrivenRun { run, end } = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;

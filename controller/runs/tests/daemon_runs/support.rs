@@ -141,6 +141,7 @@ pub(crate) async fn drive(
             limits: LimitValues::default(),
             output_max: OUTPUT_MAX,
             stop: StopPolicy::after(Duration::from_secs(1)),
+            clock: Arc::default(),
             observer,
         };
         let adopted = daemon_run::resume(Arc::clone(host), orphan, resumption, cancelled).await;
@@ -160,7 +161,16 @@ pub(crate) async fn drive(
     let record = RequestRecord::of(&request, SystemTime::now());
     let recorder = RunRecorder::begin_logged(&records, &request.key, &record, None).expect("there is room");
     let stop = StopPolicy::after(Duration::from_secs(1));
-    let run = DaemonRun { host: Arc::clone(host), request, admitted, generation: 0, stop, recorder, observer };
+    let run = DaemonRun {
+        host: Arc::clone(host),
+        request,
+        admitted,
+        generation: 0,
+        stop,
+        clock: Arc::default(),
+        recorder,
+        observer,
+    };
     daemon_run::run(run, cancelled).await.expect("the run is recorded")
 }
 

@@ -210,6 +210,9 @@ pub(in crate::cli) struct RunArgs {
     /// The full id of a run that must succeed first; repeat for more
     #[arg(long, value_name = "RUN", requires = "detach", help_heading = "The daemon")]
     pub(super) depends_on: Vec<String>,
+    /// Treatment of a call that would exceed a cap: refuse, or ask, which lets it wait for sluice approve [default: refuse]
+    #[arg(long, value_name = "WORD", requires = "detach", value_parser = ["refuse", "ask"], help_heading = "The daemon")]
+    pub(super) on_cap: Option<String>,
     #[command(flatten)]
     pub(super) server: ServerArgs,
     #[command(flatten)]

@@ -82,6 +82,7 @@ fn body(args: &RunArgs) -> Result<Value, CommandError> {
         ("env", (!env.is_empty()).then(|| json!(env))),
         ("limits", args.limits_of_daemon().map(Value::from)),
         ("max_cost_usd", args.cap().map(Value::from)),
+        ("on_cap", args.on_cap.clone().map(Value::from)),
         ("priority", args.priority.map(Value::from)),
         ("depends_on", (!args.depends_on.is_empty()).then(|| json!(args.depends_on))),
         ("labels", (!labels.is_empty()).then(|| json!(labels))),
@@ -122,12 +123,12 @@ mod tests {
     fn flags_become_members_of_the_request() {
         let args = parse(&[
             "-d", "--name", "nightly", "--as", "reviewer", "--label", "team=core", "--priority", "-5", "--depends-on",
-            "r_1", "--model", "a", "--model", "b", "--env", "A=1=2", "--memory", "64m", "--max-cost-usd", "0.5", "--",
-            "sh", "-c", "true",
+            "r_1", "--model", "a", "--model", "b", "--env", "A=1=2", "--memory", "64m", "--max-cost-usd", "0.5",
+            "--on-cap", "ask", "--", "sh", "-c", "true",
         ]);
         let expected = json!({
             "argv": ["sh", "-c", "true"], "agent_id": "reviewer", "name": "nightly", "model": "a", "models": ["b"],
-            "env": {"A": "1=2"}, "limits": {"memory": "64m"}, "max_cost_usd": "0.5", "priority": -5,
+            "env": {"A": "1=2"}, "limits": {"memory": "64m"}, "max_cost_usd": "0.5", "on_cap": "ask", "priority": -5,
             "depends_on": ["r_1"], "labels": {"team": "core"}
         });
         assert_eq!(body(&args).expect("each flag is known"), expected);

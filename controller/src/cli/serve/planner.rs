@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use sluice_daemon::on_cap::OnCap;
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
 use sluice_daemon::stored_request::StoredRequest;
 use sluice_daemon::variable_values::Variables;
@@ -114,6 +115,7 @@ impl SettingsPlanner {
             ("--max-concurrency", limits.max_concurrency.map(|number| number.to_string())),
             ("--rate", limits.rate.clone()),
             ("--metadata", stored.metadata.as_ref().map(ToString::to_string)),
+            ("--on-cap", (stored.on_cap == OnCap::Ask).then(|| stored.on_cap.as_str().to_owned())),
         ];
         let mut flags = self.agent_flags.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
         for (name, value) in own {

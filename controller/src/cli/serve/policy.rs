@@ -47,6 +47,9 @@ pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
         owner_running_max: daemon.max_running.owner,
         project_running_max: daemon.max_running.project,
         queued_max: daemon.max_queued,
+        on_cap: daemon.on_cap,
+        ask_timeout: daemon.ask_timeout,
+        second_person: daemon.second_person,
     }
 }
 

@@ -194,3 +194,26 @@ pub(super) fn insert_budget(transaction: &Transaction<'_>, change: &BudgetChange
     )?;
     Ok(())
 }
+
+/// Adds an amount to the hold of an attempt, if the account has a budget with this much left.
+pub(crate) fn raise_hold(
+    transaction: &Transaction<'_>,
+    account: &str,
+    hold: Option<i64>,
+    nano_usd: i64,
+    approval: &str,
+) -> Result<(), BudgetError> {
+    let Some(state) = account_state::read(transaction, account, SettledHolds::RecordEnd)? else { return Ok(()) };
+    if state.balance.left() < i128::from(nano_usd) {
+        let (account, balance) = (account.to_owned(), state.balance);
+        return Err(BudgetError::Insufficient(Box::new(Shortfall { account, asked: Some(nano_usd), balance })));
+    }
+    // A run that began without a budget has no hold, and is not counted.
+    if let Some(hold) = hold {
+        transaction.execute(
+            "INSERT INTO hold_raises (hold, nano_usd, approval, made_us) VALUES (?1, ?2, ?3, ?4)",
+            params![hold, nano_usd, approval, now_us()],
+        )?;
+    }
+    Ok(())
+}

@@ -28,7 +28,9 @@ pub(super) struct HoldUsage {
 /// Returns the holds of an account that have not ended, oldest first.
 pub(super) fn open_holds(connection: &Connection, account: &str) -> rusqlite::Result<Vec<OpenHold>> {
     let mut query = connection.prepare(
-        "SELECT id, run_id, attempt, nano_usd FROM holds
+        "SELECT id, run_id, attempt,
+                nano_usd + (SELECT coalesce(sum(raised.nano_usd), 0) FROM hold_raises AS raised WHERE hold = holds.id)
+         FROM holds
          WHERE account = ?1 AND NOT EXISTS (SELECT 1 FROM hold_ends WHERE hold = holds.id) ORDER BY id",
     )?;
     let rows = query

@@ -151,28 +151,7 @@ impl Store {
         .await
     }
 
-    /// Records since when a running run is paused, or that it is not.
-    ///
-    /// # Errors
-    /// As of [`Store::step_sandbox`].
-    pub async fn record_pause(
-        &self,
-        run_id: &RunId,
-        generation: u64,
-        paused_us: Option<i64>,
-    ) -> Result<Sandbox, SandboxError> {
-        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
-            if paused_us.is_some() && sandbox.state != SandboxState::Running {
-                return Err(super::IllegalStep { state: sandbox.state, step: "pause" }.into());
-            }
-            sandbox.paused_us = paused_us;
-            update(transaction, &mut sandbox)?;
-            Ok((sandbox, None))
-        })
-        .await
-    }
-
-    async fn change_sandbox(
+    pub(super) async fn change_sandbox(
         &self,
         run_id: &RunId,
         generation: u64,
@@ -235,6 +214,7 @@ pub(super) fn take_step(
     if sandbox.state.is_ended() {
         sandbox.ended_us = Some(now_us);
         sandbox.paused_us = None;
+        sandbox.start_clocks(now_us);
     }
     update(transaction, sandbox)?;
     let mut seq = report_change(transaction, sandbox, from, reason, now_us)?;
@@ -310,6 +290,7 @@ fn begin_attempt(
     (sandbox.last_work_us, sandbox.last_observed_work_us) = (None, None);
     (sandbox.last_heartbeat_us, sandbox.heartbeat_status, sandbox.paused_us) = (None, None, None);
     messages::queue_again(transaction, sandbox)?;
+    sandbox.start_clocks(now_us);
     update(transaction, sandbox)?;
     Ok(report_change(transaction, sandbox, from, &next.reason, now_us)?)
 }

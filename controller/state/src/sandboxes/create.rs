@@ -169,6 +169,8 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         run_time_us: new.run_time_us,
         deadline_us: None,
         paused_us: None,
+        clocks_stopped_us: None,
+        stopped_total_us: 0,
         last_work_us: None,
         last_observed_work_us: None,
         last_heartbeat_us: None,

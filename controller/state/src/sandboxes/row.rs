@@ -67,6 +67,10 @@ pub struct Sandbox {
     pub deadline_us: Option<i64>,
     /// Time since which it is paused.
     pub paused_us: Option<i64>,
+    /// Time since which its clocks stand still.
+    pub clocks_stopped_us: Option<i64>,
+    /// Time for which they have stood still before, in all attempts.
+    pub stopped_total_us: i64,
     /// Time of the last work of any kind.
     pub last_work_us: Option<i64>,
     /// Time of the last work that the controller saw itself.
@@ -82,7 +86,8 @@ pub struct Sandbox {
 pub(super) const COLUMNS: &str = "run_id, attempt, owner, agent_id, agent_ephemeral, name, project, account, state, \
     desired_state, outcome, failure_code, error_message, max_retries, retry_on, next_try_us, priority, labels, cap_nano, \
     attempt_cap_nano, hold_nano, hold, created_us, claimed_us, started_us, ended_us, run_time_us, deadline_us, paused_us, \
-    last_work_us, last_observed_work_us, last_heartbeat_us, heartbeat_status, generation";
+    last_work_us, last_observed_work_us, last_heartbeat_us, heartbeat_status, generation, clocks_stopped_us, \
+    stopped_total_us";
 
 pub(super) fn sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
     let (state, desired): (String, String) = (row.get(8)?, row.get(9)?);
@@ -125,6 +130,8 @@ pub(super) fn sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
         last_heartbeat_us: row.get(31)?,
         heartbeat_status: row.get(32)?,
         generation: row.get::<_, i64>(33)?.unsigned_abs(),
+        clocks_stopped_us: row.get(34)?,
+        stopped_total_us: row.get(35)?,
     })
 }
 
@@ -150,7 +157,7 @@ pub(super) fn seen(transaction: &Transaction<'_>, run_id: &RunId, generation: u6
 }
 
 /// Writes the columns that change, with the next generation.
-pub(super) fn update(transaction: &Transaction<'_>, sandbox: &mut Sandbox) -> rusqlite::Result<()> {
+pub(crate) fn update(transaction: &Transaction<'_>, sandbox: &mut Sandbox) -> rusqlite::Result<()> {
     let before = sandbox.generation;
     sandbox.generation += 1;
     let (code, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
@@ -160,7 +167,7 @@ pub(super) fn update(transaction: &Transaction<'_>, sandbox: &mut Sandbox) -> ru
                  error_message = ?8, next_try_us = ?9, attempt_cap_nano = ?10, hold = ?11, claimed_us = ?12,
                  started_us = ?13, ended_us = ?14, deadline_us = ?15, paused_us = ?16, last_work_us = ?17,
                  last_observed_work_us = ?18, last_heartbeat_us = ?19, heartbeat_status = ?20, cap_nano = ?21,
-                 generation = ?22
+                 generation = ?22, clocks_stopped_us = ?23, stopped_total_us = ?24
              WHERE run_id = ?1 AND generation = ?2",
         )?
         .execute(params![
@@ -186,6 +193,8 @@ pub(super) fn update(transaction: &Transaction<'_>, sandbox: &mut Sandbox) -> ru
             sandbox.heartbeat_status,
             sandbox.cap,
             sandbox.generation.cast_signed(),
+            sandbox.clocks_stopped_us,
+            sandbox.stopped_total_us,
         ])?;
     if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }

@@ -39,7 +39,7 @@ pub(in crate::api) async fn named(
 ///
 /// # Errors
 /// As of [`named`]; a name is not taken.
-pub(super) async fn identified(
+pub(in crate::api) async fn identified(
     context: &ApiContext,
     principal: &Principal,
     operation: Operation,

@@ -18,6 +18,7 @@ use crate::api::quantity::Quantity;
 use crate::api::state_errors::unknown_dependency;
 use crate::api_error::ApiError;
 use crate::mount_table::MountTable;
+use crate::on_cap::OnCap;
 use crate::run_policy::{Graph, RunPolicy};
 use crate::stored_request::{RunLimits, StoredRequest};
 use crate::variable_values::Variables;
@@ -65,6 +66,8 @@ pub(super) struct SandboxRequest {
     ttl_minutes: Option<u32>,
     /// Cap of all attempts in dollars.
     max_cost_usd: Option<Quantity>,
+    /// Treatment of a call that would exceed a cap: it is refused, or it waits for an approval.
+    on_cap: Option<OnCap>,
     /// Runs of a higher priority begin first.
     #[schema(minimum = -100, maximum = 100)]
     #[serde(default)]
@@ -166,6 +169,7 @@ impl SandboxRequest {
             ttl_minutes: self.ttl_minutes,
             mounts: MountTable::default(),
             resume_from: None,
+            on_cap: self.on_cap.unwrap_or(policy.on_cap),
             metadata: self.metadata.map(RunMetadata::checked).transpose()?,
         };
         Ok(CheckedRequest {

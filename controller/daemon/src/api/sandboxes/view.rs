@@ -6,13 +6,14 @@ use serde::Serialize;
 use serde_json::Value;
 use sluice_state::events::{EventFilter, EventQuery};
 use sluice_state::ledger::usd;
-use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
+use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxState, SandboxVerdict};
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
+use crate::on_cap::OnCap;
 use crate::stored_request::RunLimits;
 
 /// A run.
@@ -33,7 +34,7 @@ pub(in crate::api) struct SandboxView {
     state: &'static str,
     /// State that its owner wants: `running`, `paused` or `stopped`.
     desired_state: &'static str,
-    /// State of its container: `absent`, `creating`, `running`, `paused` or `stopping`.
+    /// State of its container: `absent`, `creating`, `running`, `paused`, `held` (a call waits for an approval) or `stopping`.
     observed_state: &'static str,
     /// `success`, `cancelled` or `failed`, when it is decided.
     outcome: Option<&'static str>,
@@ -64,7 +65,7 @@ pub(in crate::api) struct SandboxDetail {
     sandbox: SandboxView,
     /// Reason of the last change of its state.
     reason: Option<String>,
-    /// What a run in the queue waits for: `turn`, `retry` or `dependencies`.
+    /// Reason that the run waits: `turn`, `retry` or `dependencies` in the queue; `resume`, `approval` or `answer` while it works.
     waiting_for: Option<&'static str>,
     graph_id: String,
     models: Vec<String>,
@@ -72,6 +73,8 @@ pub(in crate::api) struct SandboxDetail {
     /// Names of the environment variables that the request set.
     env_names: Vec<String>,
     limits: LimitsView,
+    /// Treatment of a call that would exceed a cap.
+    on_cap: OnCap,
     /// Minutes without work after which it ends; null for those of the host.
     ttl_minutes: Option<u32>,
     /// Directories in the sandbox that are those of the host that its agent may read.
@@ -136,6 +139,7 @@ fn observed_state(sandbox: &Sandbox) -> &'static str {
         SandboxState::Pending | SandboxState::Completed | SandboxState::Failed => "absent",
         SandboxState::Creating => "creating",
         SandboxState::Running if sandbox.paused_us.is_some() => "paused",
+        SandboxState::Running if sandbox.clocks_stopped_us.is_some() => "held",
         SandboxState::Running => "running",
         SandboxState::Completing => "stopping",
     }
@@ -154,6 +158,7 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         image: request.image,
         env_names: request.variables.into_iter().collect(),
         limits: LimitsView::of(request.limits),
+        on_cap: request.on_cap,
         ttl_minutes: request.ttl_minutes,
         mount_table: request.mounts.targets(),
         depends_on,
@@ -183,6 +188,9 @@ async fn waiting_for(
     sandbox: &Sandbox,
     depends_on: &[String],
 ) -> Result<Option<&'static str>, ApiError> {
+    if sandbox.state.is_active() && sandbox.verdict.is_none() {
+        return working_for(context, sandbox).await;
+    }
     if sandbox.state != SandboxState::Pending {
         return Ok(None);
     }
@@ -197,6 +205,18 @@ async fn waiting_for(
         }
     }
     Ok(Some("turn"))
+}
+
+/// Returns what a run that works waits for.
+async fn working_for(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<&'static str>, ApiError> {
+    if sandbox.desired_state == DesiredState::Paused {
+        return Ok(Some("resume"));
+    }
+    if context.store.is_on_hold(&sandbox.key).await? {
+        return Ok(Some("approval"));
+    }
+    let asking = context.store.runs_with_questions(now_us()).await?;
+    Ok(asking.contains(sandbox.key.run_id.as_str()).then_some("answer"))
 }
 
 impl LimitsView {

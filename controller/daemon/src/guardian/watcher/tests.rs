@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 use sluice_state::events::{EventSource, NewLoggedEvent};
 use sluice_state::messages::MessageFilter;
+use sluice_state::sandboxes::DesiredState;
 
 use super::*;
 use crate::guardian::{GuardianRules, Repetition};
@@ -95,4 +96,28 @@ async fn runs_that_have_ended_are_left_alone() {
     report(&daemon, &other, 5).await;
     without.read().await.expect("it works");
     assert_eq!(interventions(&daemon).await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_rule_pauses_and_never_resumes() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, _) = daemon.working_run().await;
+    let mut guardian = guardian(&daemon, rules(GuardianAction::Pause)).await;
+    report(&daemon, &id, 3).await;
+    guardian.read().await.expect("it works");
+    let run_id = id.parse().expect("an id");
+    let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+    assert_eq!(run.desired_state, DesiredState::Paused);
+    let log = daemon.control_log();
+    let line = log.last().expect("it is recorded");
+    let said = (line.operation.as_str(), line.principal.as_str(), line.reason.as_deref());
+    assert_eq!(said, ("sandbox.pause", "daemon", Some("the same tool call was repeated")));
+    // What a paused run still reports meets rules, and changes nothing.
+    let mut again = Guardian { runs: HashMap::new(), ..guardian };
+    report(&daemon, &id, 3).await;
+    again.read().await.expect("it works");
+    let performed: Vec<_> = interventions(&daemon).await.iter().map(|found| found["performed"].clone()).collect();
+    assert_eq!(performed, [json!(true), json!(false)]);
+    let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+    assert_eq!(run.desired_state, DesiredState::Paused);
 }

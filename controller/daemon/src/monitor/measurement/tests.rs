@@ -52,6 +52,8 @@ fn run() -> Sandbox {
         run_time_us: duration_micros(Duration::from_secs(60)),
         deadline_us: Some(80 * SECOND),
         paused_us: None,
+        clocks_stopped_us: None,
+        stopped_total_us: 0,
         last_work_us: None,
         last_observed_work_us: None,
         last_heartbeat_us: None,

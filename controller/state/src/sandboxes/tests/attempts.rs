@@ -44,6 +44,8 @@ impl Daemon {
     }
 }
 
+static R1: std::sync::LazyLock<RunId> = std::sync::LazyLock::new(|| id("r1"));
+
 #[tokio::test]
 async fn a_run_goes_through_its_states() {
     let daemon = Daemon::new(&["a"]).await;
@@ -217,18 +219,59 @@ async fn signs_of_life_are_no_changes() {
 }
 
 #[tokio::test]
-async fn wishes_and_pauses_are_recorded() {
+async fn only_a_run_that_works_is_paused() {
     let daemon = Daemon::new(&["a"]).await;
     daemon.create(daemon.sandbox("r1", "a"), 1).await;
-    let paused = daemon.store.set_desired_state(&id("r1"), 0, DesiredState::Paused).await.expect("it lives");
-    assert_eq!(paused.desired_state, DesiredState::Paused);
-    assert!(daemon.store.record_pause(&id("r1"), 1, Some(5)).await.is_err(), "it does not run");
+    let pause = |generation| daemon.store.want_pause(&R1, generation, DesiredState::Paused, "pause");
+    assert!(pause(0).await.is_err(), "it waits");
     daemon.claim(9).await.expect("it is in the queue");
     let running = daemon.step("r1", SandboxStep::Start).await;
-    let paused = daemon.store.record_pause(&id("r1"), running.generation, Some(5)).await.expect("it runs");
-    assert_eq!(daemon.find("r1").await, paused);
+    let paused = pause(running.generation).await.expect("it works");
+    assert_eq!(paused.desired_state, DesiredState::Paused);
+    assert!(pause(paused.generation).await.is_err(), "it is paused");
+    let resumed = daemon.store.want_pause(&R1, paused.generation, DesiredState::Running, "resume").await;
+    let resumed = resumed.expect("it is paused");
+    let stopped =
+        daemon.store.set_desired_state(&R1, resumed.generation, DesiredState::Stopped).await.expect("it lives");
+    assert!(pause(stopped.generation).await.is_err(), "it is to end");
+}
+
+#[tokio::test]
+async fn stopped_clocks_move_the_deadline() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(NewSandbox { run_time_us: 1000, ..daemon.sandbox("r1", "a") }, 1).await;
+    daemon.claim(10).await.expect("it is in the queue");
+    let stop = |run: Sandbox, why, now| async move { daemon.store.stop_clocks(&R1, run.generation, why, now).await };
+    assert!(stop(daemon.find("r1").await, ClockStop::Paused, 20).await.is_err(), "it does not run");
+    let running = daemon.step("r1", SandboxStep::Start).await;
+    let held = stop(running, ClockStop::Approval, 100).await.expect("it runs");
+    let paused = stop(held, ClockStop::Paused, 150).await.expect("it runs");
+    assert_eq!((paused.clocks_stopped_us, paused.paused_us, paused.stopped_us(400)), (Some(100), Some(150), 300));
+    let held = daemon.store.end_pause(&R1, paused.generation, Some(ClockStop::Approval), 300).await.expect("it runs");
+    assert_eq!((held.clocks_stopped_us, held.paused_us, held.deadline_us), (Some(100), None, Some(1010)));
+    let works = daemon.store.end_pause(&R1, held.generation, None, 500).await.expect("it runs");
+    assert_eq!((works.clocks_stopped_us, works.stopped_total_us, works.deadline_us), (None, 400, Some(1410)));
+    assert_eq!(works.last_observed_work_us, Some(500), "the idle time begins anew");
+    let types: Vec<_> = daemon.events().await.into_iter().map(|event| event.event_type).collect();
+    assert_eq!(types[types.len() - 2..], ["run.paused", "run.resumed"]);
     daemon.step("r1", SandboxStep::Decide(SandboxVerdict::Cancelled)).await;
     let ended = daemon.step("r1", SandboxStep::Finish).await;
-    assert_eq!(ended.paused_us, None);
-    assert!(daemon.store.set_desired_state(&id("r1"), ended.generation, DesiredState::Stopped).await.is_err());
+    assert!(stop(ended, ClockStop::Paused, 600).await.is_err(), "it has ended");
+}
+
+#[tokio::test]
+async fn clocks_stand_still_for_a_day_at_most() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    daemon.claim(10).await.expect("it is in the queue");
+    let mut run = daemon.step("r1", SandboxStep::Start).await;
+    for (from, to, total) in
+        [(100, 100 + STOPPED_MAX_US / 2, STOPPED_MAX_US / 2), (0, 2 * STOPPED_MAX_US, STOPPED_MAX_US)]
+    {
+        run = daemon.store.stop_clocks(&R1, run.generation, ClockStop::Paused, from).await.expect("it runs");
+        run = daemon.store.end_pause(&R1, run.generation, None, to).await.expect("it runs");
+        assert_eq!(run.stopped_total_us, total);
+    }
+    run = daemon.store.stop_clocks(&R1, run.generation, ClockStop::Paused, 100).await.expect("it runs");
+    assert_eq!((run.stopped_us(i64::MAX), run.stopped_us(0)), (0, 0), "nothing is left, and a clock may jump back");
 }

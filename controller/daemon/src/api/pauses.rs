@@ -1,0 +1,124 @@
+//! Pauses of runs.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use sluice_contract::Hash;
+use sluice_state::sandboxes::Sandbox;
+use utoipa::OpenApi;
+
+use super::idempotent::{Repetition, RequestKey, release};
+use super::sandboxes::lookup;
+use super::sandboxes::view::SandboxView;
+use super::{Context, NoQuery};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::context::ApiContext;
+use crate::extract::{PathNames, Query};
+use crate::pause::{self, Requester};
+use crate::permission::Operation;
+use crate::principal::Principal;
+
+#[derive(OpenApi)]
+#[openapi(paths(pause_run, resume_run))]
+pub(super) struct Doc;
+
+pub(super) fn routes() -> Router<Arc<ApiContext>> {
+    Router::new()
+        .route("/api/v1/sandboxes/{id}/pause", post(pause_run))
+        .route("/api/v1/sandboxes/{id}/resume", post(resume_run))
+}
+
+/// A change of a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Pause,
+    Resume,
+}
+
+/// Lets a run stand still: calls under way end first, then its program is frozen. Its clocks stand still meanwhile.
+#[utoipa::path(
+    post, path = "/api/v1/sandboxes/{id}/pause",
+    params(
+        ("id" = String, Path, description = "Id, or a name of the own owner"),
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key pauses once")
+    ),
+    responses(
+        (status = 200, description = "The run; observed_state says when it stands still", body = SandboxView),
+        (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 429, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+async fn pause_run(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(NoQuery {}): Query<NoQuery>,
+    key: RequestKey,
+) -> Result<Json<SandboxView>, ApiError> {
+    once(&context, &principal, &id, key, Change::Pause).await
+}
+
+/// Lets a paused run go on.
+#[utoipa::path(
+    post, path = "/api/v1/sandboxes/{id}/resume",
+    params(
+        ("id" = String, Path, description = "Id, or a name of the own owner"),
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key resumes once")
+    ),
+    responses(
+        (status = 200, description = "The run; observed_state says when it works", body = SandboxView),
+        (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 429, body = ErrorBody),
+        (status = 503, body = ErrorBody)
+    )
+)]
+async fn resume_run(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(NoQuery {}): Query<NoQuery>,
+    key: RequestKey,
+) -> Result<Json<SandboxView>, ApiError> {
+    once(&context, &principal, &id, key, Change::Resume).await
+}
+
+async fn once(
+    context: &ApiContext,
+    principal: &Principal,
+    id: &str,
+    key: RequestKey,
+    change: Change,
+) -> Result<Json<SandboxView>, ApiError> {
+    let sandbox = lookup::named(context, principal, Operation::Control, id).await?;
+    let key = match key.reserve(context, principal, Hash::of(&[])).await? {
+        Repetition::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
+        Repetition::New(key) => key,
+    };
+    match changed(context, principal, sandbox, change).await {
+        Ok(sandbox) => {
+            if let Some(key) = key {
+                context.store.complete_key(key, sandbox.key.run_id.as_str()).await?;
+            }
+            Ok(Json(SandboxView::of(sandbox)))
+        }
+        Err(error) => {
+            release(context, key).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn changed(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: Sandbox,
+    change: Change,
+) -> Result<Sandbox, ApiError> {
+    match change {
+        Change::Pause => pause::pause(context, sandbox, Requester::Principal(principal)).await,
+        Change::Resume => pause::resume(context, sandbox, principal).await,
+    }
+}

@@ -1,0 +1,92 @@
+//! Carries out a decision at the sidecar of its run.
+
+use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
+use sluice_contract::text::sanitize;
+use sluice_runs::sidecar_control::{ControlError, SidecarControl};
+use sluice_state::approvals::{Approval, ApprovalError, AskedCap, Decision};
+use sluice_state::ledger::usd;
+use sluice_state::store::now_us;
+
+use super::near_cap::cap_of;
+use crate::context::ApiContext;
+
+/// Longest reason at a sidecar, in bytes.
+const REASON_MAX: usize = 1000;
+/// Longest name at a sidecar, in bytes.
+const BY_MAX: usize = 128;
+
+/// A decision that its sidecar does not have yet. It is carried out again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApplyError {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Approval(#[from] ApprovalError),
+}
+
+/// Tells the sidecar what was decided. Repeated, it changes nothing more: caps are absolute.
+///
+/// # Errors
+/// [`ApplyError`]
+pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(), ApplyError> {
+    let control = SidecarControl::of(&context.layout, &approval.key);
+    let by = cut(approval.decided_by.as_deref().unwrap_or("daemon"), BY_MAX);
+    let reason = reason(approval);
+    match (approval.decision, approval.cap) {
+        (Some(Decision::Approve), Some((cap, _, _))) => {
+            if let Some(to) = approval.raised_to {
+                raise(&control, cap, to, (by, reason)).await?;
+            }
+        }
+        (Some(decision), Some((cap, _, _))) if decision.denies() => deny(&control, cap, (by, reason)).await?,
+        (Some(Decision::Cancel), _) => context.work.notify_one(),
+        _ => {}
+    }
+    Ok(context.store.record_applied(&approval.id, now_us()).await?)
+}
+
+async fn raise(
+    control: &SidecarControl,
+    cap: AskedCap,
+    to: i64,
+    (by, reason): (String, String),
+) -> Result<(), ControlError> {
+    let count = || u64::try_from(to).ok();
+    let raise = match cap {
+        AskedCap::MaxCalls => RaiseCaps { max_calls: count(), ..RaiseCaps::default() },
+        AskedCap::MaxTokens => RaiseCaps { max_tokens: count(), ..RaiseCaps::default() },
+        AskedCap::MaxCostUsd => RaiseCaps { max_cost_usd: Some(usd(to.into())), ..RaiseCaps::default() },
+    };
+    match control.raise_caps(&RaiseCaps { by, reason, ..raise }).await {
+        // The cap in force is higher already, or the run has none.
+        Ok(_) | Err(ControlError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn deny(control: &SidecarControl, cap: AskedCap, (by, reason): (String, String)) -> Result<(), ControlError> {
+    let held = match control.held().await {
+        Err(error) if error.is_unknown() => return Ok(()),
+        held => held?,
+    };
+    for call in held.iter().filter(|call| cap_of(call.cause) == Some(cap)) {
+        let deny = DecideHold { decision: HoldDecision::Deny, by: by.clone(), reason: reason.clone() };
+        match control.decide_hold(&call.hold_id, &deny).await {
+            Ok(_) => {}
+            Err(error) if error.is_unknown() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the reason for the run's own audit log, which names the digest as the control log does.
+fn reason(approval: &Approval) -> String {
+    let text = approval.reason.as_deref().unwrap_or_default();
+    let whole = format!("approval {} digest {} {text}", approval.id, approval.digest);
+    cut(sanitize(whole.trim_end()).as_ref(), REASON_MAX)
+}
+
+fn cut(text: &str, max: usize) -> String {
+    text[..text.floor_char_boundary(max)].to_owned()
+}

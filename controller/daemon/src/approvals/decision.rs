@@ -1,0 +1,204 @@
+//! The decision of a person: checked, recorded, written with the budget, and carried out.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use sluice_contract::Hash;
+use sluice_contract::text::error_chain;
+use sluice_runs::virtual_key;
+use sluice_state::approvals::{Approval, ApprovalError, AskedCap, Decision, DecisionRequest};
+use sluice_state::budget::{BudgetError, BudgetLog};
+use sluice_state::control_log::ControlEntry;
+use sluice_state::ledger::usd;
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
+
+use super::apply::apply;
+use super::raise_rule::{RaiseRefusal, RaiseRule, check, highest};
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::principal::Principal;
+
+/// A decision of a person.
+#[derive(Debug, Clone)]
+pub(crate) struct DecisionInput {
+    pub(crate) decision: Decision,
+    /// Digest of what the person saw.
+    pub(crate) digest: String,
+    /// New values of caps, as the request has them.
+    pub(crate) raise: Vec<(AskedCap, i64)>,
+    pub(crate) reason: Option<String>,
+    /// Hash of the request.
+    pub(crate) request: Hash,
+}
+
+/// Decides about an approval of a run that the principal may control.
+///
+/// # Errors
+/// 402, 403, 404, 409, 422, 503; then nothing is decided.
+pub(crate) async fn decide(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: &Sandbox,
+    id: &str,
+    input: DecisionInput,
+) -> Result<Approval, ApiError> {
+    const OPERATION: &str = "approval.decide";
+    let found = context.store.find_approval(&sandbox.key.run_id, id).await?.ok_or_else(ApiError::not_found)?;
+    if let Some(decision) = found.decision {
+        return Err(ApprovalError::Decided(decision.as_str()).into());
+    }
+    if found.digest != input.digest {
+        return Err(ApprovalError::Changed.into());
+    }
+    let raise = raise_of(&found, &input)?;
+    if let Some((cap, to)) = raise {
+        let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
+        let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
+        check(rule, (cap, to), principal.role, principal.owner == sandbox.owner)?;
+        if cap == AskedCap::MaxCostUsd {
+            check_budget_log(context, &sandbox.account).await?;
+        }
+    }
+    let entry = ControlEntry {
+        operation: OPERATION.to_owned(),
+        object: Some(format!("{}/{id}", sandbox.key.run_id)),
+        owner: Some(sandbox.owner.clone()),
+        request: Some(input.request),
+        before: Some(values(&found)),
+        after: Some(json!({
+            "approval_digest": found.digest,
+            "decision": input.decision.as_str(),
+            "raise": raise.map(|(cap, to)| shown(cap, to)),
+        })),
+        reason: input.reason.clone(),
+        ..ControlEntry::default()
+    };
+    let seq = context.record(principal, entry).await?;
+    match carry_out(context, principal, sandbox, (found, raise), input).await {
+        Ok(approval) => Ok(approval),
+        Err(error) => Err(context.record_failure(principal, OPERATION, seq, error).await),
+    }
+}
+
+async fn carry_out(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: &Sandbox,
+    (found, raise): (Approval, Option<(AskedCap, i64)>),
+    input: DecisionInput,
+) -> Result<Approval, ApiError> {
+    if let Some((cap, to)) = raise {
+        raise_key(context, sandbox, (cap, to)).await?;
+    }
+    let request = DecisionRequest {
+        run_id: sandbox.key.run_id.clone(),
+        id: found.id,
+        digest: input.digest,
+        decision: input.decision,
+        raise: raise.map(|(_, to)| to),
+        by: principal.id.clone(),
+        reason: input.reason,
+    };
+    let mut decided = context.store.decide_approval(request, now_us()).await?;
+    // The decision stands. A sidecar that cannot be reached now gets it at the next look.
+    match apply(context, &decided).await {
+        Ok(()) => decided.applied_us = Some(now_us()),
+        Err(error) => {
+            (context.log)(&format!("run {}: approval {}: {}", sandbox.key, decided.id, error_chain(&error)));
+        }
+    }
+    context.work.notify_one();
+    Ok(decided)
+}
+
+/// Returns the cap that an approval raises, and its new value.
+fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(AskedCap, i64)>, ApiError> {
+    let named = |cap: AskedCap| ApiError::invalid("raise", format!("this approval is about {}", cap.as_str()));
+    match (input.decision, approval.cap) {
+        (Decision::Approve, Some((cap, old, new))) => {
+            if let Some((other, _)) = input.raise.iter().find(|(named, _)| *named != cap) {
+                let message = format!("this approval is about {}, and not {}", cap.as_str(), other.as_str());
+                return Err(ApiError::invalid("raise", message));
+            }
+            let to = input.raise.first().map_or(new, |(_, to)| *to);
+            if to > old { Ok(Some((cap, to))) } else { Err(ApprovalError::NotRaised(old).into()) }
+        }
+        (_, Some((cap, _, _))) if !input.raise.is_empty() => Err(named(cap)),
+        _ => Ok(None),
+    }
+}
+
+/// Raises the virtual key of the run before its cap: a raised cap with an old key would refuse calls.
+async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (AskedCap, i64)) -> Result<(), ApiError> {
+    let Some(host) = context.execs.host() else { return Ok(()) };
+    let max_cost = (cap == AskedCap::MaxCostUsd).then_some(to);
+    let longer = Duration::from_micros(sandbox.stopped_us(now_us()).unsigned_abs());
+    virtual_key::raise_of(host, &sandbox.key, max_cost, longer).await.map_err(|error| {
+        (context.log)(&format!("run {}: its virtual key is not raised: {}", sandbox.key, error_chain(&error)));
+        let message = "LiteLLM did not raise the key of the run, so the cap stays; the log of the daemon says why";
+        ApiError::new(StatusCode::CONFLICT, "key_not_raised", message)
+    })
+}
+
+/// Checks that the budgets of the database are those of the budget log, as a creation does.
+async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
+    let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
+    let note = log.check_admission(account).await.map_err(BudgetError::from)?;
+    note.iter().for_each(|error| (context.log)(&error_chain(error)));
+    Ok(())
+}
+
+/// Returns a value as a text: dollars, or a number.
+fn shown(cap: AskedCap, value: i64) -> String {
+    match cap {
+        AskedCap::MaxCostUsd => usd(value.into()),
+        AskedCap::MaxCalls | AskedCap::MaxTokens => value.to_string(),
+    }
+}
+
+fn values(approval: &Approval) -> Value {
+    let cap = approval.cap;
+    json!({
+        "attempt": approval.key.attempt,
+        "cap": cap.map(|(cap, _, _)| cap.as_str()),
+        "kind": approval.kind(),
+        "new": cap.map(|(cap, _, new)| shown(cap, new)),
+        "old": cap.map(|(cap, old, _)| shown(cap, old)),
+    })
+}
+
+impl From<RaiseRefusal> for ApiError {
+    fn from(refusal: RaiseRefusal) -> Self {
+        match refusal {
+            RaiseRefusal::AdminOnly => {
+                let message = "this is above the highest value that the operator lets owners have; ask an admin";
+                Self::new(StatusCode::FORBIDDEN, "admin_only", message)
+            }
+            RaiseRefusal::SecondPerson => {
+                let message = "this cost needs the approval of another person than the run's owner";
+                Self::new(StatusCode::FORBIDDEN, "second_person", message)
+            }
+        }
+    }
+}
+
+impl From<ApprovalError> for ApiError {
+    fn from(error: ApprovalError) -> Self {
+        let conflict = |code, error: &ApprovalError| Self::new(StatusCode::CONFLICT, code, error.to_string());
+        match error {
+            ApprovalError::NotFound => Self::not_found(),
+            ApprovalError::Changed => conflict("approval_changed", &error),
+            ApprovalError::Decided(decision) => {
+                conflict("already_decided", &error).with_details(json!({ "decision": decision }))
+            }
+            ApprovalError::NotRaised(_) => {
+                Self::invalid("raise", "a cap is only raised: name a value above the present one, old")
+            }
+            ApprovalError::Budget(error) => error.into(),
+            ApprovalError::Sandbox(error) => error.into(),
+            ApprovalError::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may raise a cap to which value.
+//!
+//! Pure.
+
+use sluice_state::approvals::AskedCap;
+
+use crate::principal::Role;
+use crate::run_policy::RunPolicy;
+
+/// Values that bound a raise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RaiseRule {
+    /// Highest value that owners may approve; none for no limit.
+    pub(super) highest: Option<i64>,
+    /// Cost in nano-USD from which another person than the run's owner has to approve.
+    pub(super) second_person: Option<i64>,
+}
+
+/// Reason that a raise is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RaiseRefusal {
+    /// Only an admin may go beyond the operator's limit.
+    AdminOnly,
+    /// The run's own owner asks, and another person has to.
+    SecondPerson,
+}
+
+/// Checks a raise.
+///
+/// # Errors
+/// [`RaiseRefusal`]
+pub(super) fn check(
+    rule: RaiseRule,
+    (cap, to): (AskedCap, i64),
+    role: Role,
+    owns_run: bool,
+) -> Result<(), RaiseRefusal> {
+    if role != Role::Admin && rule.highest.is_some_and(|highest| to > highest) {
+        return Err(RaiseRefusal::AdminOnly);
+    }
+    let needs_second = cap == AskedCap::MaxCostUsd && rule.second_person.is_some_and(|from| to > from);
+    if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
+}
+
+/// Returns the highest value of a cap that the operator lets owners have. Without a policy, none is left to owners.
+pub(super) fn highest(policy: Option<&RunPolicy>, cap: AskedCap) -> Option<i64> {
+    let Some(policy) = policy else { return Some(0) };
+    let count = |number: Option<u64>| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    match cap {
+        AskedCap::MaxCalls => count(policy.limits_max.max_calls),
+        AskedCap::MaxTokens => count(policy.limits_max.max_tokens),
+        AskedCap::MaxCostUsd => policy.max_cost_max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_stay_below_the_operators_limit() {
+        use RaiseRefusal::{AdminOnly, SecondPerson};
+        let (cost, calls) = (AskedCap::MaxCostUsd, AskedCap::MaxCalls);
+        let rule = |highest, second_person| RaiseRule { highest, second_person };
+        for (rule, asked, role, owns_run, expected) in [
+            (rule(None, None), (cost, i64::MAX), Role::Owner, true, Ok(())),
+            (rule(Some(10), None), (cost, 10), Role::Owner, true, Ok(())),
+            (rule(Some(10), None), (cost, 11), Role::Owner, true, Err(AdminOnly)),
+            (rule(Some(10), None), (calls, 11), Role::Owner, true, Err(AdminOnly)),
+            (rule(Some(10), None), (cost, 11), Role::Admin, true, Ok(())),
+            (rule(None, Some(5)), (cost, 5), Role::Owner, true, Ok(())),
+            (rule(None, Some(5)), (cost, 6), Role::Owner, true, Err(SecondPerson)),
+            (rule(None, Some(5)), (cost, 6), Role::Admin, true, Err(SecondPerson)),
+            (rule(None, Some(5)), (cost, 6), Role::Admin, false, Ok(())),
+            (rule(None, Some(5)), (calls, 6), Role::Owner, true, Ok(())),
+            (rule(Some(5), Some(5)), (cost, 6), Role::Owner, true, Err(AdminOnly)),
+        ] {
+            assert_eq!(check(rule, asked, role, owns_run), expected, "{rule:?} {asked:?} {role:?} {owns_run}");
+        }
+        assert_eq!(highest(None, cost), Some(0));
+    }
+}

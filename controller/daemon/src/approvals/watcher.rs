@@ -1,0 +1,146 @@
+//! Looks at the caps of one attempt, and asks people.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::RunKey;
+use sluice_contract::control::{DecideHold, HoldDecision};
+use sluice_contract::text::error_chain;
+use sluice_contract::time::duration_micros;
+use sluice_runs::sidecar_control::{ControlError, SidecarControl};
+use sluice_state::approvals::{ApprovalAsk, ApprovalError, Asked, AskedCap};
+use sluice_state::store::now_us;
+use tokio::time::{sleep, timeout};
+
+use super::apply::{ApplyError, apply};
+use super::near_cap::{asked_value, cap_of, in_force, near_caps};
+use super::raise_rule::highest;
+use crate::context::ApiContext;
+use crate::on_cap::OnCap;
+use crate::run_policy::ASK_TIMEOUT;
+use crate::runs::live_run::LiveRun;
+
+/// Longest time between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Time after a report of the sidecar until it is looked at once more: it writes the record before the call waits.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Looks at the caps of one attempt.
+#[derive(Debug)]
+pub(crate) struct ApprovalWatcher {
+    context: Arc<ApiContext>,
+    key: RunKey,
+    live: Arc<LiveRun>,
+    control: SidecarControl,
+    logged: Option<String>,
+}
+
+/// A look that failed. The next one tries again.
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Approval(#[from] ApprovalError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+impl ApprovalWatcher {
+    /// Watches an attempt.
+    pub(crate) fn new(context: Arc<ApiContext>, key: RunKey, live: Arc<LiveRun>) -> Self {
+        let control = SidecarControl::of(&context.layout, &key);
+        Self { context, key, live, control, logged: None }
+    }
+
+    /// Works until it is dropped, at the end of the attempt. A run that does not ask makes no look.
+    pub(crate) async fn run(mut self) -> Infallible {
+        let stored = self.context.stored_request(&self.key.run_id).await;
+        if stored.is_ok_and(|stored| stored.on_cap != OnCap::Ask) {
+            return std::future::pending().await;
+        }
+        loop {
+            let is_news = timeout(LOOK_EVERY, self.live.calls_noticed()).await.is_ok();
+            self.try_look().await;
+            if is_news {
+                sleep(SETTLE).await;
+                self.try_look().await;
+            }
+        }
+    }
+
+    async fn try_look(&mut self) {
+        match self.look().await {
+            // It has not started yet, or it has ended.
+            Ok(()) | Err(WatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
+            Err(error) => {
+                let text = error_chain(&error);
+                if self.logged.as_ref() != Some(&text) {
+                    (self.context.log)(&format!("run {}: its caps: {text}", self.key));
+                    self.logged = Some(text);
+                }
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), WatchError> {
+        for decided in self.context.store.unapplied_approvals(&self.key).await? {
+            apply(&self.context, &decided).await?;
+        }
+        let state = self.control.state().await?;
+        for (cap, old) in near_caps(&state) {
+            self.ask(cap, old, None).await?;
+        }
+        let held = match self.control.held().await {
+            Err(error) if error.is_unknown() => return Ok(()),
+            held => held?,
+        };
+        for call in &held {
+            let Some(cap) = cap_of(call.cause) else { continue };
+            let Some(old) = in_force(&state.caps, cap) else { continue };
+            let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
+            // What it needs is more than there is, whatever it says.
+            let asked = asked.unwrap_or(0).max(old.saturating_add(1));
+            if let Asked::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
+                self.deny(&call.hold_id, &denied.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, cap: AskedCap, old: i64, asked: Option<i64>) -> Result<Asked, WatchError> {
+        let policy = self.context.policy.as_deref();
+        let ask = ApprovalAsk {
+            id: new_id(),
+            key: self.key.clone(),
+            cap,
+            old,
+            asked,
+            highest: highest(policy, cap),
+            is_held: asked.is_some(),
+            ask_timeout_us: duration_micros(policy.map_or(ASK_TIMEOUT, |policy| policy.ask_timeout)),
+        };
+        let asked = self.context.store.ask_approval(ask, now_us()).await?;
+        if matches!(&asked, Asked::Open(approval) if approval.held_us.is_some()) {
+            self.context.work.notify_one();
+        }
+        Ok(asked)
+    }
+
+    /// Refuses a call that waits at a cap that was denied before.
+    async fn deny(&self, hold_id: &str, approval_id: &str) -> Result<(), WatchError> {
+        let reason = format!("approval {approval_id} was denied");
+        let deny = DecideHold { decision: HoldDecision::Deny, by: "daemon".to_owned(), reason };
+        match self.control.decide_hold(hold_id, &deny).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_unknown() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Returns the id of a new approval.
+fn new_id() -> String {
+    format!("apr-{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
+}

@@ -1,0 +1,80 @@
+//! Requests to pause a run, and to let it go on: recorded, then wanted. The keeper of the run does the rest.
+
+use sluice_state::control_log::ControlEntry;
+use sluice_state::sandboxes::{DesiredState, IllegalStep, Sandbox, SandboxError};
+
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::principal::Principal;
+
+/// Who wants a change of a run.
+#[derive(Debug, Clone, Copy)]
+pub enum Requester<'a> {
+    /// A person or a token.
+    Principal(&'a Principal),
+    /// A rule of the daemon, with its reason.
+    Rule(&'a str),
+}
+
+/// Times that a change is tried anew when the run has changed in between.
+const TRIES: usize = 8;
+
+/// Lets a run stand still as soon as no call is open.
+///
+/// # Errors
+/// 409: it does not work, or is paused already. 503: it cannot be recorded.
+pub async fn pause(context: &ApiContext, sandbox: Sandbox, by: Requester<'_>) -> Result<Sandbox, ApiError> {
+    want(context, sandbox, by, (DesiredState::Paused, "sandbox.pause", "pause")).await
+}
+
+/// Lets a paused run go on.
+///
+/// # Errors
+/// 409: it is not paused. 503: it cannot be recorded.
+pub async fn resume(context: &ApiContext, sandbox: Sandbox, by: &Principal) -> Result<Sandbox, ApiError> {
+    want(context, sandbox, Requester::Principal(by), (DesiredState::Running, "sandbox.resume", "resume")).await
+}
+
+async fn want(
+    context: &ApiContext,
+    mut sandbox: Sandbox,
+    by: Requester<'_>,
+    (wanted, operation, step): (DesiredState, &str, &'static str),
+) -> Result<Sandbox, ApiError> {
+    if sandbox.state.is_ended() || sandbox.desired_state == wanted {
+        return Err(SandboxError::from(IllegalStep { state: sandbox.state, step }).into());
+    }
+    let entry = ControlEntry {
+        operation: operation.to_owned(),
+        object: Some(sandbox.key.run_id.to_string()),
+        owner: Some(sandbox.owner.clone()),
+        ..ControlEntry::default()
+    };
+    let seq = match by {
+        Requester::Principal(principal) => context.record(principal, entry).await?,
+        Requester::Rule(reason) => {
+            context.record_own(ControlEntry { reason: Some(reason.to_owned()), ..entry }).await?
+        }
+    };
+    let run_id = sandbox.key.run_id.clone();
+    for _ in 0..TRIES {
+        match context.store.want_pause(&run_id, sandbox.generation, wanted, step).await {
+            Ok(sandbox) => {
+                context.work.notify_one();
+                return Ok(sandbox);
+            }
+            Err(SandboxError::StaleGeneration { .. }) => {
+                let found = context.store.find_sandbox(None, &run_id).await?;
+                sandbox = found.ok_or_else(ApiError::not_found)?;
+            }
+            Err(error) => {
+                let error = ApiError::from(error);
+                return Err(match by {
+                    Requester::Principal(principal) => context.record_failure(principal, operation, seq, error).await,
+                    Requester::Rule(_) => error,
+                });
+            }
+        }
+    }
+    Err(SandboxError::StaleGeneration { found: sandbox.generation }.into())
+}

@@ -1,0 +1,313 @@
+//! The next step of a pause.
+//!
+//! Pure. The calls under way end first. Then every call that waits is told to come again later, and a second after that, with
+//! no call open or waiting and no tool at work, the container is frozen: a client whose call waits while it is frozen would find
+//! its timer expired, and a tool would find its time used up.
+
+use std::time::Duration;
+
+/// Reason that a run stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Cause {
+    /// A person or a rule wants it.
+    Pause,
+    /// A call waits for an approval.
+    Approval,
+}
+
+/// State of the sidecar's gate: new calls pass, or none does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Gate {
+    /// Not known: this daemon has not asked for either yet.
+    Unknown,
+    Open,
+    Closed,
+    /// The sidecar is of an older version, and has none.
+    Missing,
+}
+
+/// Observed state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PauseView {
+    pub(super) cause: Option<Cause>,
+    pub(super) gate: Gate,
+    /// True if its clocks stand still.
+    pub(super) clocks_stopped: bool,
+    /// True if its row says that it is paused.
+    pub(super) is_marked: bool,
+    pub(super) is_frozen: bool,
+    /// Calls under way.
+    pub(super) open_calls: u64,
+    /// Requests that wait in the sidecar now.
+    pub(super) waiting: u64,
+    /// Time since a call was last seen open or waiting.
+    pub(super) quiet: Duration,
+    /// True while a tool works, or a client waits that would not come again.
+    pub(super) is_at_work: bool,
+    /// Time since the container could not be frozen.
+    pub(super) failed: Option<Duration>,
+}
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PauseStep {
+    CloseGate,
+    OpenGate,
+    /// Records the pause, and stops the clocks.
+    Mark(Cause),
+    /// Records the end of the pause, and lets the clocks go on.
+    Unmark,
+    /// Tells every call that waits to come again later.
+    AnswerLater,
+    Freeze,
+    Thaw,
+    /// Looks again after this time.
+    Look(Duration),
+    /// Waits until something is wanted.
+    Rest,
+}
+
+/// Time after the last answer before the container is frozen: the client has read it then.
+const QUIET: Duration = Duration::from_secs(1);
+/// Time between two looks at a sidecar.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks at a run that stands still.
+const SLOW_LOOK: Duration = Duration::from_secs(2);
+/// Time after which freezing is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Returns the next step.
+pub(super) fn next_step(view: &PauseView) -> PauseStep {
+    match view.cause {
+        None => release(view),
+        Some(Cause::Pause) => pause(view),
+        Some(Cause::Approval) => hold(view),
+    }
+}
+
+fn release(view: &PauseView) -> PauseStep {
+    if view.is_frozen {
+        PauseStep::Thaw
+    } else if view.is_marked || view.clocks_stopped {
+        PauseStep::Unmark
+    } else if matches!(view.gate, Gate::Closed | Gate::Unknown) {
+        PauseStep::OpenGate
+    } else {
+        PauseStep::Rest
+    }
+}
+
+fn pause(view: &PauseView) -> PauseStep {
+    match view.gate {
+        Gate::Open | Gate::Unknown => return PauseStep::CloseGate,
+        Gate::Closed | Gate::Missing => {}
+    }
+    if view.is_frozen {
+        return frozen(view, PauseStep::Mark(Cause::Pause));
+    }
+    if view.open_calls > 0 {
+        return PauseStep::Look(LOOK);
+    }
+    if !view.is_marked || !view.clocks_stopped {
+        return PauseStep::Mark(Cause::Pause);
+    }
+    if view.waiting > 0 {
+        // While a tool works, the container is not frozen, and the client would come again to wait.
+        return if view.is_at_work { PauseStep::Look(SLOW_LOOK) } else { PauseStep::AnswerLater };
+    }
+    freeze_when_quiet(view)
+}
+
+fn hold(view: &PauseView) -> PauseStep {
+    if view.is_marked {
+        // It was paused as well, and is not any more.
+        return if view.is_frozen { PauseStep::Thaw } else { PauseStep::Unmark };
+    }
+    if view.gate == Gate::Closed || view.gate == Gate::Unknown {
+        return PauseStep::OpenGate;
+    }
+    if view.is_frozen {
+        return frozen(view, PauseStep::Mark(Cause::Approval));
+    }
+    if !view.clocks_stopped {
+        return PauseStep::Mark(Cause::Approval);
+    }
+    if view.open_calls > 0 || view.waiting > 0 {
+        // The sidecar itself tells calls to come again when they have waited for its longest time.
+        return PauseStep::Look(SLOW_LOOK);
+    }
+    freeze_when_quiet(view)
+}
+
+/// Returns the step of a container that stands still: a call that came in just before is answered first.
+fn frozen(view: &PauseView, mark: PauseStep) -> PauseStep {
+    if view.open_calls > 0 || view.waiting > 0 {
+        return PauseStep::Thaw;
+    }
+    let is_marked = view.clocks_stopped && (view.is_marked || view.cause == Some(Cause::Approval));
+    if is_marked { PauseStep::Look(SLOW_LOOK) } else { mark }
+}
+
+fn freeze_when_quiet(view: &PauseView) -> PauseStep {
+    if view.is_at_work {
+        return PauseStep::Look(SLOW_LOOK);
+    }
+    if let Some(failed) = view.failed.filter(|failed| *failed < AGAIN) {
+        return PauseStep::Look((AGAIN - failed).min(SLOW_LOOK));
+    }
+    match QUIET.checked_sub(view.quiet).filter(|left| !left.is_zero()) {
+        Some(left) => PauseStep::Look(left),
+        None => PauseStep::Freeze,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VIEW: PauseView = PauseView {
+        cause: Some(Cause::Pause),
+        gate: Gate::Closed,
+        clocks_stopped: true,
+        is_marked: true,
+        is_frozen: false,
+        open_calls: 0,
+        waiting: 0,
+        quiet: QUIET,
+        is_at_work: false,
+        failed: None,
+    };
+
+    #[test]
+    fn a_pause_goes_step_by_step() {
+        let fresh = PauseView { gate: Gate::Open, clocks_stopped: false, is_marked: false, ..VIEW };
+        let soon = Duration::from_millis(400);
+        for (view, expected) in [
+            (fresh, PauseStep::CloseGate),
+            (PauseView { gate: Gate::Unknown, ..fresh }, PauseStep::CloseGate),
+            (PauseView { gate: Gate::Closed, open_calls: 1, ..fresh }, PauseStep::Look(LOOK)),
+            (PauseView { gate: Gate::Closed, ..fresh }, PauseStep::Mark(Cause::Pause)),
+            (PauseView { gate: Gate::Missing, ..fresh }, PauseStep::Mark(Cause::Pause)),
+            (PauseView { waiting: 2, ..VIEW }, PauseStep::AnswerLater),
+            (PauseView { waiting: 2, is_at_work: true, ..VIEW }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { quiet: QUIET - soon, ..VIEW }, PauseStep::Look(soon)),
+            (PauseView { is_at_work: true, ..VIEW }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { failed: Some(Duration::ZERO), ..VIEW }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { failed: Some(AGAIN), ..VIEW }, PauseStep::Freeze),
+            (VIEW, PauseStep::Freeze),
+            (PauseView { is_frozen: true, ..VIEW }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { is_frozen: true, waiting: 1, ..VIEW }, PauseStep::Thaw),
+        ] {
+            assert_eq!(next_step(&view), expected, "{view:?}");
+        }
+    }
+
+    #[test]
+    fn an_approval_waits_for_the_sidecars_answer() {
+        let held = PauseView { cause: Some(Cause::Approval), gate: Gate::Open, is_marked: false, ..VIEW };
+        for (view, expected) in [
+            (PauseView { clocks_stopped: false, ..held }, PauseStep::Mark(Cause::Approval)),
+            (PauseView { waiting: 1, ..held }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { open_calls: 1, ..held }, PauseStep::Look(SLOW_LOOK)),
+            (held, PauseStep::Freeze),
+            (PauseView { is_frozen: true, ..held }, PauseStep::Look(SLOW_LOOK)),
+            (PauseView { is_frozen: true, is_marked: true, ..held }, PauseStep::Thaw),
+            (PauseView { is_marked: true, gate: Gate::Closed, ..held }, PauseStep::Unmark),
+            (PauseView { gate: Gate::Closed, ..held }, PauseStep::OpenGate),
+        ] {
+            assert_eq!(next_step(&view), expected, "{view:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_thawed_first() {
+        let free = PauseView { cause: None, ..VIEW };
+        for (view, expected) in [
+            (PauseView { is_frozen: true, ..free }, PauseStep::Thaw),
+            (free, PauseStep::Unmark),
+            (PauseView { is_marked: false, ..free }, PauseStep::Unmark),
+            (PauseView { is_marked: false, clocks_stopped: false, ..free }, PauseStep::OpenGate),
+            (PauseView { is_marked: false, clocks_stopped: false, gate: Gate::Open, ..free }, PauseStep::Rest),
+            (PauseView { is_marked: false, clocks_stopped: false, gate: Gate::Missing, ..free }, PauseStep::Rest),
+        ] {
+            assert_eq!(next_step(&view), expected, "{view:?}");
+        }
+    }
+
+    fn view() -> impl Strategy<Value = PauseView> {
+        let cause = proptest::sample::select(vec![None, Some(Cause::Pause), Some(Cause::Approval)]);
+        let gate = proptest::sample::select(vec![Gate::Unknown, Gate::Open, Gate::Closed, Gate::Missing]);
+        let flags = proptest::array::uniform4(any::<bool>());
+        (cause, gate, flags, 0..3u64, 0..3u64, 0..3000u64, proptest::option::of(0..20_000u64)).prop_map(
+            |(cause, gate, [clocks_stopped, is_marked, is_frozen, is_at_work], open_calls, waiting, quiet, failed)| {
+                let quiet = Duration::from_millis(quiet);
+                let failed = failed.map(Duration::from_millis);
+                PauseView {
+                    cause,
+                    gate,
+                    clocks_stopped,
+                    is_marked,
+                    is_frozen,
+                    open_calls,
+                    waiting,
+                    quiet,
+                    is_at_work,
+                    failed,
+                }
+            },
+        )
+    }
+
+    /// Does a step as if all goes well, and nothing else happens.
+    fn done(view: PauseView, step: PauseStep) -> PauseView {
+        match step {
+            PauseStep::CloseGate => PauseView { gate: Gate::Closed, ..view },
+            PauseStep::OpenGate => PauseView { gate: Gate::Open, ..view },
+            PauseStep::Mark(cause) => {
+                PauseView { clocks_stopped: true, is_marked: view.is_marked || cause == Cause::Pause, ..view }
+            }
+            PauseStep::Unmark => {
+                PauseView { is_marked: false, clocks_stopped: view.cause == Some(Cause::Approval), ..view }
+            }
+            PauseStep::AnswerLater => PauseView { waiting: 0, quiet: Duration::ZERO, ..view },
+            PauseStep::Freeze => PauseView { is_frozen: true, ..view },
+            PauseStep::Thaw => PauseView { is_frozen: false, quiet: Duration::ZERO, ..view },
+            // Calls end, tools end, time goes on.
+            PauseStep::Look(time) => PauseView {
+                open_calls: 0,
+                waiting: if view.cause == Some(Cause::Approval) { 0 } else { view.waiting },
+                is_at_work: false,
+                quiet: view.quiet + time,
+                failed: view.failed.map(|failed| failed + time),
+                ..view
+            },
+            PauseStep::Rest => view,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_frozen_while_something_works(view in view()) {
+            if next_step(&view) == PauseStep::Freeze {
+                prop_assert!(view.open_calls == 0 && view.waiting == 0 && !view.is_at_work && view.quiet >= QUIET);
+                prop_assert!(view.cause.is_some() && view.clocks_stopped);
+            }
+        }
+
+        #[test]
+        fn each_run_comes_to_what_is_wanted(start in view()) {
+            let mut view = start;
+            for _ in 0..60 {
+                view = done(view, next_step(&view));
+            }
+            let is_wanted = match view.cause {
+                None => !view.is_frozen && !view.is_marked && !view.clocks_stopped && view.gate != Gate::Closed,
+                Some(Cause::Pause) => view.is_frozen && view.is_marked && view.clocks_stopped && view.gate != Gate::Open,
+                Some(Cause::Approval) => view.is_frozen && !view.is_marked && view.clocks_stopped && view.gate != Gate::Closed,
+            };
+            prop_assert!(is_wanted, "{:?} came to {:?}", start, view);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! `sluice approvals`, `approve` and `deny`: what the system asks about runs, and decisions.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use sluice_client::{ApiClient, ApiRequest, Approval, ApprovalPage, Sandbox, SandboxPage};
+use sluice_contract::text::sanitize;
+
+use super::database::wrong;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::named_run;
+use super::output::{dash, print, print_json, terminal_width};
+use super::retry::idempotent;
+use super::server_args::ServerArgs;
+use super::table::{Column, Table};
+
+/// States of runs of which something is asked.
+const LIVE: &str = "CREATING,RUNNING,COMPLETING";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  sluice approvals                    what waits for a decision, of all live runs
+  sluice approvals nightly --json     all approvals of one run, with their digests";
+
+/// Lists what the system asks about runs: caps that are nearly or wholly used up.
+#[derive(Debug, Args)]
+#[command(before_help = LIST_EXAMPLES)]
+pub(super) struct ApprovalsArgs {
+    /// A run of the daemon, with its decided approvals [default: the open ones of all live runs]
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+const APPROVE_EXAMPLES: &str = "\
+Examples:
+  sluice approve r_0f8fad5bd9cb469fa165 apr-4f1c2d3e4a5b                      shows it, and asks
+  sluice approve r_0f8fad5bd9cb469fa165 apr-4f1c2d3e4a5b --raise-cost 5 --reason \"the release\"
+  sluice approve \"$RUN\" \"$APPROVAL\" --yes --digest \"$DIGEST\"                  in a script";
+
+/// Raises a cap about which the system asks. Both ids are needed in full.
+#[derive(Debug, Args)]
+#[command(before_help = APPROVE_EXAMPLES)]
+pub(super) struct ApproveArgs {
+    #[command(flatten)]
+    of: DecisionArgs,
+    /// The new cap in dollars, in place of the proposed one
+    #[arg(long, value_name = "USD")]
+    raise_cost: Option<String>,
+    /// The new number of calls, in place of the proposed one
+    #[arg(long, value_name = "N")]
+    raise_calls: Option<u64>,
+    /// The new number of tokens, in place of the proposed one
+    #[arg(long, value_name = "N")]
+    raise_tokens: Option<u64>,
+}
+
+const DENY_EXAMPLES: &str = "\
+Examples:
+  sluice deny r_0f8fad5bd9cb469fa165 apr-4f1c2d3e4a5b --reason \"it loops\"";
+
+/// Refuses to raise a cap: the call that waits fails for good, and the run goes on. Both ids are needed in full.
+#[derive(Debug, Args)]
+#[command(before_help = DENY_EXAMPLES)]
+pub(super) struct DenyArgs {
+    #[command(flatten)]
+    of: DecisionArgs,
+}
+
+/// An approval, and how it is decided.
+#[derive(Debug, Args)]
+struct DecisionArgs {
+    /// The full id of a run of the daemon
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// The full id of the approval
+    #[arg(value_name = "APPROVAL_ID")]
+    approval: String,
+    /// The reason, which the control log and the audit log of the run keep
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Decide without a question
+    #[arg(long)]
+    yes: bool,
+    /// Decide only if the approval still has this digest
+    #[arg(long, value_name = "SHA256")]
+    digest: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub(super) async fn list(args: &ApprovalsArgs) -> Result<ExitCode, CommandError> {
+    let api = args.server.daemon(&args.host)?;
+    let approvals = match &args.run {
+        Some(name) => {
+            let id = named_run::find(&api, name).await?.sandbox.sandbox_id;
+            of_run(&api, &id).await?
+        }
+        None => open_ones(&api).await?,
+    };
+    if args.json {
+        print_json(&json!({ "approvals": approvals }));
+    } else {
+        print(&text(&approvals, terminal_width()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the open approvals of all live runs.
+async fn open_ones(api: &ApiClient) -> Result<Vec<Approval>, CommandError> {
+    let (mut open, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE).query("limit", "500");
+        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        for Sandbox { sandbox_id, .. } in &page.sandboxes {
+            let approvals = of_run(api, sandbox_id).await?;
+            open.extend(approvals.into_iter().filter(|approval| approval.decision.is_none()));
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(open);
+        }
+    }
+}
+
+async fn of_run(api: &ApiClient, id: &str) -> Result<Vec<Approval>, CommandError> {
+    let page: ApprovalPage = api.send(ApiRequest::get(&["sandboxes", id, "approvals"])).await?;
+    Ok(page.approvals)
+}
+
+const COLUMNS: [Column; 8] = [
+    Column::text("APPROVAL"),
+    Column::text("RUN"),
+    Column::text("CAP").optional(1),
+    Column::number("OLD").optional(2),
+    Column::number("NEW").optional(3),
+    Column::text("DIGEST").optional(5),
+    Column::text("DECISION").optional(4),
+    Column::text("EXPIRES (UTC)").optional(6),
+];
+
+fn text(approvals: &[Approval], terminal: Option<usize>) -> String {
+    let mut table = Table::new(terminal, COLUMNS);
+    for approval in approvals {
+        let waits = if approval.held_at.is_some() { "a call waits" } else { "open" };
+        table.row([
+            approval.approval_id.clone(),
+            approval.sandbox_id.clone(),
+            dash(approval.cap.as_ref()),
+            dash(approval.old.as_ref()),
+            dash(approval.raised_to.as_ref().or(approval.new.as_ref())),
+            approval.digest.get(..8).unwrap_or_default().to_owned(),
+            approval.decision.as_deref().unwrap_or(waits).to_owned(),
+            approval.expires_at.get(..19).unwrap_or(&approval.expires_at).replace('T', " "),
+        ]);
+    }
+    table.take()
+}
+
+pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, CommandError> {
+    let mut raise = Map::new();
+    let values = [
+        ("max_cost_usd", args.raise_cost.clone().map(Value::from)),
+        ("max_calls", args.raise_calls.map(Value::from)),
+        ("max_tokens", args.raise_tokens.map(Value::from)),
+    ];
+    raise.extend(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    decide(&args.of, "approve", raise).await
+}
+
+pub(super) async fn deny(args: &DenyArgs) -> Result<ExitCode, CommandError> {
+    decide(&args.of, "deny", Map::new()).await
+}
+
+async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) -> Result<ExitCode, CommandError> {
+    let api = of.server.daemon(&of.host)?;
+    let found = of_run(&api, &of.run).await?.into_iter().find(|approval| approval.approval_id == of.approval);
+    let unknown = || format!("run {} has no approval {}; sluice approvals lists them", of.run, of.approval);
+    let found = found.ok_or_else(|| wrong(unknown()))?;
+    if found.sandbox_id != of.run {
+        return Err(wrong(format!(
+            "{} is the name of a run; a decision takes the full id, {}",
+            of.run, found.sandbox_id
+        )));
+    }
+    if !of.yes && !confirmed(&found, decision, &raise)? {
+        return Err(CommandError { code: sluice_contract::exit::FAILED, message: "nothing was decided".to_owned() });
+    }
+    let digest = of.digest.as_ref().unwrap_or(&found.digest);
+    let mut body = json!({ "decision": decision, "digest": digest });
+    if !raise.is_empty() {
+        body["raise"] = raise.into();
+    }
+    if let Some(reason) = &of.reason {
+        body["reason"] = json!(reason);
+    }
+    let parts = ["sandboxes", of.run.as_str(), "approvals", of.approval.as_str(), "decision"];
+    let decided: Approval = api.send(idempotent(ApiRequest::post(&parts).json(&body))).await?;
+    if of.json {
+        print_json(&json!({ "approval": decided }));
+    } else {
+        print(&format!("{}\n", outcome(&decided)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn outcome(decided: &Approval) -> String {
+    let id = &decided.approval_id;
+    match (decided.decision.as_deref(), &decided.cap, &decided.raised_to) {
+        (Some("approve"), Some(cap), Some(to)) => format!("approval {id}: approved; {cap} is {to} now"),
+        (Some("deny"), _, _) => format!("approval {id}: denied; the call that waits fails, and the run goes on"),
+        (decision, _, _) => format!("approval {id}: {}", dash(decision)),
+    }
+}
+
+/// Shows an approval on the terminal, and asks.
+fn confirmed(approval: &Approval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(wrong(
+            "this asks on a terminal; in a script, give --yes and the --digest of sluice approvals".to_owned(),
+        ));
+    }
+    let raised = raise.values().next().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let new = if decision == "approve" { raised.or_else(|| approval.new.clone()) } else { None };
+    let lines = [
+        format!("run       {} (attempt {})", approval.sandbox_id, approval.attempt),
+        format!("account   {}", approval.subject["account"].as_str().unwrap_or("-")),
+        format!("agent     {}", approval.subject["agent_id"].as_str().unwrap_or("-")),
+        format!("cap       {}: {} -> {}", dash(approval.cap.as_ref()), dash(approval.old.as_ref()), dash(new)),
+        format!("digest    {}", approval.digest),
+    ];
+    let mut stderr = io::stderr();
+    let shown: String = lines.iter().map(|line| format!("{}\n", sanitize(line))).collect();
+    let failed = |error: io::Error| CommandError::failed(&error);
+    write!(stderr, "{shown}{decision}? [y/N] ").map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn approval() -> Approval {
+        serde_json::from_value(json!({
+            "approval_id": "apr-1", "sandbox_id": "r_1", "attempt": 0, "kind": "cap", "subject": {}, "cap": "max_calls",
+            "old": "5", "new": "10", "digest": "ab".repeat(32), "created_at": "2026-01-01T00:00:00.000000Z",
+            "expires_at": "2026-01-02T00:00:00.000000Z", "held_at": null, "decision": null, "decided_by": null,
+            "decided_at": null, "reason": null, "raised_to": null, "applied_at": null,
+        }))
+        .expect("an approval")
+    }
+
+    #[test]
+    fn a_list_shows_what_is_open() {
+        let held = Approval { held_at: Some("now".to_owned()), ..approval() };
+        let shown = text(&[approval(), held], None);
+        let rows: Vec<_> = shown.lines().collect();
+        assert_eq!(rows.len(), 3, "{shown}");
+        assert!(rows[1].contains("abababab") && rows[1].contains("open"), "{shown}");
+        assert!(rows[2].contains("a call waits") && rows[2].contains("2026-01-02 00:00:00"), "{shown}");
+    }
+
+    #[test]
+    fn an_outcome_says_what_follows() {
+        let decided = |decision: &str, to: Option<&str>| Approval {
+            decision: Some(decision.to_owned()),
+            raised_to: to.map(str::to_owned),
+            ..approval()
+        };
+        assert_eq!(outcome(&decided("approve", Some("9"))), "approval apr-1: approved; max_calls is 9 now");
+        assert!(outcome(&decided("deny", None)).contains("the run goes on"));
+        assert_eq!(outcome(&decided("expired", None)), "approval apr-1: expired");
+    }
+}

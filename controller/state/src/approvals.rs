@@ -1,0 +1,20 @@
+//! Approvals: what the system asks a person when a cap is reached. An agent cannot make one.
+//!
+//! A decision names the digest of what the person saw, and the first one stays. A raised cap, the hold on the account's
+//! budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute, so that a
+//! daemon that was killed in between gives it again.
+
+mod ask;
+mod decide;
+mod error;
+mod rows;
+mod rules;
+
+pub use ask::{ApprovalAsk, Asked};
+pub use decide::DecisionRequest;
+pub use error::ApprovalError;
+pub use rows::Approval;
+pub use rules::{AskedCap, Decision, propose};
+
+#[cfg(test)]
+mod tests;

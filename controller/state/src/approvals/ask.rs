@@ -1,0 +1,152 @@
+//! Approvals are made, and brought up to date, by what the sidecar of a run reports.
+
+use rusqlite::{Transaction, TransactionBehavior};
+use serde_json::json;
+use sluice_contract::RunKey;
+
+use super::rows::{Approval, event_data, insert, select, write};
+use super::rules::{AskedCap, Decision, propose};
+use super::{ApprovalError, decide};
+use crate::events::announce;
+use crate::sandboxes::{self, Sandbox};
+use crate::store::Store;
+
+/// Report of an attempt's sidecar about a cap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalAsk {
+    /// Id for a new approval.
+    pub id: String,
+    /// Run and attempt.
+    pub key: RunKey,
+    /// Cap.
+    pub cap: AskedCap,
+    /// Value of the cap in force.
+    pub old: i64,
+    /// Value that the call that waits needs; none if that is not known.
+    pub asked: Option<i64>,
+    /// Highest value that the operator lets owners have.
+    pub highest: Option<i64>,
+    /// True if a call waits.
+    pub is_held: bool,
+    /// Time for which a person may think, in microseconds.
+    pub ask_timeout_us: i64,
+}
+
+/// Consequence of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// A person decides.
+    Open(Approval),
+    /// The cap at this value was denied before: the call that waits is refused.
+    Denied(Approval),
+    /// The attempt is over, or is to end.
+    Over,
+}
+
+impl Store {
+    /// Makes the approval of a cap, or brings the open one up to date: a call that needs more than is proposed makes another
+    /// proposal with another digest.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn ask_approval(&self, ask: ApprovalAsk, now_us: i64) -> Result<Asked, ApprovalError> {
+        let signal = self.event_signal();
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(sandbox) = sandboxes::find(&transaction, &ask.key.run_id)?.filter(|run| run.key == ask.key) else {
+                return Ok(Asked::Over);
+            };
+            if !sandboxes::works(&sandbox) {
+                return Ok(Asked::Over);
+            }
+            let (asked, seq) = settle(&transaction, &sandbox, &ask, now_us)?;
+            transaction.commit()?;
+            if let Some(seq) = seq {
+                announce(&signal, seq);
+            }
+            Ok(asked)
+        })
+        .await
+    }
+}
+
+fn settle(
+    transaction: &Transaction<'_>,
+    sandbox: &Sandbox,
+    ask: &ApprovalAsk,
+    now_us: i64,
+) -> Result<(Asked, Option<i64>), ApprovalError> {
+    let ApprovalAsk { key, cap, old, .. } = ask;
+    let of_cap = "run_id = ?1 AND attempt = ?2 AND cap = ?3";
+    let clause = format!("{of_cap} AND decision IS NULL");
+    let open = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str()])?.pop();
+    let mut seq = None;
+    if let Some(open) = open {
+        if open.cap.is_some_and(|(_, value, _)| value == *old) {
+            let (open, seq) = refresh(transaction, sandbox, ask, open, now_us)?;
+            return Ok((Asked::Open(open), seq));
+        }
+        // The cap was raised by other means: what a person saw is no longer so.
+        seq = Some(decide::close(transaction, sandbox, open, (Decision::Changed, "daemon"), now_us)?.1);
+    }
+    let clause =
+        format!("{of_cap} AND old_value = ?4 AND decision IN ('deny', 'expired') ORDER BY decided_us DESC LIMIT 1");
+    let denied = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str(), old])?.pop();
+    if let Some(denied) = denied {
+        return Ok((Asked::Denied(denied), seq));
+    }
+    let approval = new_approval(sandbox, ask, now_us);
+    insert(transaction, &approval)?;
+    let seq = sandboxes::report(transaction, sandbox, "approval.requested", &event_data(&approval), now_us)?;
+    Ok((Asked::Open(approval), Some(seq)))
+}
+
+fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
+    let subject =
+        json!({ "account": sandbox.account, "agent_id": sandbox.agent_id, "run_id": sandbox.key.run_id.as_str() });
+    let mut approval = Approval {
+        id: ask.id.clone(),
+        key: ask.key.clone(),
+        cap: Some((ask.cap, ask.old, propose(ask.old, ask.asked, ask.highest))),
+        subject: subject.to_string(),
+        digest: String::new(),
+        created_us: now_us,
+        expires_us: now_us.saturating_add(ask.ask_timeout_us.max(1)),
+        held_us: ask.is_held.then_some(now_us),
+        decision: None,
+        decided_by: None,
+        reason: None,
+        raised_to: None,
+        decided_us: None,
+        applied_us: None,
+    };
+    approval.digest = approval.digest_for(&sandbox.account);
+    approval
+}
+
+/// Brings an open approval up to date.
+fn refresh(
+    transaction: &Transaction<'_>,
+    sandbox: &Sandbox,
+    ask: &ApprovalAsk,
+    open: Approval,
+    now_us: i64,
+) -> Result<(Approval, Option<i64>), ApprovalError> {
+    let mut next = open.clone();
+    if let Some((cap, old, new)) = open.cap
+        && ask.asked.is_some_and(|asked| asked > new)
+    {
+        next.cap = Some((cap, old, propose(old, ask.asked, ask.highest)));
+        next.digest = next.digest_for(&sandbox.account);
+    }
+    if ask.is_held {
+        next.held_us.get_or_insert(now_us);
+    }
+    if next == open {
+        return Ok((open, None));
+    }
+    write(transaction, &next)?;
+    let event_type = if next.digest == open.digest { "approval.held" } else { "approval.requested" };
+    let seq = sandboxes::report(transaction, sandbox, event_type, &event_data(&next), now_us)?;
+    Ok((next, Some(seq)))
+}

@@ -1,0 +1,37 @@
+//! Errors of approvals.
+
+use crate::budget::BudgetError;
+use crate::sandboxes::SandboxError;
+use crate::store::StoreError;
+
+/// Error of asking for an approval, or of deciding about one.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    /// The run has no such approval.
+    #[error("there is no such approval")]
+    NotFound,
+    /// The digest is not that of the approval, or its cap has moved.
+    #[error("the approval has changed since it was read: read it again, and decide on its present digest")]
+    Changed,
+    /// Another decision came first.
+    #[error("the approval was decided already: {0}; read it again")]
+    Decided(&'static str),
+    /// The new value is not above the present one.
+    #[error("a cap is only raised: name a value above {0}")]
+    NotRaised(i64),
+    /// The budget of the account has too little left.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The run prevents it.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<rusqlite::Error> for ApprovalError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}

@@ -1,0 +1,238 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_contract::RunId;
+use tempfile::TempDir;
+
+use super::*;
+use crate::agents::NewAgent;
+use crate::budget::BudgetError;
+use crate::events::EventFilter;
+use crate::process::Process;
+use crate::sandboxes::{ClaimLimits, NewSandbox, RunAgent, Sandbox, SandboxStep, SandboxVerdict};
+use crate::store::Store;
+
+mod histories;
+
+/// A database with one run that works, whose cap is 100 nano-USD.
+struct OneRun {
+    directory: TempDir,
+    store: Store,
+}
+
+const CAP: i64 = 100;
+const HOUR: i64 = 3_600_000_000;
+
+fn run_id() -> RunId {
+    "r1".parse().expect("an id")
+}
+
+impl OneRun {
+    async fn new(budget: Option<i64>) -> Self {
+        let directory = tempfile::tempdir().expect("there is room");
+        let store = Store::open(&directory.path().join("sluice.db")).expect("it is new");
+        if let Some(budget) = budget {
+            store.set_budget(&"acct".parse().expect("a name"), budget).await.expect("it is writable");
+        }
+        let daemon = Process::current().expect("there is /proc");
+        let agent = NewAgent {
+            owner: "o".to_owned(),
+            agent_id: "r1".to_owned(),
+            name: None,
+            zone_id: None,
+            billing_account_id: "acct".to_owned(),
+            allow_sandbox: true,
+            grants: "[]".to_owned(),
+            metadata: "{}".to_owned(),
+        };
+        let new = NewSandbox {
+            run_id: run_id(),
+            owner: "o".to_owned(),
+            agent: RunAgent::Ephemeral(agent),
+            name: None,
+            project: None,
+            account: "acct".to_owned(),
+            graph: "sandbox:agent".to_owned(),
+            model: None,
+            image: "image".to_owned(),
+            daemon: daemon.clone(),
+            cap: Some(CAP),
+            hold_nano: 40,
+            max_retries: 3,
+            retry_on: Vec::new(),
+            request: "{}".to_owned(),
+            priority: 0,
+            labels: BTreeMap::new(),
+            depends_on: BTreeSet::new(),
+            run_time_us: HOUR,
+            mount_paths: Vec::new(),
+            queued_max: 10,
+            idempotency: None,
+        };
+        store.create_sandbox(new, 1).await.expect("it can be created");
+        let limits = ClaimLimits { host: 1, project: 1, owner: 1 };
+        store.claim_next(&daemon, limits, 2).await.expect("it is writable");
+        let one = Self { directory, store };
+        one.step(SandboxStep::Start).await;
+        one
+    }
+
+    async fn run(&self) -> Sandbox {
+        self.store.find_sandbox(None, &run_id()).await.expect("it is readable").expect("it is there")
+    }
+
+    async fn step(&self, step: SandboxStep) {
+        let generation = self.run().await.generation;
+        self.store.step_sandbox(&run_id(), generation, step, "test", 3).await.expect("it is legal");
+    }
+
+    async fn ask(&self, cap: AskedCap, old: i64, asked: Option<i64>, now_us: i64) -> Asked {
+        let ask = ApprovalAsk {
+            id: format!("apr-{now_us}"),
+            key: self.run().await.key,
+            cap,
+            old,
+            asked,
+            highest: None,
+            is_held: asked.is_some(),
+            ask_timeout_us: HOUR,
+        };
+        self.store.ask_approval(ask, now_us).await.expect("it is writable")
+    }
+
+    async fn open(&self, cap: AskedCap, old: i64, asked: Option<i64>, now_us: i64) -> Approval {
+        match self.ask(cap, old, asked, now_us).await {
+            Asked::Open(approval) => approval,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn decide(&self, of: &Approval, decision: Decision, raise: Option<i64>) -> Result<Approval, ApprovalError> {
+        self.store.decide_approval(request(of, decision, raise), 500).await
+    }
+
+    async fn held(&self) -> i128 {
+        let budgets = self.store.budgets(None).await.expect("it is readable");
+        budgets[0].1.held
+    }
+
+    async fn types(&self) -> Vec<String> {
+        let events = self.store.events_after(0, EventFilter::default(), 1000).await.expect("it is readable").events;
+        events.into_iter().map(|event| event.event_type).filter(|name| name.starts_with("approval.")).collect()
+    }
+}
+
+fn request(of: &Approval, decision: Decision, raise: Option<i64>) -> DecisionRequest {
+    DecisionRequest {
+        run_id: run_id(),
+        id: of.id.clone(),
+        digest: of.digest.clone(),
+        decision,
+        raise,
+        by: "token:1".to_owned(),
+        reason: Some("go on".to_owned()),
+    }
+}
+
+fn word<T>(result: &Result<T, ApprovalError>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(ApprovalError::NotFound) => "not_found",
+        Err(ApprovalError::Changed) => "changed",
+        Err(ApprovalError::Decided(_)) => "decided",
+        Err(ApprovalError::NotRaised(_)) => "not_raised",
+        Err(ApprovalError::Budget(BudgetError::Insufficient(_))) => "insufficient",
+        Err(_) => "other",
+    }
+}
+
+#[tokio::test]
+async fn a_raise_is_held_of_the_budget() {
+    let one = OneRun::new(Some(250)).await;
+    let asked = one.open(AskedCap::MaxCostUsd, CAP, Some(130), 10).await;
+    assert_eq!((asked.cap, asked.held_us), (Some((AskedCap::MaxCostUsd, CAP, 200)), Some(10)));
+
+    let too_much = one.decide(&asked, Decision::Approve, Some(251)).await;
+    assert_eq!((word(&too_much), one.held().await), ("insufficient", 100));
+    assert_eq!(word(&one.decide(&asked, Decision::Approve, Some(CAP)).await), "not_raised");
+    let approved = one.decide(&asked, Decision::Approve, None).await.expect("the budget has enough");
+
+    let run = one.run().await;
+    assert_eq!((run.cap, run.attempt_cap, one.held().await), (Some(200), Some(200), 200));
+    assert_eq!((approved.raised_to, approved.applied_us), (Some(200), None));
+    assert_eq!(one.store.unapplied_approvals(&run.key).await.expect("it is readable"), [approved.clone()]);
+    one.store.record_applied(&approved.id, 600).await.expect("it is writable");
+    assert!(one.store.unapplied_approvals(&run.key).await.expect("it is readable").is_empty());
+    assert_eq!(one.types().await, ["approval.requested", "approval.decided"]);
+}
+
+#[tokio::test]
+async fn of_two_raises_at_once_one_wins() {
+    let one = OneRun::new(Some(1000)).await;
+    let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    let (first, second) = tokio::join!(
+        one.decide(&asked, Decision::Approve, Some(300)),
+        one.decide(&asked, Decision::Approve, Some(400))
+    );
+    let mut words = [word(&first), word(&second)];
+    words.sort_unstable();
+    assert_eq!(words, ["decided", "ok"]);
+    let raised = first.or(second).expect("one of them").raised_to;
+    assert_eq!((one.run().await.attempt_cap, one.held().await), (raised, i128::from(raised.expect("it was raised"))));
+}
+
+#[tokio::test]
+async fn a_decision_after_the_cap_moved_is_refused() {
+    let one = OneRun::new(None).await;
+    let asked = one.open(AskedCap::MaxCalls, 5, None, 10).await;
+    let stale = Approval { digest: "0".repeat(64), ..asked.clone() };
+    assert_eq!(word(&one.decide(&stale, Decision::Approve, None).await), "changed");
+    // A call needs more than was proposed: another proposal.
+    let next = one.open(AskedCap::MaxCalls, 5, Some(50), 20).await;
+    assert_eq!((next.id == asked.id, next.digest == asked.digest, next.held_us), (true, false, Some(20)));
+    assert_eq!(word(&one.decide(&asked, Decision::Deny, None).await), "changed");
+    // The cap has moved by other means.
+    let other = one.open(AskedCap::MaxCalls, 9, None, 30).await;
+    assert_eq!(word(&one.decide(&next, Decision::Approve, None).await), "decided");
+    one.step(SandboxStep::Decide(SandboxVerdict::Success)).await;
+    assert_eq!(word(&one.decide(&other, Decision::Approve, None).await), "changed", "the run is over");
+    assert_eq!(one.ask(AskedCap::MaxCalls, 9, None, 40).await, Asked::Over);
+    assert!(one.store.expire_approvals(i64::MAX).await.expect("it is writable").is_empty());
+}
+
+#[tokio::test]
+async fn a_denied_cap_is_not_asked_about_again() {
+    let one = OneRun::new(None).await;
+    let asked = one.open(AskedCap::MaxTokens, 5, Some(6), 10).await;
+    assert!(one.store.is_on_hold(&asked.key).await.expect("it is readable"));
+    one.decide(&asked, Decision::Deny, None).await.expect("it is open");
+    assert!(one.store.runs_on_hold().await.expect("it is readable").is_empty());
+    assert!(matches!(one.ask(AskedCap::MaxTokens, 5, Some(6), 20).await, Asked::Denied(_)));
+    let later = one.open(AskedCap::MaxCalls, 5, Some(6), 30).await;
+    let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
+    assert_eq!(
+        expired.iter().map(|it| (&it.id, it.decision)).collect::<Vec<_>>(),
+        [(&later.id, Some(Decision::Expired))]
+    );
+    assert_eq!(word(&one.decide(&later, Decision::Approve, None).await), "decided");
+    assert!(matches!(one.ask(AskedCap::MaxCalls, 5, Some(6), 40).await, Asked::Denied(_)));
+}
+
+#[tokio::test]
+async fn another_budget_asks_again() {
+    let one = OneRun::new(Some(150)).await;
+    let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "insufficient");
+    one.store.set_budget(&"acct".parse().expect("a name"), 500).await.expect("it is writable");
+    assert_eq!(one.store.announce_approvals("acct", 20).await.expect("it is writable"), 1);
+    assert_eq!(one.store.announce_approvals("other", 20).await.expect("it is writable"), 0);
+    assert_eq!(one.types().await, ["approval.requested", "approval.requested"]);
+    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "ok");
+}
+
+#[tokio::test]
+async fn a_cancel_stops_the_run() {
+    let one = OneRun::new(None).await;
+    let asked = one.open(AskedCap::MaxCalls, 5, Some(6), 10).await;
+    one.decide(&asked, Decision::Cancel, None).await.expect("it is open");
+    assert_eq!(one.run().await.desired_state, crate::sandboxes::DesiredState::Stopped);
+}

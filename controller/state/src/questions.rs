@@ -1,0 +1,15 @@
+//! Questions of agents to people. An answer is data for the agent, and changes nothing else.
+
+mod rows;
+mod text;
+
+pub use rows::{NewQuestion, Question, QuestionError, QuestionState};
+pub use text::{OPTION_MAX, OPTIONS_MAX, QUESTION_MAX, QuestionFault, check_question, plain_text};
+
+/// Questions of a run that are open at once.
+pub const OPEN_MAX: u32 = 5;
+/// Questions of a run in an hour.
+pub const PER_HOUR: u32 = 20;
+
+#[cfg(test)]
+mod tests;

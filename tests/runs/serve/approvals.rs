@@ -1,0 +1,121 @@
+//! Approvals on a real engine with a real sidecar: a call that waits at a cap is the one that is answered.
+
+use sluice_testkit::controller::Daemon;
+use sluice_testkit::engine;
+use sluice_testkit::{PATIENCE, poll};
+
+use super::commands::{faults, ran};
+use super::*;
+
+/// A call whose client waits for as long as a person thinks, and tries again as it is told to.
+const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
+
+fn asking(script: &str, limits: Value) -> Value {
+    json!({"argv": ["sh", "-c", script], "model": "m", "on_cap": "ask", "limits": limits})
+}
+
+/// Waits until a call of the run waits for an approval, and returns it.
+async fn held(daemon: &Daemon<'_>, id: &str) -> Value {
+    let mut approvals = Value::Null;
+    let is_held = poll(PATIENCE, async || {
+        approvals = daemon.get(&format!("/api/v1/sandboxes/{id}/approvals")).await.expect(200).json();
+        approvals["approvals"].as_array().is_some_and(|all| all.iter().any(|it| it["held_at"].is_string()))
+    });
+    assert!(is_held.await, "no call waits: {approvals}\n{}", daemon.process().stderr());
+    let all = approvals["approvals"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|it| it["held_at"].is_string()).expect("it was there")
+}
+
+async fn decide(daemon: &Daemon<'_>, id: &str, approval: &Value, decision: &str, status: u16) -> Value {
+    let approval_id = approval["approval_id"].as_str().expect("an id");
+    let path = format!("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision");
+    let body = json!({"decision": decision, "digest": approval["digest"], "reason": "a test"});
+    daemon.request("POST", &path, &body).await.expect(status).json()
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_answered_after_an_approval() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+
+    let approval = held(&daemon, &id).await;
+    assert_eq!((&approval["cap"], &approval["old"]), (&json!("max_calls"), &json!("1")), "{approval}");
+    assert_eq!(upstream.requests().len(), 1, "the second call waits in the sidecar");
+    let id_of = approval["approval_id"].as_str().expect("an id").to_owned();
+    let digest = approval["digest"].as_str().expect("a digest").to_owned();
+    let stale = ["approve", &id, &id_of, "--yes", "--digest", &"0".repeat(64)];
+    ran(&daemon, &stale, 1).await;
+    let words =
+        ["approve", &id, &id_of, "--yes", "--digest", &digest, "--raise-calls", "5", "--reason", "go", "--json"];
+    let approved = ran(&daemon, &words, 0).await.value();
+
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 2), "{run}");
+    assert_eq!(approved["approval"]["raised_to"], "5", "{approved}");
+    let audited = ran(&daemon, &["audit", "approvals", "--run", &id, "--json"], 0).await.value();
+    assert_eq!(audited["approvals"][0]["decision"], "approve", "{audited}");
+    let chain = std::fs::read_to_string(sluice.audit_path(&id)).expect("we are root");
+    assert!(chain.contains(&digest) && chain.contains("\"kind\":\"held\""), "the run's own chain has the digest");
+    let found = faults(&[("approve", approved), ("audit-approvals", audited)]).await;
+    assert!(found.is_empty(), "{found:?}");
+    sluice.command(["audit", "verify", &id]).finish().await.expect(0);
+}
+
+#[tokio::test]
+async fn a_denied_call_fails_and_the_run_goes_on() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && ! {PATIENT_CALL} && ! {PATIENT_CALL} && echo denied");
+    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+
+    let approval = held(&daemon, &id).await;
+    assert_eq!(decide(&daemon, &id, &approval, "deny", 200).await["decision"], "deny");
+    decide(&daemon, &id, &approval, "approve", 409).await;
+
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 1), "{run}");
+    let approvals = daemon.get(&format!("/api/v1/sandboxes/{id}/approvals")).await.expect(200).json();
+    assert_eq!(approvals["approvals"].as_array().map(Vec::len), Some(1), "it is not asked again: {approvals}");
+}
+
+#[tokio::test]
+async fn an_approval_outlives_a_killed_daemon() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let id = daemon.create(asking(&script, json!({"max_calls": 1}))).await;
+    let approval = held(&daemon, &id).await;
+    daemon.kill().await;
+
+    let daemon = sluice.serve().await;
+    let again = held(&daemon, &id).await;
+    assert_eq!(again["approval_id"], approval["approval_id"], "a restart asks nothing twice");
+    decide(&daemon, &id, &approval, "approve", 200).await;
+
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    assert_eq!((&run["outcome"], upstream.requests().len()), (&json!("success"), 2), "{run}");
+}
+
+#[tokio::test]
+async fn a_run_is_not_frozen_while_a_call_waits() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let mut request = asking(&script, json!({"max_calls": 1}));
+    request["ttl_minutes"] = json!(1);
+    let id = daemon.create(request).await;
+    let approval = held(&daemon, &id).await;
+    let [container] = &sluice.containers().await[..] else { panic!("one run has one container") };
+    assert_eq!(engine::inspect(container).await["State"]["Paused"], false, "never while a call waits");
+    assert_eq!(daemon.run(&id).await["waiting_for"], "approval");
+
+    let run = decide(&daemon, &id, &approval, "cancel", 200).await;
+    assert_eq!(run["decision"], "cancel", "{run}");
+    assert_eq!(daemon.reaches(&id, "COMPLETED").await["outcome"], "cancelled");
+}
