@@ -31,6 +31,12 @@ async fn is_observed(daemon: &Daemon<'_>, id: &str, state: &str) -> Value {
     run
 }
 
+/// Waits until a run has been paused for so many seconds, by the clock of the daemon.
+async fn has_been_paused(run: &Value, seconds: u64) {
+    let since = humantime::parse_rfc3339(run["paused_at"].as_str().expect("it is paused")).expect("a time");
+    assert!(poll(PATIENCE, async || since.elapsed().is_ok_and(|time| time.as_secs() >= seconds)).await);
+}
+
 async fn post(daemon: &Daemon<'_>, id: &str, step: &str, status: u16) -> Value {
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/{step}"), &Value::Null).await.expect(status).json()
 }
@@ -84,13 +90,8 @@ async fn the_timeout_stands_still_in_a_pause() {
     post(&daemon, &id, "pause", 200).await;
     let paused = is_observed(&daemon, &id, "paused").await;
 
-    // Longer than its timeout and its idle time, by the clock of the daemon.
-    let since = paused["paused_at"].as_str().expect("it is paused").to_owned();
-    let is_later = poll(PATIENCE, async || {
-        let now = humantime::parse_rfc3339(&since).expect("a time").elapsed().unwrap_or_default();
-        now.as_secs() >= 6
-    });
-    assert!(is_later.await);
+    // Longer than its timeout and its idle time.
+    has_been_paused(&paused, 6).await;
     assert_eq!(daemon.run(&id).await["state"], "RUNNING", "no clock has ended it");
     post(&daemon, &id, "resume", 200).await;
     go(&sluice, &id);
@@ -186,21 +187,27 @@ async fn a_frozen_run_of_a_dead_daemon_is_swept() {
     assert_eq!(sluice.containers().await, [""; 0]);
 }
 
+/// Reports an event from inside of a run, by the relay.
+const REPORT: &str = r#"report() { curl -sf --json '{"event_type":"'$1'","event_data":{"id":"t1"}}' http://localhost:8080/api/v1/sandboxes/$RUN_ID/events > /dev/null; }"#;
+
 #[tokio::test]
 async fn a_tool_that_works_keeps_the_container_running() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let id = daemon.create(shell(&format!("{GO}; echo done"))).await;
+    let used = "while [ ! -e used ]; do sleep 0.05; done";
+    let script = format!("{REPORT}; report agent.tool_use; {used}; report agent.tool_result; {GO}; echo done");
+    let id = daemon.create(shell(&script)).await;
     daemon.reaches(&id, "RUNNING").await;
-    let path = format!("/api/v1/sandboxes/{id}/events");
-    let event = |kind: &str| json!({"event_type": kind, "event_data": {"tool_use_id": "t1"}});
-    daemon.request("POST", &path, &event("agent.tool_use")).await.expect(200);
+    let is_used = poll(PATIENCE, async || types(&daemon.events(&id).await).iter().any(|kind| kind == "agent.tool_use"));
+    assert!(is_used.await, "the use of the tool is reported");
 
     post(&daemon, &id, "pause", 200).await;
-    is_observed(&daemon, &id, "paused").await;
+    let paused = is_observed(&daemon, &id, "paused").await;
+    has_been_paused(&paused, 4).await;
     is_frozen(&sluice, false).await;
-    daemon.request("POST", &path, &event("agent.tool_result")).await.expect(200);
+    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
+    fs::write(work.join("used"), "").expect("the run has its workspace");
 
     is_frozen(&sluice, true).await;
     post(&daemon, &id, "resume", 200).await;

@@ -241,7 +241,7 @@ async fn stopped_clocks_move_the_deadline() {
     let daemon = Daemon::new(&["a"]).await;
     daemon.create(NewSandbox { run_time_us: 1000, ..daemon.sandbox("r1", "a") }, 1).await;
     daemon.claim(10).await.expect("it is in the queue");
-    let stop = |run: Sandbox, why, now| async move { daemon.store.stop_clocks(&R1, run.generation, why, now).await };
+    let stop = async |run: Sandbox, why, now| daemon.store.stop_clocks(&R1, run.generation, why, now).await;
     assert!(stop(daemon.find("r1").await, ClockStop::Paused, 20).await.is_err(), "it does not run");
     let running = daemon.step("r1", SandboxStep::Start).await;
     let held = stop(running, ClockStop::Approval, 100).await.expect("it runs");
