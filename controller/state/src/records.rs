@@ -44,6 +44,9 @@ pub const SIDECAR_LOG: &str = "sidecar.log";
 /// File with the log of the controller, one JSON object per line.
 pub const CONTROLLER_LOG: &str = "controller.log";
 
+/// End of the name of a file that is not complete.
+const UNFINISHED: &str = ".new";
+
 /// File with times and places of a daemon run's output.
 pub const OUTPUT_INDEX: &str = "output.index";
 
@@ -131,7 +134,7 @@ impl RunRecord {
     /// # Errors
     /// Errors of the file system.
     pub fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        file::replace(&self.path(name), &self.path(&format!("{name}{}", expiry::UNFINISHED)), content)
+        file::replace(&self.path(name), &self.path(&format!("{name}{}", UNFINISHED)), content)
     }
 
     /// Writes a value as JSON.

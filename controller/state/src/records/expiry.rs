@@ -13,15 +13,13 @@ use super::artifacts::is_artifact;
 use super::segments::offset_of;
 use super::{
     ARTIFACTS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord,
-    SIDECAR_LOG, TRANSCRIPT, TRANSCRIPT_FACTS,
+    SIDECAR_LOG, TRANSCRIPT, TRANSCRIPT_FACTS, UNFINISHED,
 };
 
 /// Names of the files that a record has once.
 const PARTS: [&str; 9] =
     [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS, TRANSCRIPT, TRANSCRIPT_FACTS];
 
-/// End of the name of a file that is not complete.
-pub(super) const UNFINISHED: &str = ".new";
 /// File whose modification time is that of the last removal.
 const STAMP: &str = ".removed";
 

@@ -8,8 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::RunRecord;
-use super::expiry::UNFINISHED;
+use super::{RunRecord, UNFINISHED};
 
 /// File with the content of the transcript.
 pub const TRANSCRIPT: &str = "transcript.jsonl";
