@@ -14,7 +14,7 @@ pub use ask::{ApprovalAsk, Asked};
 pub use decide::DecisionRequest;
 pub use error::ApprovalError;
 pub use rows::Approval;
-pub use rules::{AskedCap, Decision, propose};
+pub use rules::{ApprovalDecision, AskedCap, propose};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_state::approvals::{Approval, AskedCap, Decision};
+use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
 use sluice_state::ledger::usd;
 use utoipa::{OpenApi, ToSchema};
 
@@ -98,7 +98,7 @@ impl ApprovalView {
             held_at: timestamp_of(approval.held_us),
             decided_at: timestamp_of(approval.decided_us),
             applied_at: timestamp_of(approval.applied_us),
-            decision: approval.decision.map(Decision::as_str),
+            decision: approval.decision.map(ApprovalDecision::as_str),
             decided_by: approval.decided_by,
             reason: approval.reason,
             digest: approval.digest,
@@ -193,9 +193,9 @@ impl DecisionBody {
             return Err(ApiError::invalid("digest", "the digest is the 64 characters that the approval shows"));
         }
         let decision = match self.decision {
-            DecisionWord::Approve => Decision::Approve,
-            DecisionWord::Deny => Decision::Deny,
-            DecisionWord::Cancel => Decision::Cancel,
+            DecisionWord::Approve => ApprovalDecision::Approve,
+            DecisionWord::Deny => ApprovalDecision::Deny,
+            DecisionWord::Cancel => ApprovalDecision::Cancel,
         };
         let raise = self.raise.as_ref().map_or(Ok(Vec::new()), Raise::values)?;
         let (digest, reason) = (self.digest.to_ascii_lowercase(), self.reason.clone());

@@ -32,7 +32,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
 
 /// A change of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum PauseChange {
     Pause,
     Resume,
 }
@@ -58,7 +58,7 @@ async fn pause_run(
     Query(NoQuery {}): Query<NoQuery>,
     key: RequestKey,
 ) -> Result<Json<SandboxView>, ApiError> {
-    once(&context, &principal, &id, key, Change::Pause).await
+    once(&context, &principal, &id, key, PauseChange::Pause).await
 }
 
 /// Lets a paused run go on.
@@ -82,7 +82,7 @@ async fn resume_run(
     Query(NoQuery {}): Query<NoQuery>,
     key: RequestKey,
 ) -> Result<Json<SandboxView>, ApiError> {
-    once(&context, &principal, &id, key, Change::Resume).await
+    once(&context, &principal, &id, key, PauseChange::Resume).await
 }
 
 async fn once(
@@ -90,7 +90,7 @@ async fn once(
     principal: &Principal,
     id: &str,
     key: RequestKey,
-    change: Change,
+    change: PauseChange,
 ) -> Result<Json<SandboxView>, ApiError> {
     let sandbox = lookup::named(context, principal, Operation::Control, id).await?;
     let key = match key.reserve(context, principal, Hash::of(&[])).await? {
@@ -115,10 +115,10 @@ async fn changed(
     context: &ApiContext,
     principal: &Principal,
     sandbox: Sandbox,
-    change: Change,
+    change: PauseChange,
 ) -> Result<Sandbox, ApiError> {
     match change {
-        Change::Pause => pause::pause(context, sandbox, Requester::Principal(principal)).await,
-        Change::Resume => pause::resume(context, sandbox, principal).await,
+        PauseChange::Pause => pause::pause(context, sandbox, Requester::Principal(principal)).await,
+        PauseChange::Resume => pause::resume(context, sandbox, principal).await,
     }
 }

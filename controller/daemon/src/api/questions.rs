@@ -103,7 +103,7 @@ async fn list(
 /// An answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct AnswerBody {
+struct QuestionAnswer {
     /// One of the options as it is, or a text of 1 to 1,000 characters where there are none.
     #[schema(min_length = 1, max_length = 1000)]
     answer: String,
@@ -111,7 +111,7 @@ struct AnswerBody {
 
 /// Answers a question. The answer is data for the agent, and changes nothing else. The first one stays.
 #[utoipa::path(
-    post, path = "/api/v1/sandboxes/{id}/questions/{question_id}/answer", request_body = AnswerBody,
+    post, path = "/api/v1/sandboxes/{id}/questions/{question_id}/answer", request_body = QuestionAnswer,
     params(
         ("id" = String, Path, description = "Id, or a name of the own owner"),
         ("question_id" = String, Path, description = "Id of the question"),
@@ -131,7 +131,7 @@ async fn answer(
     PathNames([id, question_id]): PathNames<2>,
     Query(NoQuery {}): Query<NoQuery>,
     key: RequestKey,
-    body: JsonBody<AnswerBody>,
+    body: JsonBody<QuestionAnswer>,
 ) -> Result<Json<QuestionView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Decide, &id).await?;
     let run_id = sandbox.key.run_id.clone();

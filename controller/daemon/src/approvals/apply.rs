@@ -3,7 +3,7 @@
 use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
 use sluice_contract::text::sanitize;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_state::approvals::{Approval, ApprovalError, AskedCap, Decision};
+use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, AskedCap};
 use sluice_state::ledger::usd;
 use sluice_state::store::now_us;
 
@@ -33,13 +33,13 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
     let by = cut(approval.decided_by.as_deref().unwrap_or("daemon"), BY_MAX);
     let reason = reason(approval);
     match (approval.decision, approval.cap) {
-        (Some(Decision::Approve), Some((cap, _, _))) => {
+        (Some(ApprovalDecision::Approve), Some((cap, _, _))) => {
             if let Some(to) = approval.raised_to {
                 raise(&control, cap, to, (by, reason)).await?;
             }
         }
         (Some(decision), Some((cap, _, _))) if decision.denies() => deny(&control, cap, (by, reason)).await?,
-        (Some(Decision::Cancel), _) => context.work.notify_one(),
+        (Some(ApprovalDecision::Cancel), _) => context.work.notify_one(),
         _ => {}
     }
     Ok(context.store.record_applied(&approval.id, now_us()).await?)

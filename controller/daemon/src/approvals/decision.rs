@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
 use sluice_runs::virtual_key;
-use sluice_state::approvals::{Approval, ApprovalError, AskedCap, Decision, DecisionRequest};
+use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, AskedCap, DecisionRequest};
 use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::ledger::usd;
@@ -23,7 +23,7 @@ use crate::principal::Principal;
 /// A decision of a person.
 #[derive(Debug, Clone)]
 pub(crate) struct DecisionInput {
-    pub(crate) decision: Decision,
+    pub(crate) decision: ApprovalDecision,
     /// Digest of what the person saw.
     pub(crate) digest: String,
     /// New values of caps, as the request has them.
@@ -117,7 +117,7 @@ async fn carry_out(
 fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(AskedCap, i64)>, ApiError> {
     let named = |cap: AskedCap| ApiError::invalid("raise", format!("this approval is about {}", cap.as_str()));
     match (input.decision, approval.cap) {
-        (Decision::Approve, Some((cap, old, new))) => {
+        (ApprovalDecision::Approve, Some((cap, old, new))) => {
             if let Some((other, _)) = input.raise.iter().find(|(named, _)| *named != cap) {
                 let message = format!("this approval is about {}, and not {}", cap.as_str(), other.as_str());
                 return Err(ApiError::invalid("raise", message));

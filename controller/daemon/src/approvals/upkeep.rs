@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use sluice_contract::text::error_chain;
-use sluice_state::approvals::Decision;
+use sluice_state::approvals::ApprovalDecision;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::store::now_us;
 
@@ -18,14 +18,14 @@ pub(crate) async fn turn(context: &ApiContext) -> Result<(), LoopFault> {
         let entry = ControlEntry {
             operation: "approval.expire".to_owned(),
             object: Some(format!("{}/{}", approval.key.run_id, approval.id)),
-            after: Some(json!({ "approval_digest": approval.digest, "decision": Decision::Expired.as_str() })),
+            after: Some(json!({ "approval_digest": approval.digest, "decision": ApprovalDecision::Expired.as_str() })),
             ..ControlEntry::default()
         };
         context.record_own(entry).await.map_err(|error| LoopFault::new(error.code()))?;
     }
     if !due.is_empty() {
         for closed in context.store.expire_approvals(now).await? {
-            if closed.decision == Some(Decision::Expired)
+            if closed.decision == Some(ApprovalDecision::Expired)
                 && let Err(error) = apply(context, &closed).await
             {
                 (context.log)(&format!("run {}: approval {}: {}", closed.key, closed.id, error_chain(&error)));

@@ -111,7 +111,7 @@ impl Objects {
 /// Returns a value for a parameter after the one of a run: what it names is a part of that run.
 fn of_run(name: &str) -> &'static str {
     match name {
-        "event_id" | "name" | "path" | "exec_id" => "x",
+        "event_id" | "name" | "path" | "exec_id" | "approval_id" | "question_id" => "x",
         _ => panic!("the kind of {{{name}}} is not known here: say how another owner's one is made"),
     }
 }

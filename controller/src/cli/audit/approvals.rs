@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use sluice_contract::exit;
-use sluice_state::approvals::{Approval, AskedCap, Decision};
+use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
@@ -145,7 +145,7 @@ fn audited(approval: Approval, account: String, lines: &BTreeMap<String, Control
         held_at: approval.held_us.map(timestamp),
         decided_at: approval.decided_us.map(timestamp),
         applied_at: approval.applied_us.map(timestamp),
-        decision: approval.decision.map(Decision::as_str),
+        decision: approval.decision.map(ApprovalDecision::as_str),
         decided_by: approval.decided_by,
         role: line.map(|line| line.role.clone()),
         way: line.map(|line| line.way.clone()),
@@ -159,14 +159,17 @@ fn audited(approval: Approval, account: String, lines: &BTreeMap<String, Control
 
 /// Returns what does not agree.
 fn fault(approval: &Approval, line: Option<&ControlLine>) -> Option<&'static str> {
-    let is_of_person = matches!(approval.decision, Some(Decision::Approve | Decision::Deny | Decision::Cancel));
+    let is_of_person = matches!(
+        approval.decision,
+        Some(ApprovalDecision::Approve | ApprovalDecision::Deny | ApprovalDecision::Cancel)
+    );
     let Some(line) = line else { return is_of_person.then_some("the control log has no such decision") };
     let after = |name: &str| line.after.as_ref().and_then(|after| after[name].as_str().map(str::to_owned));
     if after("approval_digest").as_deref() != Some(&approval.digest) {
         return Some("the control log has another digest");
     }
-    let decision = approval.decision.filter(|decision| *decision != Decision::Changed);
-    if decision.is_some() && after("decision").as_deref() != decision.map(Decision::as_str) {
+    let decision = approval.decision.filter(|decision| *decision != ApprovalDecision::Changed);
+    if decision.is_some() && after("decision").as_deref() != decision.map(ApprovalDecision::as_str) {
         return Some("the control log has another decision");
     }
     if is_of_person && approval.decided_by.as_deref() != Some(&line.principal) {

@@ -5,7 +5,7 @@ use serde_json::json;
 use sluice_contract::RunKey;
 
 use super::rows::{Approval, event_data, insert, select, write};
-use super::rules::{AskedCap, Decision, propose};
+use super::rules::{ApprovalDecision, AskedCap, propose};
 use super::{ApprovalError, decide};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
@@ -87,7 +87,7 @@ fn settle(
             return Ok((Asked::Open(open), seq));
         }
         // The cap was raised by other means: what a person saw is no longer so.
-        seq = Some(decide::close(transaction, sandbox, open, (Decision::Changed, "daemon"), now_us)?.1);
+        seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
     }
     let clause =
         format!("{of_cap} AND old_value = ?4 AND decision IN ('deny', 'expired') ORDER BY decided_us DESC LIMIT 1");

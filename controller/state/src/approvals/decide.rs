@@ -5,7 +5,7 @@ use sluice_contract::RunId;
 
 use super::ApprovalError;
 use super::rows::{Approval, event_data, find, select, write};
-use super::rules::{AskedCap, Decision};
+use super::rules::{ApprovalDecision, AskedCap};
 use crate::budget;
 use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
@@ -26,7 +26,7 @@ pub struct DecisionRequest {
     /// Digest of what the person saw.
     pub digest: String,
     /// Decision: approve, deny or cancel.
-    pub decision: Decision,
+    pub decision: ApprovalDecision,
     /// New value of the cap; the proposed one otherwise.
     pub raise: Option<i64>,
     /// Principal.
@@ -50,7 +50,7 @@ impl Store {
             }
             let sandbox = sandboxes::find(&transaction, &request.run_id)?.ok_or(ApprovalError::NotFound)?;
             if has_moved(&sandbox, &approval) {
-                let (_, seq) = close(&transaction, &sandbox, approval, (Decision::Changed, "daemon"), now_us)?;
+                let (_, seq) = close(&transaction, &sandbox, approval, (ApprovalDecision::Changed, "daemon"), now_us)?;
                 transaction.commit()?;
                 announce(&signal, seq);
                 return Err(ApprovalError::Changed);
@@ -85,7 +85,8 @@ impl Store {
             let (mut closed, mut last) = (Vec::new(), None);
             for approval in select(&transaction, DUE, &[&now_us])? {
                 let Some(sandbox) = sandboxes::find(&transaction, &approval.key.run_id)? else { continue };
-                let decision = if has_moved(&sandbox, &approval) { Decision::Changed } else { Decision::Expired };
+                let decision =
+                    if has_moved(&sandbox, &approval) { ApprovalDecision::Changed } else { ApprovalDecision::Expired };
                 let (approval, seq) = close(&transaction, &sandbox, approval, (decision, "daemon"), now_us)?;
                 closed.push(approval);
                 last = Some(seq);
@@ -114,7 +115,7 @@ fn decide(
     now_us: i64,
 ) -> Result<(Approval, i64), ApprovalError> {
     match (request.decision, approval.cap) {
-        (Decision::Approve, Some((cap, old, new))) => {
+        (ApprovalDecision::Approve, Some((cap, old, new))) => {
             let raised = request.raise.unwrap_or(new);
             if raised <= old {
                 return Err(ApprovalError::NotRaised(old));
@@ -128,7 +129,7 @@ fn decide(
                 sandboxes::update(transaction, &mut sandbox)?;
             }
         }
-        (Decision::Cancel, _) => {
+        (ApprovalDecision::Cancel, _) => {
             sandbox.desired_state = DesiredState::Stopped;
             sandboxes::update(transaction, &mut sandbox)?;
         }
@@ -143,13 +144,13 @@ pub(super) fn close(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
     mut approval: Approval,
-    (decision, by): (Decision, &str),
+    (decision, by): (ApprovalDecision, &str),
     now_us: i64,
 ) -> rusqlite::Result<(Approval, i64)> {
     approval.decision = Some(decision);
     approval.decided_by = Some(by.to_owned());
     approval.decided_us = Some(now_us);
-    if decision == Decision::Changed {
+    if decision == ApprovalDecision::Changed {
         // Nothing follows from it.
         approval.applied_us = Some(now_us);
     }
@@ -157,8 +158,8 @@ pub(super) fn close(
     let mut data = event_data(&approval);
     data["decision"] = decision.as_str().into();
     let event_type = match decision {
-        Decision::Expired | Decision::Changed => "approval.expired",
-        Decision::Approve | Decision::Deny | Decision::Cancel => "approval.decided",
+        ApprovalDecision::Expired | ApprovalDecision::Changed => "approval.expired",
+        ApprovalDecision::Approve | ApprovalDecision::Deny | ApprovalDecision::Cancel => "approval.decided",
     };
     let seq = sandboxes::report(transaction, sandbox, event_type, &data, now_us)?;
     Ok((approval, seq))

@@ -7,7 +7,7 @@ use serde_json::json;
 use sluice_contract::{RunId, RunKey};
 
 use super::ApprovalError;
-use super::rules::{AskedCap, Canonical, Decision};
+use super::rules::{ApprovalDecision, AskedCap, Canonical};
 use crate::events::announce;
 use crate::sandboxes;
 use crate::store::{Store, StoreError, run_key};
@@ -32,7 +32,7 @@ pub struct Approval {
     /// Time since which a call waits for it.
     pub held_us: Option<i64>,
     /// Decision.
-    pub decision: Option<Decision>,
+    pub decision: Option<ApprovalDecision>,
     /// Principal that decided.
     pub decided_by: Option<String>,
     /// Reason of the decision.
@@ -86,7 +86,7 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
         created_us: row.get(8)?,
         expires_us: row.get(9)?,
         held_us: row.get(10)?,
-        decision: decision.as_deref().and_then(Decision::of),
+        decision: decision.as_deref().and_then(ApprovalDecision::of),
         decided_by: row.get(12)?,
         reason: row.get(13)?,
         raised_to: row.get(14)?,
@@ -140,7 +140,7 @@ pub(super) fn write(connection: &Connection, approval: &Approval) -> rusqlite::R
             approval.cap.map(|(_, _, new)| new),
             approval.digest,
             approval.held_us,
-            approval.decision.map(Decision::as_str),
+            approval.decision.map(ApprovalDecision::as_str),
             approval.decided_by,
             approval.reason,
             approval.raised_to,

@@ -18,7 +18,7 @@ pub enum AskedCap {
 
 /// Decision about an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Decision {
+pub enum ApprovalDecision {
     /// The cap is raised.
     Approve,
     /// The call that waits is refused for good.
@@ -52,7 +52,7 @@ impl AskedCap {
     }
 }
 
-impl Decision {
+impl ApprovalDecision {
     const ALL: [Self; 5] = [Self::Approve, Self::Deny, Self::Cancel, Self::Expired, Self::Changed];
 
     /// Returns the word in the database and in output.
@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn words_are_read_back() {
-        for decision in Decision::ALL {
-            assert_eq!(Decision::of(decision.as_str()), Some(decision));
+        for decision in ApprovalDecision::ALL {
+            assert_eq!(ApprovalDecision::of(decision.as_str()), Some(decision));
         }
         for cap in AskedCap::ALL {
             assert_eq!(AskedCap::of(cap.as_str()), Some(cap));
         }
-        assert_eq!((Decision::of("yes"), AskedCap::of("rate")), (None, None));
+        assert_eq!((ApprovalDecision::of("yes"), AskedCap::of("rate")), (None, None));
     }
 }

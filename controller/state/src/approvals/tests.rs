@@ -106,7 +106,12 @@ impl OneRun {
         }
     }
 
-    async fn decide(&self, of: &Approval, decision: Decision, raise: Option<i64>) -> Result<Approval, ApprovalError> {
+    async fn decide(
+        &self,
+        of: &Approval,
+        decision: ApprovalDecision,
+        raise: Option<i64>,
+    ) -> Result<Approval, ApprovalError> {
         self.store.decide_approval(request(of, decision, raise), 500).await
     }
 
@@ -121,7 +126,7 @@ impl OneRun {
     }
 }
 
-fn request(of: &Approval, decision: Decision, raise: Option<i64>) -> DecisionRequest {
+fn request(of: &Approval, decision: ApprovalDecision, raise: Option<i64>) -> DecisionRequest {
     DecisionRequest {
         run_id: run_id(),
         id: of.id.clone(),
@@ -151,10 +156,10 @@ async fn a_raise_is_held_of_the_budget() {
     let asked = one.open(AskedCap::MaxCostUsd, CAP, Some(130), 10).await;
     assert_eq!((asked.cap, asked.held_us), (Some((AskedCap::MaxCostUsd, CAP, 200)), Some(10)));
 
-    let too_much = one.decide(&asked, Decision::Approve, Some(251)).await;
+    let too_much = one.decide(&asked, ApprovalDecision::Approve, Some(251)).await;
     assert_eq!((word(&too_much), one.held().await), ("insufficient", 100));
-    assert_eq!(word(&one.decide(&asked, Decision::Approve, Some(CAP)).await), "not_raised");
-    let approved = one.decide(&asked, Decision::Approve, None).await.expect("the budget has enough");
+    assert_eq!(word(&one.decide(&asked, ApprovalDecision::Approve, Some(CAP)).await), "not_raised");
+    let approved = one.decide(&asked, ApprovalDecision::Approve, None).await.expect("the budget has enough");
 
     let run = one.run().await;
     assert_eq!((run.cap, run.attempt_cap, one.held().await), (Some(200), Some(200), 200));
@@ -170,8 +175,8 @@ async fn of_two_raises_at_once_one_wins() {
     let one = OneRun::new(Some(1000)).await;
     let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
     let (first, second) = tokio::join!(
-        one.decide(&asked, Decision::Approve, Some(300)),
-        one.decide(&asked, Decision::Approve, Some(400))
+        one.decide(&asked, ApprovalDecision::Approve, Some(300)),
+        one.decide(&asked, ApprovalDecision::Approve, Some(400))
     );
     let mut words = [word(&first), word(&second)];
     words.sort_unstable();
@@ -185,16 +190,16 @@ async fn a_decision_after_the_cap_moved_is_refused() {
     let one = OneRun::new(None).await;
     let asked = one.open(AskedCap::MaxCalls, 5, None, 10).await;
     let stale = Approval { digest: "0".repeat(64), ..asked.clone() };
-    assert_eq!(word(&one.decide(&stale, Decision::Approve, None).await), "changed");
+    assert_eq!(word(&one.decide(&stale, ApprovalDecision::Approve, None).await), "changed");
     // A call needs more than was proposed: another proposal.
     let next = one.open(AskedCap::MaxCalls, 5, Some(50), 20).await;
     assert_eq!((next.id == asked.id, next.digest == asked.digest, next.held_us), (true, false, Some(20)));
-    assert_eq!(word(&one.decide(&asked, Decision::Deny, None).await), "changed");
+    assert_eq!(word(&one.decide(&asked, ApprovalDecision::Deny, None).await), "changed");
     // The cap has moved by other means.
     let other = one.open(AskedCap::MaxCalls, 9, None, 30).await;
-    assert_eq!(word(&one.decide(&next, Decision::Approve, None).await), "decided");
+    assert_eq!(word(&one.decide(&next, ApprovalDecision::Approve, None).await), "decided");
     one.step(SandboxStep::Decide(SandboxVerdict::Success)).await;
-    assert_eq!(word(&one.decide(&other, Decision::Approve, None).await), "changed", "the run is over");
+    assert_eq!(word(&one.decide(&other, ApprovalDecision::Approve, None).await), "changed", "the run is over");
     assert_eq!(one.ask(AskedCap::MaxCalls, 9, None, 40).await, Asked::Over);
     assert!(one.store.expire_approvals(i64::MAX).await.expect("it is writable").is_empty());
 }
@@ -204,16 +209,16 @@ async fn a_denied_cap_is_not_asked_about_again() {
     let one = OneRun::new(None).await;
     let asked = one.open(AskedCap::MaxTokens, 5, Some(6), 10).await;
     assert!(one.store.is_on_hold(&asked.key).await.expect("it is readable"));
-    one.decide(&asked, Decision::Deny, None).await.expect("it is open");
+    one.decide(&asked, ApprovalDecision::Deny, None).await.expect("it is open");
     assert!(one.store.runs_on_hold().await.expect("it is readable").is_empty());
     assert!(matches!(one.ask(AskedCap::MaxTokens, 5, Some(6), 20).await, Asked::Denied(_)));
     let later = one.open(AskedCap::MaxCalls, 5, Some(6), 30).await;
     let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
     assert_eq!(
         expired.iter().map(|it| (&it.id, it.decision)).collect::<Vec<_>>(),
-        [(&later.id, Some(Decision::Expired))]
+        [(&later.id, Some(ApprovalDecision::Expired))]
     );
-    assert_eq!(word(&one.decide(&later, Decision::Approve, None).await), "decided");
+    assert_eq!(word(&one.decide(&later, ApprovalDecision::Approve, None).await), "decided");
     assert!(matches!(one.ask(AskedCap::MaxCalls, 5, Some(6), 40).await, Asked::Denied(_)));
 }
 
@@ -221,18 +226,18 @@ async fn a_denied_cap_is_not_asked_about_again() {
 async fn another_budget_asks_again() {
     let one = OneRun::new(Some(150)).await;
     let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
-    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "insufficient");
+    assert_eq!(word(&one.decide(&asked, ApprovalDecision::Approve, None).await), "insufficient");
     one.store.set_budget(&"acct".parse().expect("a name"), 500).await.expect("it is writable");
     assert_eq!(one.store.announce_approvals("acct", 20).await.expect("it is writable"), 1);
     assert_eq!(one.store.announce_approvals("other", 20).await.expect("it is writable"), 0);
     assert_eq!(one.types().await, ["approval.requested", "approval.requested"]);
-    assert_eq!(word(&one.decide(&asked, Decision::Approve, None).await), "ok");
+    assert_eq!(word(&one.decide(&asked, ApprovalDecision::Approve, None).await), "ok");
 }
 
 #[tokio::test]
 async fn a_cancel_stops_the_run() {
     let one = OneRun::new(None).await;
     let asked = one.open(AskedCap::MaxCalls, 5, Some(6), 10).await;
-    one.decide(&asked, Decision::Cancel, None).await.expect("it is open");
+    one.decide(&asked, ApprovalDecision::Cancel, None).await.expect("it is open");
     assert_eq!(one.run().await.desired_state, crate::sandboxes::DesiredState::Stopped);
 }

@@ -14,7 +14,7 @@ enum Op {
     /// A person decides on the digest of this many asks ago.
     Decide {
         back: usize,
-        decision: Decision,
+        decision: ApprovalDecision,
         raise: Option<i64>,
     },
     /// The sidecar gets what is decided.
@@ -25,7 +25,8 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let decision = proptest::sample::select(vec![Decision::Approve, Decision::Approve, Decision::Deny]);
+    let decision =
+        proptest::sample::select(vec![ApprovalDecision::Approve, ApprovalDecision::Approve, ApprovalDecision::Deny]);
     prop_oneof![
         5 => proptest::option::of(1..600i64).prop_map(Op::Ask),
         5 => (0..3usize, decision, proptest::option::of(1..900i64))
@@ -77,7 +78,7 @@ async fn play(ops: Vec<Op>) {
             }
             Op::Expire => {
                 for approval in one.store.expire_approvals(now + HOUR + 100).await.expect("it is writable") {
-                    assert_eq!(approval.decision, Some(Decision::Expired));
+                    assert_eq!(approval.decision, Some(ApprovalDecision::Expired));
                     model.denied_at = Some(model.cap);
                     model.decided += 1;
                 }
@@ -94,7 +95,7 @@ async fn play(ops: Vec<Op>) {
     }
 }
 
-async fn decide(one: &OneRun, model: &mut Model, (back, decision, raise): (usize, Decision, Option<i64>)) {
+async fn decide(one: &OneRun, model: &mut Model, (back, decision, raise): (usize, ApprovalDecision, Option<i64>)) {
     let Some(seen) = model.seen.iter().rev().nth(back).cloned() else { return };
     let (_, old, proposed) = seen.cap.expect("it is about a cap");
     let present = one.store.find_approval(&run_id(), &seen.id).await.expect("it is readable").expect("it was made");
@@ -103,7 +104,7 @@ async fn decide(one: &OneRun, model: &mut Model, (back, decision, raise): (usize
     let expected = match () {
         () if present.decision.is_some() => "decided",
         () if present.digest != seen.digest => "changed",
-        () if decision == Decision::Deny => "ok",
+        () if decision == ApprovalDecision::Deny => "ok",
         () if to <= old => "not_raised",
         () if to > BUDGET => "insufficient",
         () => "ok",
@@ -112,7 +113,7 @@ async fn decide(one: &OneRun, model: &mut Model, (back, decision, raise): (usize
     if let Ok(decided) = result {
         model.decided += 1;
         match decision {
-            Decision::Approve => model.cap = decided.raised_to.expect("it is raised"),
+            ApprovalDecision::Approve => model.cap = decided.raised_to.expect("it is raised"),
             _ => model.denied_at = Some(model.cap),
         }
     }
