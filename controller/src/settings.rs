@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
+use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
@@ -19,6 +20,7 @@ mod daemon_values;
 mod error;
 mod file;
 mod file_value;
+mod guardian;
 mod layers;
 mod parse;
 mod profile;
@@ -81,6 +83,7 @@ pub struct ServeSettings {
     pub event_keep: Duration,
     pub events_per_run: u32,
     pub webhooks: Vec<Webhook>,
+    pub guardian: GuardianSettings,
 }
 
 /// Format of messages on stderr.

@@ -24,6 +24,7 @@ mod schema;
 mod service_manager;
 mod sessions;
 mod wakeups;
+mod watcher;
 mod webhooks;
 
 /// Types of events, in their order, without those of calls.

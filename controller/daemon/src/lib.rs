@@ -22,6 +22,7 @@ mod execs;
 pub mod extract;
 mod front;
 pub mod grants;
+pub mod guardian;
 pub mod heartbeats;
 mod injection;
 mod json_bounds;

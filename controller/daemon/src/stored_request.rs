@@ -37,6 +37,9 @@ pub struct StoredRequest {
     /// Host directories that the run reads, in each of its attempts.
     #[serde(default, skip_serializing_if = "MountTable::is_empty")]
     pub mounts: MountTable,
+    /// `RUN.ATTEMPT` whose transcript the workspace begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_from: Option<String>,
     /// Treatment of a call that would exceed a cap.
     #[serde(default)]
     pub on_cap: OnCap,

@@ -8,6 +8,8 @@ use sluice_state::agents::AgentError;
 use crate::approvals;
 use crate::context::ApiContext;
 use crate::event_limits::EventLimits;
+use crate::guardian::GuardianSettings;
+use crate::guardian::watcher::Guardian;
 use crate::loops::{LoopFault, LoopTimer, every};
 use crate::tasks::Tasks;
 use crate::webhooks::Webhook;
@@ -27,12 +29,20 @@ pub struct UpkeepSettings {
     pub events: EventLimits,
     /// Webhooks.
     pub webhooks: Vec<Webhook>,
+    /// Rules of the Guardian.
+    pub guardian: GuardianSettings,
 }
 
 impl Default for UpkeepSettings {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
-        Self { record_keep: 14 * DAY, event_keep: 30 * DAY, events: EventLimits::default(), webhooks: Vec::new() }
+        Self {
+            record_keep: 14 * DAY,
+            event_keep: 30 * DAY,
+            events: EventLimits::default(),
+            webhooks: Vec::new(),
+            guardian: GuardianSettings::default(),
+        }
     }
 }
 
@@ -73,6 +83,10 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
             log(&format!("the last heartbeats are lost: {error}"));
         }
     });
+    if !settings.guardian.is_empty() {
+        let guardian = Guardian::new(Arc::clone(context), settings.guardian.clone());
+        tasks.spawn("the guardian", |stop| guardian.run(stop));
+    }
     let share = Share::of(settings.webhooks.len());
     for webhook in &settings.webhooks {
         let consumer = Consumer {

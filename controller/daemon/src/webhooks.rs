@@ -21,7 +21,7 @@ pub use target::{TargetError, WebhookTarget};
 /// Most webhooks of one daemon.
 pub const WEBHOOKS_MAX: usize = 32;
 /// Types of events of a webhook that names none.
-pub const DEFAULT_TYPES: [&str; 5] = ["run.*", "sandbox.*", "question.*", "approval.*", "budget.*"];
+pub const DEFAULT_TYPES: [&str; 6] = ["run.*", "sandbox.*", "question.*", "approval.*", "budget.*", "guardian.*"];
 
 /// A webhook of the settings.
 #[derive(Debug, Clone)]

@@ -33,7 +33,9 @@ mod out;
 mod owner;
 mod patch;
 mod report;
+pub mod transcript;
 mod tree;
+pub mod watch;
 
 pub use error::ExchangeError;
 pub use host_directory::{HostDirectory, OutputFile, output_directory};

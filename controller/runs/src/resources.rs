@@ -51,8 +51,8 @@ pub struct RunResources {
     files: RunFiles,
     /// Results, once they are brought out.
     collected: Option<Collected>,
-    /// Remark about artifacts that are not kept.
-    artifacts_note: Option<String>,
+    /// Remarks about files that are not kept.
+    file_notes: Vec<String>,
     /// Interrupts work on files.
     cancelled: watch::Receiver<Option<Cancel>>,
 }
@@ -161,7 +161,7 @@ impl RunResources {
             ownership: PathOwnership::Unknown,
             files: RunFiles::default(),
             collected: None,
-            artifacts_note: None,
+            file_notes: Vec::new(),
             cancelled: watch::channel(None).1,
         }
     }
@@ -293,7 +293,8 @@ impl RunResources {
                 self.collected = Some(self.bring_out(spec).await);
             }
             let record = self.host.layout.records().of(&self.key);
-            self.artifacts_note = files::keep_artifacts(&self.paths, record).await;
+            self.file_notes = files::keep_transcript(&self.paths, record.clone()).await.into_iter().collect();
+            self.file_notes.extend(files::keep_artifacts(&self.paths, record).await);
             if let Some(workspace) = files::rescue(&self.paths)? {
                 self.collected.get_or_insert_default().report.workspace = Some(workspace);
             }
@@ -336,7 +337,7 @@ impl RunResources {
     pub fn finish(mut self) -> RunEnd {
         let mut notes = self.sidecar.take_notes();
         self.sandbox.detach();
-        notes.extend(self.artifacts_note);
+        notes.extend(self.file_notes);
         notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();

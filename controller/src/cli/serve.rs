@@ -151,6 +151,7 @@ fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
         event_keep: serve.event_keep,
         events: EventLimits { quota, ..limits },
         webhooks: serve.webhooks.clone(),
+        guardian: serve.guardian.clone(),
     }
 }
 

@@ -3,17 +3,22 @@
 use std::fs;
 use std::path::Path;
 
+use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::run_policy::Project;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
 use super::file_value::{FileFault, FileValue, setting};
+use super::guardian;
 use super::profile::{self, Profile};
 use super::project;
 use super::secret_file::check_private;
 use super::webhooks::{self, WebhookEntry};
 use crate::agent_catalogue::{self, Agent};
+
+/// Members that are no settings.
+const TABLES: [&str; 5] = ["agents", "profiles", "projects", "webhooks", "guardian"];
 
 /// The content of a configuration file.
 pub(super) struct FileContent {
@@ -27,6 +32,8 @@ pub(super) struct FileContent {
     pub(super) agents: Vec<Agent>,
     /// Webhooks of the daemon.
     pub(super) webhooks: Vec<WebhookEntry>,
+    /// Rules of the Guardian.
+    pub(super) guardian: GuardianSettings,
 }
 
 /// Reads a configuration file. Returns its content and its text.
@@ -56,6 +63,7 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
         projects: Vec::new(),
         agents: Vec::new(),
         webhooks: Vec::new(),
+        guardian: GuardianSettings::default(),
     };
     for (key, value) in table.get_ref() {
         match key.get_ref().as_ref() {
@@ -63,16 +71,21 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
             "profiles" => content.profiles = profile::read(value)?,
             "projects" => content.projects = project::read(value)?,
             "webhooks" => content.webhooks = webhooks(text, value)?,
+            "guardian" => content.guardian = guardian(text, value)?,
             name => {
                 if name == "key" {
                     check_private(path).map_err(|error| FileFault::new(key.span(), error))?;
                 }
-                content.values.push(setting(name, key.span(), value, &["agents", "profiles", "projects", "webhooks"])?);
+                content.values.push(setting(name, key.span(), value, &TABLES)?);
             }
         }
     }
     let known = if content.agents.is_empty() { agent_catalogue::catalogue() } else { content.agents.clone() };
     content.profiles.iter().try_for_each(|profile| profile.check(&known))?;
+    if let Some(agent) = content.guardian.agents.keys().find(|agent| agent_catalogue::find(&known, agent).is_none()) {
+        let at = table.get_ref().get("guardian").map(Spanned::span).unwrap_or_default();
+        return Err(FileFault::new(at, format!("guardian: there is no agent {agent}; write its id, sandbox:NAME")));
+    }
     Ok(content)
 }
 
@@ -96,6 +109,13 @@ fn webhooks(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<WebhookEnt
         let wrong = index.and_then(|index| spanned.get_ref().get(index));
         FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
     })
+}
+
+/// Returns the rules of the Guardian.
+fn guardian(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<GuardianSettings, FileFault> {
+    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
+    let value = table.get("guardian").cloned().unwrap_or(toml::Value::Table(toml::Table::new()));
+    guardian::read(value).map_err(|reason| FileFault::new(spanned.span(), reason))
 }
 
 /// Returns the agents. An entry that is not valid is found by reading one entry more each time.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::run_policy::Project;
 
 use super::error::{SettingError, SettingSource};
@@ -26,6 +27,7 @@ pub struct SettingLayers {
     webhooks: Vec<WebhookEntry>,
     /// Accounts that profiles name.
     profile_accounts: BTreeSet<String>,
+    guardian: GuardianSettings,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -74,6 +76,7 @@ impl SettingLayers {
         self.agents = content.agents;
         self.projects = content.projects;
         self.webhooks = content.webhooks;
+        self.guardian = content.guardian;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
             self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
@@ -173,6 +176,11 @@ impl SettingLayers {
     /// Returns the webhooks of the configuration file.
     pub(super) fn webhook_entries(&self) -> &[WebhookEntry] {
         &self.webhooks
+    }
+
+    /// Returns the rules of the Guardian in the configuration file.
+    pub(super) fn guardian(&self) -> &GuardianSettings {
+        &self.guardian
     }
 
     /// Returns the agents of the catalogue and of the configuration file.

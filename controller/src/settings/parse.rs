@@ -62,6 +62,7 @@ impl SettingLayers {
             event_keep: self.required("event_keep", values::event_keep)?,
             events_per_run: self.required("events_per_run", values::count)?,
             webhooks: self.webhooks()?,
+            guardian: self.guardian().clone(),
         })
     }
 

@@ -22,6 +22,7 @@ mod output_log;
 mod output_reader;
 mod segments;
 mod stream_reader;
+mod transcript;
 
 pub use artifacts::{ARTIFACTS, Artifact, ArtifactList, LeftOutFile};
 pub use expiry::{RemovedRecords, is_due};
@@ -30,6 +31,7 @@ pub use output_log::{LoggedBytes, OutputLog};
 pub use output_reader::{OutputContent, OutputPiece, OutputReader};
 pub use segments::{SegmentLimits, SegmentWriter};
 pub use stream_reader::{StreamPart, StreamReader};
+pub use transcript::{TRANSCRIPT, TRANSCRIPT_FACTS, TranscriptFacts};
 
 /// File with the request of a run.
 pub const REQUEST: &str = "request.json";
@@ -41,6 +43,9 @@ pub const RESULT: &str = "result.json";
 pub const SIDECAR_LOG: &str = "sidecar.log";
 /// File with the log of the controller, one JSON object per line.
 pub const CONTROLLER_LOG: &str = "controller.log";
+
+/// End of the name of a file that is not complete.
+const UNFINISHED: &str = ".new";
 
 /// File with times and places of a daemon run's output.
 pub const OUTPUT_INDEX: &str = "output.index";
@@ -129,7 +134,7 @@ impl RunRecord {
     /// # Errors
     /// Errors of the file system.
     pub fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        file::replace(&self.path(name), &self.path(&format!("{name}{}", expiry::UNFINISHED)), content)
+        file::replace(&self.path(name), &self.path(&format!("{name}{}", UNFINISHED)), content)
     }
 
     /// Writes a value as JSON.

@@ -42,6 +42,7 @@ pub(super) mod lookup;
 mod request;
 mod requested_limits;
 mod task;
+mod transcript;
 mod upload;
 pub(super) mod view;
 mod wait;
@@ -54,7 +55,8 @@ use view::{SandboxDetail, SandboxView};
     paths(
         list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail,
         actions::receipts, logs::logs, exec::start, exec_control::write, exec_control::resize, exec_control::cancel,
-        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit, task::task
+        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit, task::task,
+        transcript::transcript
     ),
     components(schemas(logs::LogStream, wait::Until))
 )]
@@ -80,6 +82,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/artifacts/{*name}", get(artifacts::read))
         .route("/api/v1/sandboxes/{id}/audit", get(audit::audit))
         .route("/api/v1/sandboxes/{id}/task", get(task::task))
+        .route("/api/v1/sandboxes/{id}/transcript", get(transcript::transcript))
 }
 
 /// Characters of a search.

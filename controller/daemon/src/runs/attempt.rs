@@ -8,6 +8,7 @@ use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
 use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
+use sluice_runs::exchange::watch::WatchShare;
 use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
@@ -24,22 +25,22 @@ use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::after_attempt::{failure_code, forget, remove_workspace};
-use super::call_events::CallReporter;
+use super::after_attempt::{failure_code, remove_workspace};
 use super::failure_text::failure_text;
 use super::last_look::with_last_look;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
+use super::resumed::resumed_transcript;
 use super::retries::wait_before_retry;
+use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
-use super::side_tasks::look_after;
-use super::start_observer::start_observer;
-use super::steps::{StepTry, is_retryable, take_step};
+use super::steps::{is_retryable, take_step};
 use crate::context::ApiContext;
 use crate::mount_table::MountTable;
-use crate::pause::PauseKeeper;
 use crate::stored_request::StoredRequest;
+
+mod follow;
 
 /// Time after which what could not be recorded is recorded again: the disk may have room by then.
 const STORAGE_AGAIN: Duration = Duration::from_secs(1);
@@ -52,16 +53,18 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
+    /// What the watches of all workspaces share.
+    pub(super) watches: Arc<WatchShare>,
 }
 
 impl Attempt {
     /// Drives a run that was claimed, whose row has this generation.
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
-            Ok((run, mut started)) => {
+            Ok((run, mut signals)) => {
                 let cancelled = self.cancelled.clone();
                 let driven = daemon_run::run(run, cancelled);
-                (self.drive(driven, &mut started, self.keeper()).await, Retry::ByCode)
+                (self.drive(driven, &mut signals).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;
@@ -83,7 +86,7 @@ impl Attempt {
             let verdict = self.recorded_verdict().await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
-        let (observer, mut started) = start_observer();
+        let (observer, mut signals) = run_signals();
         let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer),
@@ -93,7 +96,9 @@ impl Attempt {
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let adopted = self.follow(resumed, &mut started, self.keeper().adopting()).await;
+        let mut files = self.files();
+        files.adopt();
+        let adopted = self.follow(resumed, &mut signals, self.keeper().adopting(), files).await;
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
@@ -120,7 +125,7 @@ impl Attempt {
         }
     }
 
-    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<()>), Refusal> {
+    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), Refusal> {
         let Self { context, service, run, .. } = self;
         let stored = self.stored().await.map_err(Refusal::Host)?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
@@ -134,6 +139,7 @@ impl Attempt {
         let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
+        request.spec.exchange.inputs.extend(resumed_transcript(host, &stored)?);
         let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
         admission::check(host, &request).await.map_err(Refusal::host)?;
@@ -143,7 +149,7 @@ impl Attempt {
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
-        let (observer, started) = start_observer();
+        let (observer, signals) = run_signals();
         let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
             host: Arc::clone(host),
@@ -155,7 +161,7 @@ impl Attempt {
             recorder,
             observer,
         };
-        Ok((run, started))
+        Ok((run, signals))
     }
 
     /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
@@ -168,63 +174,12 @@ impl Attempt {
     async fn drive<E: std::error::Error>(
         &self,
         driven: impl Future<Output = Result<CompletedRun, E>>,
-        started: &mut mpsc::UnboundedReceiver<()>,
-        keeper: PauseKeeper,
+        signals: &mut mpsc::UnboundedReceiver<RunSignal>,
     ) -> SandboxVerdict {
-        match self.follow(driven, started, keeper).await {
+        match self.follow(driven, signals, self.keeper(), self.files()).await {
             Ok(completed) => self.complete(completed).await,
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
         }
-    }
-
-    /// Returns what looks after pauses of this attempt.
-    fn keeper(&self) -> PauseKeeper {
-        let (context, host) = (Arc::clone(&self.context), Arc::clone(&self.service.host));
-        PauseKeeper::new(context, host, self.run.key.clone(), Arc::clone(&self.live), self.cancelled.clone())
-    }
-
-    /// Waits for the end of a run, and records meanwhile that its program has started, and its calls; and looks after its
-    /// pauses and approvals.
-    async fn follow<T>(
-        &self,
-        driven: impl Future<Output = T>,
-        started: &mut mpsc::UnboundedReceiver<()>,
-        keeper: PauseKeeper,
-    ) -> T {
-        let mut driven = Box::pin(driven);
-        let mut looking = Box::pin(look_after(&self.context, &self.run, &self.live, keeper));
-        let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
-        let mut is_late = false;
-        let ended = loop {
-            tokio::select! {
-                ended = &mut driven => break ended,
-                Some(()) = started.recv() => is_late = !self.start(StepTry::First).await,
-                () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StepTry::Again).await,
-                never = calls.follow() => match never {},
-                never = &mut looking => match never {},
-            }
-        };
-        drop(looking);
-        forget(&self.context, &self.run.key).await;
-        calls.finish().await;
-        ended
-    }
-
-    /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
-    /// that did not start in time.
-    async fn start(&self, which: StepTry) -> bool {
-        let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
-        let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
-        let is_done = !started.as_ref().is_err_and(is_retryable);
-        match (which, is_done) {
-            // The first try has said it.
-            (StepTry::Again, false) => {}
-            (StepTry::Again, true) if started.is_ok() => {
-                (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));
-            }
-            _ => self.report(started.map(|_| ())),
-        }
-        is_done
     }
 
     /// Posts the receipts of a run that is over, and returns its verdict.

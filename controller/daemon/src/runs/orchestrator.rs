@@ -8,6 +8,7 @@ use std::time::Duration;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunId, RunKey};
 use sluice_runs::blueprint::container_name;
+use sluice_runs::exchange::watch::WatchShare;
 use sluice_runs::host::Host;
 use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
@@ -42,6 +43,8 @@ pub struct Orchestrator {
     policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
+    /// What the watches of all workspaces share.
+    watches: Arc<WatchShare>,
     /// Each returns its attempt.
     tasks: JoinSet<RunKey>,
 }
@@ -60,7 +63,8 @@ impl Orchestrator {
     /// Makes an orchestrator without runs.
     #[must_use]
     pub fn new(context: Arc<ApiContext>, service: RunService) -> Self {
-        Self { policy: context.policy.clone(), context, service, driven: HashMap::new(), tasks: JoinSet::new() }
+        let (policy, watches) = (context.policy.clone(), WatchShare::of_host());
+        Self { policy, context, service, driven: HashMap::new(), watches, tasks: JoinSet::new() }
     }
 
     /// Returns the host of the runs.
@@ -143,7 +147,8 @@ impl Orchestrator {
         // What an earlier daemon has seen is no new work.
         let output = output_size(self.context.layout.records().of(&key).directory());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
-        let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live) });
+        let watches = Arc::clone(&self.watches);
+        let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live), watches });
         let ended = key.clone();
         self.tasks.spawn(async move {
             task.await;

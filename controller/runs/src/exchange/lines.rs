@@ -22,6 +22,11 @@ impl Default for LineBudget {
 }
 
 impl LineBudget {
+    /// Returns a budget for this much work.
+    pub(super) fn of(work: u64) -> Self {
+        Self(work)
+    }
+
     fn take(&mut self, lines: usize) -> bool {
         let cost = (lines as u64).saturating_mul(lines as u64);
         let left = self.0.checked_sub(cost).filter(|_| lines <= PART_MAX);

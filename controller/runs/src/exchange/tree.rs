@@ -221,6 +221,12 @@ impl Entry {
         facts(self) == facts(other)
     }
 
+    /// Returns the time of the last change of the file or of its attributes, in seconds and nanoseconds since 1970. A sandbox
+    /// cannot set it.
+    pub(super) fn changed_at(&self) -> (i64, i64) {
+        self.changed
+    }
+
     /// Returns whether the owner may execute it.
     pub(super) fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0

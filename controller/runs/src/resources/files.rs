@@ -102,6 +102,19 @@ pub(super) async fn keep_artifacts(paths: &RunPaths, record: RunRecord) -> Optio
     }
 }
 
+/// Keeps the transcript of a run in its record, on another thread. Returns a remark if it is not kept.
+pub(super) async fn keep_transcript(paths: &RunPaths, record: RunRecord) -> Option<String> {
+    let (at, interrupt) = (paths.clone(), Interrupt::default());
+    let stop = interrupt.clone();
+    let work = tokio::task::spawn_blocking(move || exchange::transcript::keep(&at, &record, &stop));
+    // The transcript of a run that was cancelled is kept, too.
+    match interruptible(work, &interrupt, Duration::ZERO, std::future::pending()).await {
+        Ok(Ok(remark)) => remark,
+        Ok(Err(error)) => Some(format!("the transcript is not kept: {error}")),
+        Err(error) => Some(format!("the transcript is not kept: {error}")),
+    }
+}
+
 /// Keeps the workspace of a run whose results are not out, and returns its new path.
 pub(super) fn rescue(paths: &RunPaths) -> Result<Option<String>, StepError> {
     let kept = exchange::rescue(paths).map_err(|source| StepError::Workspace { path: paths.work.clone(), source })?;

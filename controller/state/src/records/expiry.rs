@@ -12,11 +12,14 @@ use sluice_contract::RunKey;
 use super::artifacts::is_artifact;
 use super::segments::offset_of;
 use super::{
-    ARTIFACTS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG,
+    ARTIFACTS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord,
+    SIDECAR_LOG, TRANSCRIPT, TRANSCRIPT_FACTS, UNFINISHED,
 };
 
-/// End of the name of a file that is not complete.
-pub(super) const UNFINISHED: &str = ".new";
+/// Names of the files that a record has once.
+const PARTS: [&str; 9] =
+    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS, TRANSCRIPT, TRANSCRIPT_FACTS];
+
 /// File whose modification time is that of the last removal.
 const STAMP: &str = ".removed";
 
@@ -110,7 +113,7 @@ impl RunRecord {
 fn is_part(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     let streams = [RecordedStream::Stdout, RecordedStream::Stderr];
-    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS].contains(&name)
+    PARTS.contains(&name)
         || is_artifact(name)
         || streams.iter().any(|stream| offset_of(stream.as_str(), name).is_some())
 }
@@ -137,7 +140,7 @@ mod tests {
             let record = records.create(&key(name)).expect("there is room");
             for file in [
                 REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
-                "result.json.new", ARTIFACTS, "artifact.12",
+                "result.json.new", ARTIFACTS, "artifact.12", TRANSCRIPT, TRANSCRIPT_FACTS, "transcript.jsonl.new",
             ] {
                 record.write(file, b"{}").expect("there is room");
             }

@@ -22,6 +22,7 @@ use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::request::SandboxRequest;
+use super::transcript;
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::{Context, agent_accounts, names};
 use crate::api_error::{ApiError, ErrorBody};
@@ -243,7 +244,12 @@ async fn new_run(
         // Without an account, the run is refused below.
         None => agent_accounts::default(principal, Some(policy)).ok(),
     };
+    let resumed = match &request.resume_from {
+        Some(name) => Some(transcript::resumable(context, principal, &owner, name).await?.to_string()),
+        None => None,
+    };
     let mut checked = request.check(&policy.of_account(payer.as_deref()))?;
+    checked.stored.resume_from = resumed;
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
     let (agent, account) = match agent {

@@ -75,6 +75,8 @@ pub(super) struct SandboxRequest {
     /// Own runs that must succeed first.
     #[serde(default)]
     depends_on: Vec<String>,
+    /// An own run that has ended: this one begins with its transcript.
+    pub(super) resume_from: Option<String>,
     /// Labels.
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -166,6 +168,7 @@ impl SandboxRequest {
             limits: limits(&self.limits, self.profile, defaults.limits, &policy.limits_max)?,
             ttl_minutes: self.ttl_minutes,
             mounts: MountTable::default(),
+            resume_from: None,
             on_cap: self.on_cap.unwrap_or(policy.on_cap),
             metadata: self.metadata.map(RunMetadata::checked).transpose()?,
         };

@@ -1,0 +1,96 @@
+//! What the rules need of an event: which tool call or error it is, as a hash, and no text of an agent.
+//!
+//! Pure.
+
+use serde_json::Value;
+use sluice_contract::{Hash, Usd};
+use sluice_state::events::{EventSource, HEARTBEAT, LoggedEvent};
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// The agent uses a tool: the hash of tool and input.
+    ToolUse(Hash),
+    /// Something failed: the hash of the error.
+    Error(Hash),
+    /// A call begins.
+    CallStarted,
+    /// A call has ended: its cost in nano-USD, and the hash of its error.
+    CallEnded {
+        /// Cost, if it is known.
+        nano_usd: i64,
+        /// Its error, if it failed.
+        error: Option<Hash>,
+    },
+    /// The host has seen a changed file.
+    FileChanged,
+    /// Something else happened.
+    Other,
+}
+
+/// Events of agents that say that a tool is used.
+const TOOL_USE: &str = "agent.tool_use";
+/// Events of agents that have the result of a tool.
+const TOOL_RESULTS: [&str; 3] = ["agent.tool_result", "agent.user_tool_result", "agent.tool_completed"];
+/// Events of agents about errors.
+const ERRORS: [&str; 3] = ["agent.error", "agent.stream_error", "agent.failed"];
+
+/// Results of calls that failed at the upstream.
+const FAILURES: [&str; 3] = ["upstream_error", "timeout", "unknown"];
+
+/// Returns what an event says; `None` if it is no sign of life of a run.
+pub(super) fn fact(event: &LoggedEvent) -> Option<Fact> {
+    let is_of_run = event.event_type.starts_with("agent.") || event.event_type.starts_with("llm.");
+    if !is_of_run || event.event_type == HEARTBEAT {
+        return None;
+    }
+    let data = || serde_json::from_str(&event.event_data).unwrap_or(Value::Null);
+    Some(match (event.event_type.as_str(), event.source) {
+        ("llm.call_started", _) => Fact::CallStarted,
+        ("llm.call", _) => call_ended(&data()),
+        ("agent.file_edited", EventSource::System) => Fact::FileChanged,
+        (TOOL_USE, _) => tool_use(&data()).map_or(Fact::Other, Fact::ToolUse),
+        (name, _) if TOOL_RESULTS.contains(&name) => failed_result(&data()).map_or(Fact::Other, Fact::Error),
+        (name, _) if ERRORS.contains(&name) => Fact::Error(error(&data())),
+        _ => Fact::Other,
+    })
+}
+
+fn call_ended(data: &Value) -> Fact {
+    let usd = data["cost"]["known"]["usd"].as_str().and_then(|usd| Usd::parse(usd).ok());
+    let nano_usd = usd.map_or(0, |usd| usd.to_nanos());
+    let is_failed = FAILURES.iter().any(|result| data["result"] == *result);
+    let error = is_failed.then(|| hash([&data["status"], &data["result"]]));
+    Fact::CallEnded { nano_usd, error }
+}
+
+/// Returns the hash of a call of a tool; `None` without a tool.
+fn tool_use(data: &Value) -> Option<Hash> {
+    let tool = first(data, &["tool_name", "toolName", "name", "tool"])?;
+    let input = first(data, &["tool_input", "input", "args", "arguments", "parameters"]).unwrap_or(&Value::Null);
+    Some(hash([tool, input]))
+}
+
+fn failed_result(data: &Value) -> Option<Hash> {
+    let is_error = ["is_error", "isError", "error"].iter().any(|name| is_true(&data[*name]));
+    is_error.then(|| error(data))
+}
+
+fn is_true(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
+fn error(data: &Value) -> Hash {
+    let kind = first(data, &["error_type", "code", "tool_name", "toolName", "name"]).unwrap_or(&Value::Null);
+    let text = first(data, &["error_message", "message", "error", "result", "content", "output"]);
+    hash([kind, text.unwrap_or(&Value::Null)])
+}
+
+fn first<'a>(data: &'a Value, names: &[&str]) -> Option<&'a Value> {
+    names.iter().filter_map(|name| data.get(name)).find(|value| !value.is_null())
+}
+
+fn hash<const N: usize>(parts: [&Value; N]) -> Hash {
+    let texts = parts.map(ToString::to_string);
+    Hash::of(texts.join("\0").as_bytes())
+}

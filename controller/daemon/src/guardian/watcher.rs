@@ -1,0 +1,224 @@
+//! The task of the Guardian: reads the event log, asks the rules, and does what they say.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::RunId;
+use sluice_contract::text::error_chain;
+use sluice_state::events::{EventFilter, EventQuota, LoggedEvent};
+use sluice_state::messages::{InjectMode, MessageError, NewMessage, intervention_id};
+use sluice_state::sandboxes::{Sandbox, SandboxState};
+use sluice_state::store::now_us;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::facts::fact;
+use super::intervention::{Performed, intervention, nudge, reason};
+use super::rules::{GuardianAction, GuardianSettings};
+use super::run_guard::{Hit, RunGuard};
+use crate::context::ApiContext;
+use crate::loops::LoopFault;
+use crate::pause::{Requester, pause};
+use crate::stop_signal::StopSignal;
+use crate::stored_request::StoredRequest;
+
+/// Name of the loop.
+const NAME: &str = "guardian";
+/// Time between two looks for what does not happen.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Time in which events are taken together.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Events that are read at once.
+const EVENTS: u32 = 500;
+/// Parts of the event log that are read in one turn. The rest comes at the next one.
+const PARTS: u32 = 50;
+/// Kind of the texts for agents.
+const STEERING_TYPE: &str = "guidance";
+
+/// Reads the event log, and does what the rules say.
+#[derive(Debug)]
+pub(crate) struct Guardian {
+    context: Arc<ApiContext>,
+    settings: GuardianSettings,
+    cursor: i64,
+    /// The runs that work; `None` for a run without rules.
+    runs: HashMap<RunId, Option<GuardedRun>>,
+}
+
+#[derive(Debug)]
+struct GuardedRun {
+    attempt: u32,
+    guard: RunGuard,
+}
+
+impl Guardian {
+    /// Makes a Guardian that begins with the next event.
+    pub(crate) fn new(context: Arc<ApiContext>, settings: GuardianSettings) -> Self {
+        Self { context, settings, cursor: 0, runs: HashMap::new() }
+    }
+
+    /// Works until the signal.
+    pub(crate) async fn run(mut self, mut stop: StopSignal) {
+        self.context.loops.register(NAME, LOOK_EVERY);
+        let mut committed = self.context.store.events_committed();
+        let mut look_at = Instant::now();
+        let mut is_begun = false;
+        loop {
+            self.context.loops.begin(NAME, now_us());
+            let result = self.turn(&mut is_begun, &mut look_at).await;
+            if let Some(line) = self.context.loops.end(NAME, result, now_us()) {
+                (self.context.log)(&line);
+            }
+            tokio::select! {
+                () = stop.stopped() => return,
+                () = sleep_until(look_at) => {}
+                // An error means that the store is gone; the next turn says so.
+                _ = committed.changed() => {}
+            }
+            tokio::select! {
+                () = stop.stopped() => return,
+                () = sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    async fn turn(&mut self, is_begun: &mut bool, look_at: &mut Instant) -> Result<(), LoopFault> {
+        if !*is_begun {
+            self.cursor = self.context.store.newest_event().await?;
+            *is_begun = true;
+        }
+        self.read().await?;
+        if Instant::now() >= *look_at {
+            *look_at = Instant::now() + LOOK_EVERY;
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the new events.
+    pub(super) async fn read(&mut self) -> Result<(), LoopFault> {
+        for _ in 0..PARTS {
+            let batch = self.context.store.events_after(self.cursor, EventFilter::default(), EVENTS).await?;
+            for event in &batch.events {
+                self.take(event).await?;
+            }
+            self.cursor = batch.next;
+            if batch.is_newest {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, event: &LoggedEvent) -> Result<(), LoopFault> {
+        let Some(id) = event.sandbox_id.as_deref().and_then(|id| id.parse::<RunId>().ok()) else { return Ok(()) };
+        let Some(fact) = fact(event) else { return Ok(()) };
+        if !self.runs.contains_key(&id) {
+            let run = self.context.store.find_sandbox(None, &id).await?;
+            let guarded = match run.filter(|run| !run.state.is_ended()) {
+                Some(run) => self.guarded(&run, event.created_us).await?,
+                None => None,
+            };
+            self.runs.insert(id.clone(), guarded);
+        }
+        let Some(Some(run)) = self.runs.get_mut(&id) else { return Ok(()) };
+        if event.attempt.is_some_and(|attempt| attempt < run.attempt) {
+            return Ok(());
+        }
+        for hit in run.guard.observe(event.seq, event.created_us, &fact) {
+            self.perform(&id, &hit).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for what does not happen, and forgets runs that have ended.
+    pub(super) async fn look(&mut self) -> Result<(), LoopFault> {
+        let live = self.context.store.live_sandboxes().await?;
+        let ids: HashSet<_> = live.iter().map(|run| run.key.run_id.clone()).collect();
+        self.runs.retain(|id, _| ids.contains(id));
+        let now_us = now_us();
+        for run in live.into_iter().filter(|run| run.state == SandboxState::Running && run.verdict.is_none()) {
+            let id = run.key.run_id.clone();
+            let is_known = match self.runs.get(&id) {
+                Some(Some(guarded)) => guarded.attempt == run.key.attempt,
+                Some(None) => true,
+                None => false,
+            };
+            if !is_known {
+                let guarded = self.guarded(&run, now_us).await?;
+                self.runs.insert(id.clone(), guarded);
+            }
+            let Some(Some(guarded)) = self.runs.get_mut(&id) else { continue };
+            // A paused run does nothing, and neither does one that waits for an approval.
+            if run.paused_us.is_some() || run.clocks_stopped_us.is_some() {
+                guarded.guard.rest(now_us);
+                continue;
+            }
+            for hit in guarded.guard.look(now_us) {
+                self.perform(&id, &hit).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the rules for a run, if it has any.
+    async fn guarded(&self, run: &Sandbox, now_us: i64) -> Result<Option<GuardedRun>, LoopFault> {
+        let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
+        let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());
+        let rules = stored.map_or(self.settings.host, |stored| self.settings.of(&stored.graph_id));
+        let attempt = run.key.attempt;
+        Ok((!rules.is_empty()).then(|| GuardedRun { attempt, guard: RunGuard::new(rules, now_us) }))
+    }
+
+    /// Does what a rule says, and records it.
+    async fn perform(&self, id: &RunId, hit: &Hit) -> Result<(), LoopFault> {
+        let run = self.context.store.find_sandbox(None, id).await?;
+        let Some(run) = run.filter(|run| !run.state.is_ended()) else { return Ok(()) };
+        let performed = match hit.action {
+            GuardianAction::Notify => Performed::Done,
+            GuardianAction::Nudge => self.nudge(id, hit).await?,
+            GuardianAction::Pause => self.pause(run.clone(), hit).await,
+        };
+        let event = intervention(&run, hit, performed, now_us());
+        self.context.store.append_events(vec![event], EventQuota::default()).await?;
+        Ok(())
+    }
+
+    /// Pauses the run. Only a person lets it go on.
+    async fn pause(&self, run: Sandbox, hit: &Hit) -> Performed {
+        let key = run.key.clone();
+        match pause(&self.context, run, Requester::Rule(reason(hit.rule))).await {
+            Ok(_) => Performed::Done,
+            Err(error) => {
+                (self.context.log)(&format!("guardian: run {key} was not paused: {}", error.code()));
+                Performed::NotPossible
+            }
+        }
+    }
+
+    /// Sends the agent the text of a rule.
+    async fn nudge(&self, id: &RunId, hit: &Hit) -> Result<Performed, LoopFault> {
+        let message = NewMessage {
+            id: intervention_id(),
+            content: nudge(hit.rule).to_owned(),
+            message_type: sluice_contract::control::MessageType::GuardianNudge,
+            urgent: false,
+            inject_mode: InjectMode::NextTurn,
+            steering_type: Some(STEERING_TYPE.to_owned()),
+            source: Some(NAME.to_owned()),
+            sender: format!("{NAME}:{}", hit.rule.as_str()),
+            idempotency: None,
+        };
+        match self.context.store.add_message(id, message, now_us()).await {
+            Ok(_) => Ok(Performed::Done),
+            Err(MessageError::Store(error)) => Err(error.into()),
+            Err(error) => {
+                (self.context.log)(&format!("guardian: run {id} was not nudged: {}", error_chain(&error)));
+                Ok(Performed::NotPossible)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! What the task of a run hears of its execution.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sluice_runs::observer::{Observation, Observer};
+use sluice_state::run::{Phase, Step};
+use tokio::sync::mpsc;
+
+/// Something that the task of a run acts on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunSignal {
+    /// Its workspace is there, and its program has not started.
+    Prepared(SystemTime),
+    /// Its program has started.
+    Started,
+    /// No process of it is left.
+    Stopped,
+}
+
+/// Passes observations on as signals.
+#[derive(Debug)]
+struct SignalObserver(mpsc::UnboundedSender<RunSignal>);
+
+impl Observer for SignalObserver {
+    fn observe(&self, observation: Observation<'_>) {
+        let signal = match observation {
+            Observation::StepDone { step: Step::Prepare, .. } => RunSignal::Prepared(SystemTime::now()),
+            Observation::Entered { phase: Phase::Running, .. } => RunSignal::Started,
+            Observation::StepDone { step: Step::StopContainer | Step::RemoveContainer, .. } => RunSignal::Stopped,
+            _ => return,
+        };
+        // Nobody waits for it after the end of the attempt.
+        let _ = self.0.send(signal);
+    }
+}
+
+/// Returns an observer of a run, and its signals.
+pub(super) fn run_signals() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<RunSignal>) {
+    let (sender, signals) = mpsc::unbounded_channel();
+    (Arc::new(SignalObserver(sender)), signals)
+}

@@ -1,0 +1,115 @@
+//! The changes of a live workspace, seen from the host, whatever program has made them.
+//!
+//! A thread of its own looks at each workspace. Notices of the kernel say where to look, and the files themselves say what
+//! has changed: each name is compared with what was known of it, so a lost notice delays a change and hides none. Where
+//! notices run out, the thread walks through the workspace now and then. Its work is bounded: it rests four times as long as
+//! it works. `.sluice` and everything of git are left out. See docs/design/workspace-watch.md.
+
+use std::fs::File;
+use std::io::{self, PipeWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nix::fcntl::{Flock, FlockArg};
+use tokio::sync::mpsc;
+
+use super::interrupt::Interrupt;
+use super::tree::Tree;
+use crate::exchange::ExchangeError;
+
+mod change;
+mod contents;
+mod dirty;
+mod index;
+mod limits;
+mod notifier;
+mod scanner;
+mod sink;
+mod thread;
+
+pub use change::{ChangeKind, DiffOmitted, FileChange, ObservedKind, TextDiff};
+pub use limits::{WatchLimits, WatchShare};
+pub use sink::{WatchNotice, WatchReport};
+
+use scanner::WorkspaceScanner;
+use sink::Sink;
+use thread::WatchThread;
+
+/// Reports that wait for their reader. Then the thread waits.
+const REPORTS: usize = 2;
+
+/// A workspace to watch.
+#[derive(Debug, Clone)]
+pub struct WatchSpec {
+    /// The workspace.
+    pub directory: PathBuf,
+    /// Files that changed after this time are reported at once. All others are as they were before.
+    pub since: Option<SystemTime>,
+    /// Limits of this workspace.
+    pub limits: WatchLimits,
+    /// What all workspaces share.
+    pub share: Arc<WatchShare>,
+}
+
+/// The thread that watches one workspace. It ends when this is dropped.
+#[derive(Debug)]
+pub struct WorkspaceWatch {
+    reports: mpsc::Receiver<WatchReport>,
+    control: Option<PipeWriter>,
+}
+
+/// A workspace that cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The workspace cannot be opened.
+    #[error(transparent)]
+    Workspace(#[from] ExchangeError),
+    /// There is no thread or no descriptor for it.
+    #[error("there is no thread or no descriptor to watch a workspace with")]
+    Resources(#[from] io::Error),
+}
+
+impl WorkspaceWatch {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn start(spec: WatchSpec) -> Result<Self, WatchError> {
+        let tree = Tree::open(&spec.directory, &Interrupt::default())?;
+        let kept = hold(&spec.directory)?;
+        let (reader, writer) = io::pipe()?;
+        let (sender, reports) = mpsc::channel(REPORTS);
+        let WatchSpec { since, limits, share, .. } = spec;
+        std::thread::Builder::new().name("workspace-watch".to_owned()).spawn(move || {
+            let scanner = WorkspaceScanner::new(tree, limits, share, Sink::new(sender));
+            WatchThread::new(reader, scanner).run(since);
+            // A sweep may remove the directory from here on.
+            drop(kept);
+        })?;
+        Ok(Self { reports, control: Some(writer) })
+    }
+
+    /// Waits for the next report; `None` after the last one. Cancel-safe.
+    pub async fn next(&mut self) -> Option<WatchReport> {
+        self.reports.recv().await
+    }
+
+    /// Asks for the last look: no process of the run is left. The last report follows.
+    pub fn finish(&mut self) {
+        if let Some(mut control) = self.control.take() {
+            // A thread that has ended has no reader.
+            let _ = control.write_all(b"f");
+            self.control = Some(control);
+        }
+    }
+}
+
+/// Holds the directory of the run, so that a sweep does not remove it under the last look.
+fn hold(workspace: &Path) -> io::Result<Flock<File>> {
+    let root = workspace.parent().unwrap_or(workspace);
+    Flock::lock(File::open(root)?, FlockArg::LockSharedNonblock).map_err(|(_, error)| error.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! The transcript of a run in its record: what its worker wrote about the conversation, copied from its workspace.
+//!
+//! The content is the sandbox's. Size and cut are ours, in a file of their own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{RunRecord, UNFINISHED};
+
+/// File with the content of the transcript.
+pub const TRANSCRIPT: &str = "transcript.jsonl";
+/// File with what is known of it.
+pub const TRANSCRIPT_FACTS: &str = "transcript.json";
+
+/// What is known of a transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TranscriptFacts {
+    /// Number of bytes that are kept.
+    pub size: u64,
+    /// True if the end was cut off.
+    pub truncated: bool,
+}
+
+impl RunRecord {
+    /// Returns what is known of the transcript; `None` if the run has left none.
+    ///
+    /// # Errors
+    /// Errors of the file system, and a file with other content.
+    pub fn transcript(&self) -> io::Result<Option<TranscriptFacts>> {
+        self.read_json(TRANSCRIPT_FACTS)
+    }
+
+    /// Opens the transcript.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn open_transcript(&self) -> io::Result<File> {
+        File::open(self.path(TRANSCRIPT))
+    }
+
+    /// Begins a transcript. That of a killed controller is replaced.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn create_transcript(&self) -> io::Result<File> {
+        let path = self.path(&format!("{TRANSCRIPT}{UNFINISHED}"));
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+    }
+
+    /// Keeps a transcript that is complete.
+    ///
+    /// # Errors
+    /// Errors of the file system; then there is no transcript.
+    pub fn complete_transcript(&self, file: &File, facts: TranscriptFacts) -> io::Result<()> {
+        file.sync_all()?;
+        fs::rename(self.path(&format!("{TRANSCRIPT}{UNFINISHED}")), self.path(TRANSCRIPT))?;
+        self.write_json(TRANSCRIPT_FACTS, &facts)
+    }
+}
