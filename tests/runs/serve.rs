@@ -20,6 +20,7 @@ mod schema;
 mod service_manager;
 mod wakeups;
 mod webhooks;
+mod worker;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {
