@@ -207,9 +207,9 @@ if (path && existsSync(path) && realpathSync(path) === fileURLToPath(import.meta
   main(words, process.env).then(
     (exit) => process.exit(exit),
     (error) => {
-      if (!(error instanceof UsageError)) throw error;
-      process.stderr.write(`sluice-worker: ${error.message}\n\n${USAGE}`);
-      process.exit(2);
+      const isUsage = error instanceof UsageError;
+      process.stderr.write(`sluice-worker: ${isUsage ? `${error.message}\n\n${USAGE}` : `${error?.stack ?? error}\n`}`);
+      process.exit(isUsage ? 2 : 1);
     },
   );
 }
