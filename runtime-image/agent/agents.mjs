@@ -5,6 +5,9 @@ import { CodexEvents } from "./codex_events.mjs";
 /** A mistake in the command line of the worker. */
 export class UsageError extends Error {}
 
+/** True for the error of a call that the sidecar ended for a person: `interrupted`. */
+export const isInterruption = (text) => /\binterrupted\b/i.test(text ?? "");
+
 const CLAUDE_OWN = new Set(["--output-format", "--input-format", "--replay-user-messages"]);
 const CLAUDE_GIVEN = new Set(["-p", "--print", "--verbose"]);
 

@@ -5,6 +5,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 
+import { isInterruption } from "./agents.mjs";
 import { Child, exitCode } from "./child.mjs";
 import { ClaudeEvents } from "./claude_events.mjs";
 
@@ -130,7 +131,7 @@ export class ClaudeStream {
 
   /** The daemon ends the call of the model at once, and its message can come a moment later. */
   async #look(result) {
-    const isLate = result.isError && /interrupted/i.test(result.text);
+    const isLate = result.isError && isInterruption(result.text);
     for (const end = Date.now() + LATE_MS; ; ) {
       await this.worker.look();
       if (!isLate || this.pending.size > 0 || this.isOver || Date.now() > end) return;

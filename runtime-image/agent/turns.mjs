@@ -3,6 +3,7 @@
 // A message waits for the end of the turn; an interrupt ends it by SIGINT. Messages that wait are one turn together.
 import { setTimeout as pause } from "node:timers/promises";
 
+import { isInterruption } from "./agents.mjs";
 import { Child, exitCode } from "./child.mjs";
 
 const INTERRUPT_MS = 10_000; // for a process to end by SIGINT; then SIGTERM and SIGKILL
@@ -79,7 +80,7 @@ export class Turns {
 
   /** Looks for messages before the agent ends; waits for them with --stay. */
   async #more(outcome) {
-    const isLate = outcome.failed && /interrupted/i.test(outcome.failed.error ?? "");
+    const isLate = isInterruption(outcome.failed?.error);
     for (const end = Date.now() + LATE_MS; this.next.length === 0 && !this.isOver; ) {
       await this.worker.look();
       if (!isLate || Date.now() > end) break;

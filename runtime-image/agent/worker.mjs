@@ -11,7 +11,7 @@ import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-import { ClaudeTurns, CodexTurns, UsageError } from "./agents.mjs";
+import { ClaudeTurns, CodexTurns, UsageError, isInterruption } from "./agents.mjs";
 import { ask } from "./ask.mjs";
 import { plainText } from "./bounded_json.mjs";
 import { textOf } from "./claude_events.mjs";
@@ -115,7 +115,9 @@ export class Worker {
   #tellEnd(outcome) {
     if (outcome.wasStopped || this.stopSignal) return;
     const hasEnded = outcome.code === 0 && !outcome.error;
-    if (outcome.failed) this.emit("agent.failed", outcome.failed);
+    // The daemon knows who interrupted the run, and takes the exit code for the effect.
+    if (isInterruption(outcome.failed?.error)) this.emit("agent.interrupted", { error: outcome.failed.error });
+    else if (outcome.failed) this.emit("agent.failed", outcome.failed);
     else if (outcome.completed && hasEnded) this.emit("agent.completed", outcome.completed);
     else this.emit("agent.stream_error", streamError(outcome));
   }
@@ -207,9 +209,9 @@ if (path && existsSync(path) && realpathSync(path) === fileURLToPath(import.meta
   main(words, process.env).then(
     (exit) => process.exit(exit),
     (error) => {
-      if (!(error instanceof UsageError)) throw error;
-      process.stderr.write(`sluice-worker: ${error.message}\n\n${USAGE}`);
-      process.exit(2);
+      const isUsage = error instanceof UsageError;
+      process.stderr.write(`sluice-worker: ${isUsage ? `${error.message}\n\n${USAGE}` : `${error?.stack ?? error}\n`}`);
+      process.exit(isUsage ? 2 : 1);
     },
   );
 }

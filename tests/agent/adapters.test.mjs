@@ -152,6 +152,15 @@ withDaemon("an agent that is killed is told apart from one that fails", {}, asyn
   assert.match(refused.stderr, /^sluice-worker: .*the test refuses this/);
 });
 
+withDaemon("an agent that ends by an interrupt has not failed", {}, async (daemon) => {
+  const error = "the operator interrupted this call; do not repeat it, go on with the next step";
+  const codex = program(`cat >/dev/null; echo '{"type":"turn.failed","error":{"message":"${error}"}}'; exit 1`);
+  const { ended } = startWorker(["codex", "--program", codex, "--", "x"], daemon.env);
+
+  assert.equal((await ended).code, 1);
+  assert.deepEqual([daemon.types(), daemon.dataOf("interrupted")], [["started", "user_message", "interrupted"], [{ error }]]);
+});
+
 withDaemon("an agent that prints garbage comes to its end", {}, async (daemon) => {
   const hostile = program(`
     cat >/dev/null; head -c 20000000 /dev/zero | tr '\\0' '['; echo; head -c 100000 /dev/urandom; echo

@@ -26,6 +26,7 @@ mod sessions;
 mod wakeups;
 mod watcher;
 mod webhooks;
+mod worker;
 
 /// Types of events, in their order, without those of calls.
 fn types(events: &[Value]) -> Vec<String> {
