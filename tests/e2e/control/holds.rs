@@ -123,7 +123,7 @@ async fn an_interrupted_call_waits_no_longer() {
 
 #[tokio::test]
 async fn a_raise_to_what_is_asked_is_enough() {
-    let upstream = Upstream::provider("hello").start().await;
+    let upstream = Upstream::chat("hello").hold_head().start().await;
     let flags = ["--max-tokens", "3000", "--on-cap", "ask", "--cap-wait", "0"];
     let sidecar = controlled(Sidecar::to(&upstream)).args(flags).args(LONG).start().await;
     let mut calls = JoinSet::new();
@@ -143,11 +143,16 @@ async fn a_raise_to_what_is_asked_is_enough() {
         .collect();
     assert!(asked[0] < asked[1], "the second one needs room for both: {asked:?}");
 
+    // An open call keeps its reservation: its end would leave room for the other one.
     change(&sidecar, "/caps", json!({"max_tokens": asked[0]})).await.expect(200);
-    calls.join_next().await.expect("one").expect("no panic").expect(200);
+    upstream.held(1).await;
     held(&sidecar, 1).await;
     change(&sidecar, "/caps", json!({"max_tokens": asked[1]})).await.expect(200);
-    calls.join_next().await.expect("the other").expect("no panic").expect(200);
+    upstream.held(2).await;
+    upstream.release();
+    while let Some(answer) = calls.join_next().await {
+        answer.expect("no panic").expect(200);
+    }
 }
 
 #[tokio::test]
