@@ -53,7 +53,8 @@ impl RelayCaller {
         })
     }
 
-    /// Records that the attempt has a worker, which takes the messages that can wait.
+    /// Records that the attempt has a worker that takes messages. One that only reports events gets none, so the sidecar adds
+    /// them to its calls.
     ///
     /// # Errors
     /// 503

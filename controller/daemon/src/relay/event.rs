@@ -67,7 +67,6 @@ pub(super) async fn report(
         ..NewLoggedEvent::of_run(&sandbox.owner, run_id, &event_type, event_data.to_string(), now)
     };
     let appended = context.events.append(&context.store, event).await?;
-    caller.note_worker(&context).await?;
     effects::apply(&context, &sandbox, &event_type, &event_data, now).await?;
     Ok(Json(ReceivedEvent {
         status: "received",

@@ -42,7 +42,7 @@ async fn a_repeated_pause_is_made_once() {
     let daemon = TestDaemon::with_runs().await;
     let (id, _) = daemon.working_run().await;
     let path = format!("/api/v1/sandboxes/{id}/pause");
-    let send = async || daemon.with_header("slu_alice", ("POST", &path), &json!({}), "Idempotency-Key: one").await;
+    let send = async || daemon.with_header("slu_alice", ("POST", &path), &Value::Null, "Idempotency-Key: one").await;
     assert_eq!((send().await.status, send().await.status), (200, 200));
     assert_eq!(post(&daemon, "slu_viewer", &id, "pause").await.0, 403);
     assert_eq!(post(&daemon, "slu_bob", &id, "pause").await.0, 404);

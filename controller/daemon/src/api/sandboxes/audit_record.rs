@@ -14,8 +14,8 @@ const OF_KIND: [(&str, &[&str]); 10] = [
     (
         "intent",
         &[
-            "bound", "call", "call_id", "method", "model", "path", "req_bytes", "reserved_strict", "reserved_tokens",
-            "reserved_usd", "stream", "stripped",
+            "bound", "call", "call_id", "injected_message_ids", "method", "model", "path", "req_bytes",
+            "reserved_strict", "reserved_tokens", "reserved_usd", "stream", "stripped",
         ],
     ),
     (
