@@ -198,6 +198,9 @@ def type_of(rust):
         return "text"
     if rust == "Vec<Cow<'a, str>>":
         return "list of texts"
+    items = re.fullmatch(r"Vec<(\w+)(?:<'a>)?>", rust)
+    if items:
+        return "list of " + type_of(items[1])
     name = rust.removesuffix("<'a>")
     assert re.fullmatch(r"\w+", name), f"cannot read the type {rust}"
     # A type with one unnamed field is that field in JSON.

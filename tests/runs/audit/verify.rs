@@ -41,7 +41,7 @@ async fn a_finished_run_is_complete_and_names_its_signer() {
     let value = audit(&sluice, ["verify", &id, "--json"]).await.expect(0).value();
     let head = Hash::of(lines(&fs::read(&path).expect("the file is there")).last().expect("it has lines")).to_string();
     let detail = json!({
-        "lines": 7, "head": head, "closed": true, "open_calls": [], "torn_bytes": 0, "recovered": 0, "epochs": 0,
+        "lines": 7, "head": head, "closed": true, "open_calls": [], "open_holds": [], "torn_bytes": 0, "recovered": 0, "epochs": 0,
         "signature": "valid", "vouched_by": ["signature", "witness"], "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
     });
     let file = json!({"file": path, "verdict": "complete", "exit_code": 0, "detail": detail});

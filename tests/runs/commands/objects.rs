@@ -250,7 +250,7 @@ async fn every_command_has_json_and_a_case_here() {
     let sluice = Sluice::to(&upstream);
     // What these print is text for a shell or an editor, the output of a program, or the lines of a file.
     // The daemon goes on, and answers over HTTP.
-    let without = ["completions", "man", "schema", "logs", "audit tail", "serve"];
+    let without = ["completions", "man", "schema", "logs", "attach", "audit tail", "serve"];
     let known: BTreeSet<_> = cases("x", "x").into_iter().map(|case| case.words.join(" ")).collect();
 
     for (words, help) in leaves(&sluice, &[]).await {

@@ -62,8 +62,8 @@ async fn a_real_prometheus_reads_a_live_daemon() {
     assert_eq!(
         loops,
         [
-            "agents", "engine", "event store", "failed logins", "heartbeats", "metrics", "queue", "retention", "runs",
-            "sweep"
+            "agents", "approvals and questions", "engine", "event store", "failed logins", "heartbeats", "metrics",
+            "queue", "retention", "runs", "sweep"
         ],
         "{status}"
     );

@@ -53,7 +53,7 @@ async fn the_images_worker_reports_asks_and_delivers() {
     let questions = format!("/api/v1/sandboxes/{id}/questions");
     let mut question = Value::Null;
     let asked = poll(PATIENCE, async || {
-        question = daemon.get(&questions).await.expect(200).json()["questions"][0].take();
+        question = daemon.get(&questions).await.expect(200).json()["questions"].get(0).cloned().unwrap_or_default();
         !question.is_null()
     });
     assert!(asked.await, "no question in time\n{}", daemon.process().stderr());

@@ -102,8 +102,8 @@ impl RunGuard {
         self.last = (self.last.0.max(at_us), Some(seq));
         let mut hits = Vec::new();
         match fact {
-            Fact::ToolUse(tool) => hits.extend(self.repeated(Rule::RepeatedTool, (at_us, tool.clone(), seq))),
-            Fact::Error(error) => hits.extend(self.repeated(Rule::RepeatedError, (at_us, error.clone(), seq))),
+            Fact::ToolUse(tool) => hits.extend(self.repeated(Rule::RepeatedTool, (at_us, *tool, seq))),
+            Fact::Error(error) => hits.extend(self.repeated(Rule::RepeatedError, (at_us, *error, seq))),
             Fact::CallStarted => self.open_calls += 1,
             Fact::CallEnded { nano_usd, error } => {
                 self.open_calls = self.open_calls.saturating_sub(1);
@@ -111,7 +111,7 @@ impl RunGuard {
                 push(&mut self.calls_at, seq, NAMED);
                 hits.extend(self.cost((at_us, *nano_usd, seq)));
                 if let Some(error) = error {
-                    hits.extend(self.repeated(Rule::RepeatedError, (at_us, error.clone(), seq)));
+                    hits.extend(self.repeated(Rule::RepeatedError, (at_us, *error, seq)));
                 }
                 hits.extend(self.no_file_change(at_us));
             }
@@ -141,7 +141,7 @@ impl RunGuard {
             _ => (&mut self.errors, self.rules.repeated_error?),
         };
         let Repetition { count, within, action } = limit;
-        let (now_us, hash, _) = next.clone();
+        let (now_us, hash, _) = next;
         known.retain(|(at_us, ..)| span(*at_us, now_us) < within);
         push(known, next, KEPT);
         let same: Vec<_> = known.iter().filter(|(_, other, _)| *other == hash).collect();

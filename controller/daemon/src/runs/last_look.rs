@@ -14,8 +14,8 @@ use sluice_state::run::Step;
 
 use crate::context::ApiContext;
 
-/// Time that the run waits for it: the sidecar answers from memory.
-const WITHIN: Duration = Duration::from_millis(200);
+/// Time that the run waits for each answer. The sidecar has it in memory, but the machine may be busy.
+const WITHIN: Duration = Duration::from_secs(1);
 /// Pages of entries that are read.
 const PAGES_MAX: usize = 4;
 

@@ -164,7 +164,7 @@ async fn a_raise_is_held_of_the_budget() {
     let run = one.run().await;
     assert_eq!((run.cap, run.attempt_cap, one.held().await), (Some(200), Some(200), 200));
     assert_eq!((approved.raised_to, approved.applied_us), (Some(200), None));
-    assert_eq!(one.store.unapplied_approvals(&run.key).await.expect("it is readable"), [approved.clone()]);
+    assert_eq!(one.store.unapplied_approvals(&run.key).await.expect("it is readable"), std::slice::from_ref(&approved));
     one.store.record_applied(&approved.id, 600).await.expect("it is writable");
     assert!(one.store.unapplied_approvals(&run.key).await.expect("it is readable").is_empty());
     assert_eq!(one.types().await, ["approval.requested", "approval.decided"]);

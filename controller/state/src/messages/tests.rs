@@ -169,7 +169,7 @@ async fn leased_messages_come_again_until_acknowledged() {
         let ids = ids.iter().map(ToString::to_string).collect();
         store.acknowledge_messages(&key(), ids, 12).await.expect("it works")
     };
-    assert_eq!(ack(&fixture.store, &[&one, "msg-unknown"]).await, [one.clone()]);
+    assert_eq!(ack(&fixture.store, &[&one, "msg-unknown"]).await, std::slice::from_ref(&one));
     fixture.reopen();
     assert!(!fixture.store.has_messages_for_worker(&run_id(), 9 + LEASE_US).await.expect("it is readable"));
     assert!(fixture.store.has_messages_for_worker(&run_id(), 10 + LEASE_US).await.expect("it is readable"));

@@ -121,6 +121,7 @@ impl DiffOmitted {
 }
 
 /// One side of a comparison.
+#[derive(Clone, Copy)]
 pub(super) struct DiffSide<'a> {
     pub(super) entry: &'a Entry,
     pub(super) content: &'a [u8],
@@ -133,8 +134,8 @@ pub(super) fn difference(
     after: Option<DiffSide<'_>>,
     max: usize,
 ) -> TextDiff {
-    let [old, new] = [&before, &after].map(|side| {
-        side.as_ref().map(|side| Version {
+    let [old, new] = [before, after].map(|side| {
+        side.map(|side| Version {
             mode: if side.entry.is_executable() { "100755" } else { "100644" },
             content: side.content,
         })

@@ -123,16 +123,16 @@ mod tests {
         index
     }
 
-    fn texts(paths: Vec<Vec<u8>>) -> Vec<String> {
+    fn texts(paths: &[Vec<u8>]) -> Vec<String> {
         paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
     }
 
     #[test]
     fn only_paths_below_a_path_are_beneath_it() {
         let index = index(&["", "a", "a-b", "a/b", "a/b/c", "a0", "b"]);
-        assert_eq!(texts(index.beneath(b"a")), ["a/b", "a/b/c"]);
-        assert_eq!(texts(index.beneath(b"")), ["a", "a-b", "a/b", "a/b/c", "a0", "b"]);
-        assert_eq!(texts(index.beneath(b"b")), [""; 0]);
+        assert_eq!(texts(&index.beneath(b"a")), ["a/b", "a/b/c"]);
+        assert_eq!(texts(&index.beneath(b"")), ["a", "a-b", "a/b", "a/b/c", "a0", "b"]);
+        assert_eq!(texts(&index.beneath(b"b")), [""; 0]);
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         index.meet(b"a");
         index.set(b"d", KnownName::Directory(None));
         assert_eq!(
-            (texts(index.unmet(b"")), texts(index.unmet(b"a"))),
+            (texts(&index.unmet(b"")), texts(&index.unmet(b"a"))),
             (vec!["a/b".into(), "c".into()], vec!["a/b".into()])
         );
     }
