@@ -270,11 +270,14 @@ def words():
 def objects():
     """Tables of the objects and of the words that members of records have, in the order of their names."""
     parts = dict(words())
-    linked = re.findall(r"\[(\w+)\]\(#", "".join(members(body) for _, _, body in records()))
-    for name in set(linked) - set(parts):
-        body = "".join(sources(CONTRACT))
-        life = "<'a>" if f"pub struct {name}<'a> {{" in body else ""
-        parts[name] = members(block(f"pub struct {name}{life}", CONTRACT))
+    body = "".join(sources(CONTRACT))
+    tables = [members(record) for _, _, record in records()]
+    while tables:
+        for name in set(re.findall(r"\[(\w+)\]\(#", tables.pop())) - set(parts):
+            life = "<'a>" if f"pub struct {name}<'a> {{" in body else ""
+            parts[name] = members(block(f"pub struct {name}{life}", CONTRACT))
+            # An object has objects in turn.
+            tables.append(parts[name])
     return "\n\n".join(f"### {name}\n\n{parts[name]}" for name in sorted(parts))
 
 

@@ -11,8 +11,15 @@ use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
-/// Takes the token of a sidecar that has ended, records what became of its messages, and forgets the conversation.
+/// Takes the token of a sidecar that has ended, records its last signs of life and what became of its messages, and forgets
+/// the conversation.
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
+    let signs = context.conversations.take();
+    if !signs.is_empty()
+        && let Err(error) = context.store.record_activity(signs).await
+    {
+        (context.log)(&format!("run {key}: its last signs of life are not recorded: {}", error_chain(&error)));
+    }
     let last = context.conversations.forget(key);
     if !last.is_empty()
         && let Err(error) = context.store.record_injected(key, last, now_us()).await
