@@ -38,7 +38,7 @@ pub struct CapLimits {
     pub concurrency: usize,
     /// Maximum number of calls a second, with a burst of the same size.
     pub rate: Option<u64>,
-    /// Whether the sidecar writes output bounds.
+    /// Setting of the output bounds that the sidecar writes.
     pub bounds: OutputBounds,
 }
 

@@ -165,7 +165,7 @@ pub struct Refusal {
     pub retry_after: Option<u32>,
     /// Methods that the path takes, if the requested one is not among them.
     pub allow: Methods,
-    /// Whether a person has denied the call.
+    /// Denial of the call by a person, if there is one.
     pub denial: Denial,
 }
 

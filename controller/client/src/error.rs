@@ -39,7 +39,7 @@ pub struct ApiFailure {
     pub status: u16,
     /// Stable word.
     pub code: String,
-    /// What was wrong, and what to do.
+    /// Message that says what was wrong, and what to do.
     pub message: String,
     /// Facts for programs.
     pub details: Option<Value>,

@@ -56,7 +56,7 @@ pub struct SandboxDetail {
     pub sandbox: Sandbox,
     /// Reason of the last change of its state.
     pub reason: Option<String>,
-    /// What a run in the queue waits for.
+    /// Cause for which a run in the queue waits.
     pub waiting_for: Option<String>,
     /// Program.
     pub graph_id: String,
@@ -94,11 +94,11 @@ pub struct CreatedRun {
     pub attempt: u32,
     /// State.
     pub state: String,
-    /// Its agent.
+    /// Agent of the run.
     pub agent: RunAgent,
     /// Host directories that it sees.
     pub mount_table: Vec<String>,
-    /// Whether the account has a budget, of which an amount is held.
+    /// True if the account has a budget, of which an amount is held.
     pub budget_checked: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct Agent {
     pub name: Option<String>,
     /// Account that pays for its runs.
     pub billing_account_id: String,
-    /// Whether it may have runs.
+    /// True if it may have runs.
     pub allow_sandbox: bool,
     /// Host directories that its runs may read.
     pub grants: Vec<String>,
@@ -136,7 +136,7 @@ pub struct Agent {
     pub generation: u64,
     /// Time of the last heartbeat.
     pub last_heartbeat: Option<String>,
-    /// What the owner keeps with it.
+    /// Data that the owner keeps with the agent.
     pub metadata: Value,
     /// Time of the registration.
     pub created_at: String,
@@ -168,7 +168,7 @@ pub struct Event {
     pub agent_id: Option<String>,
     /// Type.
     pub event_type: String,
-    /// What the reporter says. Of an agent, it is a claim.
+    /// Data of the reporter. Those of an agent are a claim.
     pub event_data: Value,
     /// The reporter: `agent`, `worker` or `system`.
     pub source: String,

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::*;
 
-/// What a server does with a connection, after the head of the request.
+/// Reaction of a server to a connection, after the head of the request.
 #[derive(Clone)]
 enum Reply {
     /// Writes these bytes, and closes.

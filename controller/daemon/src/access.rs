@@ -36,15 +36,15 @@ pub struct Peer {
 /// Reason that a request has no principal.
 #[derive(Debug)]
 pub enum Refused {
-    /// It carries no credential, and needs one.
+    /// The request carries no credential, and needs one.
     NoCredential,
-    /// Its credential is not valid. The answer waits so long.
+    /// The credential is not valid. The answer waits so long.
     BadCredential(Duration),
-    /// Its session is not valid, or not on this way. The answer waits so long.
+    /// The session is not valid, or not on this way. The answer waits so long.
     BadSession(Duration),
     /// Tokens cannot be looked up.
     Unavailable(TokenError),
-    /// Its token sends too many requests.
+    /// The token sends too many requests.
     TooMany(Duration),
 }
 

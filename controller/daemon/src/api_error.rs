@@ -43,7 +43,7 @@ pub struct ErrorBody {
 pub struct ErrorFields {
     /// One stable word for each cause.
     pub code: &'static str,
-    /// What went wrong, and what to do.
+    /// Message that says what went wrong, and what to do.
     pub message: String,
     /// Facts for programs.
     #[serde(skip_serializing_if = "Option::is_none")]

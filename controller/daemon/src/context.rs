@@ -29,14 +29,14 @@ use crate::stored_request::StoredRequest;
 use crate::stream_count::StreamCount;
 use crate::variable_values::VariableValues;
 
-/// What handlers share.
+/// State that handlers share.
 #[derive(Debug)]
 pub struct ApiContext {
     /// The state directory.
     pub layout: Layout,
-    /// Its database.
+    /// Database of the daemon.
     pub store: Store,
-    /// Its keys.
+    /// Keys of the daemon.
     pub keys: Keys,
     /// Tokens.
     pub access: Access,
@@ -46,7 +46,7 @@ pub struct ApiContext {
     pub limits: HttpLimits,
     /// State of the daemon.
     pub readiness: Readiness,
-    /// Its loops.
+    /// Loops of the daemon.
     pub loops: Arc<Loops>,
     /// Events that runs report.
     pub events: EventIntake,
@@ -54,7 +54,7 @@ pub struct ApiContext {
     pub heartbeats: Heartbeats,
     /// Conversations with agents.
     pub(crate) conversations: Conversations,
-    /// What runs may be; none if no sandboxes may be created.
+    /// Limits of runs; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
     /// Variables of runs that wait.
     pub variables: VariableValues,
@@ -72,11 +72,11 @@ pub struct ApiContext {
     pub(crate) creations: Mutex<RequestRate<String>>,
     /// Operations of each owner that were recorded lately.
     pub(crate) changes: Mutex<RequestRate<String>>,
-    /// What the daemon measures of itself.
+    /// Measurements of the daemon about itself.
     pub(crate) monitor: Arc<Monitor>,
     /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
-    /// Whether viewers may read files of live runs.
+    /// True if viewers may read files of live runs.
     pub(crate) viewer_files: bool,
     /// Origins of the pages, once the daemon listens.
     pub(crate) origins: OnceLock<Vec<String>>,

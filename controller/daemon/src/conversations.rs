@@ -12,7 +12,7 @@ use sluice_state::sandboxes::SandboxActivity;
 use crate::limits::HttpLimits;
 use crate::request_rate::RequestRate;
 
-/// What a rate counts.
+/// Kind of request that a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Counted {
     /// Heartbeats that a run reports.
@@ -33,7 +33,7 @@ pub(crate) enum GivenMessages {
     Known(Vec<PendingMessage>),
 }
 
-/// What the daemon keeps in memory of the conversations with agents.
+/// Memory of the daemon about the conversations with agents.
 #[derive(Debug)]
 pub(crate) struct Conversations {
     rates: Mutex<[(Counted, RequestRate<String>); 3]>,

@@ -132,7 +132,7 @@ impl Daemon {
     }
 }
 
-/// What the daemon has opened before it takes requests.
+/// Resources that the daemon has opened before it takes requests.
 struct Opened {
     layout: Layout,
     store: Store,

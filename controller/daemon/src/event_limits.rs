@@ -18,7 +18,7 @@ pub struct EventLimits {
     pub burst: u32,
     /// Bytes of events and diffs that a run may report in a minute, and at once after a pause.
     pub bytes_per_minute: u32,
-    /// What is kept of the events of a run.
+    /// Limits of the events of a run that are kept.
     pub quota: EventQuota,
     /// Size of the database from which the events of runs are refused.
     pub store_max: u64,
@@ -76,7 +76,7 @@ impl EventRates {
     }
 }
 
-/// How full the event log and its disk are.
+/// Levels of the event log and of its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreLevel {
     /// Bytes that the database uses.
@@ -92,7 +92,7 @@ pub(crate) struct StoreLevel {
 pub(crate) enum StoreFull {
     /// The database is too large.
     Database {
-        /// Its size.
+        /// Size of the database.
         used: u64,
     },
     /// The disk is nearly full.

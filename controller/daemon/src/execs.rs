@@ -30,14 +30,14 @@ struct ExecTable {
     execs: HashMap<String, ExecEntry>,
 }
 
-/// What the daemon does with programs.
+/// Use that the daemon makes of programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ExecPhase {
-    /// It ends those of an earlier daemon.
+    /// Programs of an earlier daemon are ended.
     #[default]
     Starting,
     Open,
-    /// It ends its own.
+    /// Programs of this daemon are ended.
     Stopping,
 }
 

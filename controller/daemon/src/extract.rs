@@ -27,7 +27,7 @@ use crate::principal::{Principal, Way};
 /// A JSON body.
 #[derive(Debug)]
 pub struct JsonBody<T> {
-    /// Its value.
+    /// Value.
     pub value: T,
     /// Hash of its bytes.
     pub digest: Hash,

@@ -42,7 +42,7 @@ pub enum GrantRefusal {
         /// The reason.
         reason: String,
     },
-    /// It cannot be mounted.
+    /// The directory cannot be mounted.
     #[error(transparent)]
     Unusable(#[from] GrantError),
 }

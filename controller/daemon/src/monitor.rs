@@ -32,7 +32,7 @@ pub enum MetricsReaders {
     Everyone,
 }
 
-/// What the daemon measures of itself.
+/// Measurements of the daemon about itself.
 #[derive(Debug)]
 pub struct Monitor {
     /// Clients that may read the metrics.

@@ -41,7 +41,7 @@ const FORM_MAX: usize = 1024;
 #[serde(deny_unknown_fields)]
 struct EmptyQuery {}
 
-/// What the front knows of a request with a page: its way, and its client.
+/// Facts that the front has of a request with a page: its way, and its client.
 #[derive(Debug, Clone)]
 pub(crate) struct PageRequest {
     pub(crate) channel: Option<SessionChannel>,

@@ -32,7 +32,7 @@ impl Way {
 /// Beginning of the id of a principal that has a browser session.
 const SESSION_PREFIX: &str = "session:";
 
-/// Who sends a request.
+/// Sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// `token:ID`, `uid:N` or `session:ID`.

@@ -53,7 +53,7 @@ pub struct Project {
 /// Longest time for which a person may think.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// What runs may be. An admin's settings; no request exceeds them.
+/// Limits of runs: settings of the admin, which no request exceeds.
 #[derive(Debug, Clone)]
 pub struct RunPolicy {
     /// Programs.

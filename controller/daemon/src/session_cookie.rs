@@ -23,9 +23,9 @@ pub(crate) struct SessionCookie {
 pub(crate) enum SentCookie<'a> {
     /// There is none of this name.
     None,
-    /// Its value.
+    /// Value.
     Value(&'a str),
-    /// It stands twice, or is no text.
+    /// The cookie stands twice, or is no text.
     Invalid,
 }
 

@@ -25,13 +25,13 @@ pub struct DaemonSettings {
     pub listen: Vec<String>,
     /// Certificate of the TCP listeners.
     pub tls_cert: Option<PathBuf>,
-    /// Its key.
+    /// Key of the certificate.
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
     /// Clients that may read the metrics.
     pub metrics: MetricsReaders,
-    /// Whether viewers may read files of live runs.
+    /// True if viewers may read files of live runs.
     pub viewer_files: bool,
     /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
@@ -46,7 +46,7 @@ pub struct DaemonSettings {
 /// The settings of runs.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
-    /// What runs may be; none if no sandboxes may be created.
+    /// Limits of runs; none if no sandboxes may be created.
     pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 pub struct TlsFiles {
     /// The certificate and those that certify it, as PEM.
     pub certificate: PathBuf,
-    /// Its private key, as PEM.
+    /// Private key, as PEM.
     pub key: PathBuf,
 }
 

@@ -26,9 +26,9 @@ pub const DEFAULT_TYPES: [&str; 6] = ["run.*", "sandbox.*", "question.*", "appro
 /// A webhook of the settings.
 #[derive(Debug, Clone)]
 pub struct Webhook {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where its notices go.
+    /// Address that its notices go to.
     pub target: WebhookTarget,
     /// Secrets that sign its notices: one, or the old and the new one during a rotation.
     pub secrets: Vec<WebhookSecret>,

@@ -70,7 +70,7 @@ pub enum CallCost {
     Known {
         /// The amount.
         usd: String,
-        /// Its source.
+        /// Source of the amount.
         source: CostSource,
     },
     /// Not known.

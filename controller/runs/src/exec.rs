@@ -64,9 +64,9 @@ pub enum ExecError {
 pub struct RunningExec {
     /// Controls the program.
     pub control: ExecControl,
-    /// Its output, bounded as a whole; it ends with the program.
+    /// Output of the program, bounded as a whole; it ends with the program.
     pub output: mpsc::UnboundedReceiver<OutputChunk>,
-    /// Its end. A caller that goes away does not end the program; its time does.
+    /// End of the program. A caller that goes away does not end the program; the time limit does.
     pub end: JoinHandle<ExecEnd>,
 }
 
@@ -90,7 +90,7 @@ enum ExecInput {
 pub enum ExecStop {
     /// A caller asked for it.
     Cancelled,
-    /// Its time is over.
+    /// The time is over.
     TimedOut,
     /// The engine could not start it: there is no such program, or no such directory.
     NotStarted,

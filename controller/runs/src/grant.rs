@@ -35,7 +35,7 @@ pub enum GrantFault {
     /// Something else has this name.
     #[error("it is not a directory")]
     NotADirectory,
-    /// Somebody else than root could put another directory there between the check and the mount.
+    /// A user other than root could put another directory there between the check and the mount.
     #[error("another user than root can replace it; move it to where only root can write")]
     Replaceable,
     /// Users of sandboxes cannot read it.

@@ -23,7 +23,7 @@ pub enum ImageError {
         /// Reason.
         reason: UnusableImage,
     },
-    /// It has no agent that answers a message.
+    /// The image has no agent that answers a message.
     #[error("the image {0} has no agent that answers a message; give a program, such as python3 task.py after --")]
     NoAgent(String),
     /// The sidecar's program cannot be its bridge.

@@ -55,7 +55,7 @@ pub struct SidecarSpec<'a> {
     pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
-    /// Whether it relays what the sandbox reports to the daemon.
+    /// Setting that lets it relay what the sandbox reports to the daemon.
     pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
@@ -65,12 +65,12 @@ pub struct SidecarSpec<'a> {
     pub flags: &'a [String],
 }
 
-/// Whether a sidecar relays what the sandbox reports.
+/// Setting that lets a sidecar relay what the sandbox reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayMode {
-    /// It relays nothing.
+    /// The sidecar relays nothing.
     Off,
-    /// It relays to the daemon, over the socket of the run.
+    /// The sidecar relays to the daemon, over the socket of the run.
     ToDaemon,
 }
 

@@ -49,7 +49,7 @@ pub enum ControlError {
     Refused {
         /// Stable word, such as [`sluice_contract::control::NOT_RAISED`].
         code: String,
-        /// What was wrong, and what to do.
+        /// Message that says what was wrong, and what to do.
         message: String,
     },
     /// The answer is not one of a sidecar.

@@ -94,10 +94,10 @@ pub enum FileError {
     /// The path leads through a link or out of the workspace.
     #[error("the path leads through a link, or out of the workspace; name a path without links")]
     Outside,
-    /// It is not a regular file.
+    /// The name is not a regular file.
     #[error("it is not a regular file")]
     NotAFile,
-    /// It is not a directory.
+    /// The name is not a directory.
     #[error("it is not a directory")]
     NotADirectory,
     /// The path is no path of a file.

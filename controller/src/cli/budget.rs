@@ -126,7 +126,7 @@ struct AccountBudget {
 enum LogStatus {
     /// The command may write to it, or does not need it.
     Usable,
-    /// It is lost, so changes are not written to it.
+    /// The log is lost, so changes are not written to it.
     Lost,
 }
 

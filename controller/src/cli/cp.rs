@@ -52,7 +52,7 @@ struct LeftOut {
     reason: &'static str,
 }
 
-/// What was copied.
+/// Object that was copied.
 #[derive(Debug, Default)]
 struct Copied {
     files: u64,

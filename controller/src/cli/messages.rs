@@ -75,7 +75,7 @@ pub(super) struct InterruptArgs {
     /// A run of the daemon: its id, its name, or the beginning of its id
     #[arg(value_name = "RUN")]
     run: String,
-    /// What the agent reads next
+    /// Text that the agent reads next
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
     /// Print one JSON object

@@ -58,7 +58,7 @@ pub(super) struct ServeArgs {
     /// The certificate of the TCP addresses and those that certify it, as PEM
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
-    /// Its key, as PEM, readable by its owner alone
+    /// Key of the certificate, as PEM, readable by its owner alone
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
     /// The origin of a proxy on this host that ends TLS, such as https://sluice.example.org

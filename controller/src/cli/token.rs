@@ -47,13 +47,13 @@ enum TokenCommand {
         /// The owner of what the token makes
         #[arg(long, value_parser = owner)]
         owner: String,
-        /// What it may do: admin, owner, viewer, chat, or metrics for a monitoring system
+        /// Role: admin, owner, viewer, chat, or metrics for a monitoring system
         #[arg(long, value_parser = role)]
         role: TokenRole,
         /// An account that it may use; repeat for more
         #[arg(long, value_name = "ACCOUNT")]
         account: Vec<Account>,
-        /// How long it is valid, at most 366d [default: 90d]
+        /// Time for which it is valid, at most 366d [default: 90d]
         #[arg(long, value_name = "TIME", value_parser = units::time)]
         expires: Option<Duration>,
         /// A text for people

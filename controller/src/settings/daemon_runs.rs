@@ -14,7 +14,7 @@ use super::layers::SettingLayers;
 use super::sidecar_flags::sidecar_flags;
 use super::values;
 
-/// What an operator decides about runs of the daemon.
+/// Decisions of an operator about runs of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonRunSettings {
     /// Images that requests may name beside those of agents, each with its digest.
@@ -49,7 +49,7 @@ pub struct DaemonRunSettings {
     pub users: SandboxUsers,
 }
 
-/// What a run of one agent gets where its request names nothing.
+/// Values that a run of one agent gets where its request names nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the settings")]
 pub struct AgentRunDefaults {
@@ -62,7 +62,7 @@ pub struct AgentRunDefaults {
     pub rate: Option<String>,
     /// Nano-USD.
     pub max_cost: Option<i64>,
-    /// What calls may contain, and further limits, as flags of the sidecar.
+    /// Policy of calls, and further limits, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Profile {
     agent_at: usize,
     /// Account whose runs it applies to; none for all.
     pub(super) account: Option<String>,
-    /// Its values.
+    /// Values of the profile.
     pub(super) values: Vec<FileValue>,
 }
 

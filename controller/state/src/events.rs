@@ -77,7 +77,7 @@ pub struct EventDiff {
     pub truncated: bool,
 }
 
-/// What the log has of an event's diff.
+/// Part of an event's diff that the log has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredDiff {
     /// The diff.

@@ -71,7 +71,7 @@ pub struct Message {
     pub sender: String,
     /// Present state.
     pub state: MessageState,
-    /// Its place in the conversation, if the sidecar added it.
+    /// Place in the conversation, if the sidecar added it.
     pub anchor: Option<Anchor>,
     /// Time at which it was sent by its sender.
     pub created_us: i64,
@@ -91,7 +91,7 @@ pub enum InjectMode {
 /// State of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageState {
-    /// Nobody has it.
+    /// The message is with nobody.
     Queued,
     /// A worker has it, and has not acknowledged it.
     Leased,
@@ -101,7 +101,7 @@ pub enum MessageState {
     Sent,
     /// A worker has acknowledged it, or a call with it was answered.
     Delivered,
-    /// Its sender has removed it before its delivery.
+    /// The sender has removed it before its delivery.
     Deleted,
     /// The run ended before its delivery, or its place in the conversation is gone.
     Lost,

@@ -137,15 +137,15 @@ pub struct SetClock {
 /// Answer to a request that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFailure {
-    /// What was wrong.
+    /// Fault.
     pub error: ControlFault,
 }
 
-/// What was wrong with a request.
+/// Fault of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFault {
     /// A stable word, such as [`NOT_RAISED`].
     pub code: String,
-    /// What was wrong, and what to do.
+    /// Message that says what was wrong, and what to do.
     pub message: String,
 }

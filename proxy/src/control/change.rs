@@ -21,7 +21,7 @@ use crate::hold::{Holds, Undecidable};
 /// A change that is allowed, and not made yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// What changes, as its record says it.
+    /// Name of the change, as its record says it.
     pub(super) what: &'static str,
     pub(super) from: ControlValues<'static>,
     pub(super) to: ControlValues<'static>,

@@ -15,7 +15,7 @@ pub(super) struct ControlRefusal {
     pub(super) status: StatusCode,
     /// Stable word.
     pub(super) code: &'static str,
-    /// What was wrong, and what to do.
+    /// Message that says what was wrong, and what to do.
     pub(super) message: Cow<'static, str>,
 }
 

@@ -29,7 +29,7 @@ const CALLS_WITHOUT_TOOLS: u32 = 8;
 struct Message {
     id: Box<str>,
     content: Box<str>,
-    /// Its places in the conversation; empty while it waits.
+    /// Places in the conversation; empty while it waits.
     anchors: Vec<PlacedAnchor>,
     is_acknowledged: bool,
     /// True if an earlier sidecar added it, so that it may have been acknowledged.

@@ -69,12 +69,12 @@ pub(crate) struct ArrivingRequest<'a> {
     pub(crate) request: CapRequest,
 }
 
-/// What happens with a request that arrives.
+/// Decision on a request that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It waits, in this place.
+    /// The request waits, in this place.
     Waits(HoldPlace),
-    /// It repeats a request that was denied.
+    /// The request repeats one that was denied.
     Denied,
     /// As many requests as may wait do so now.
     Full,
@@ -96,9 +96,9 @@ pub(crate) struct HoldPlace {
 pub(crate) enum Undecidable {
     /// There is no such hold, or no longer.
     Unknown,
-    /// Its client would not try again.
+    /// The client would not try again.
     LastAttempt,
-    /// It waits for the end of a pause, which is no question of caps.
+    /// The call waits for the end of a pause, which is no question of caps.
     Paused,
 }
 

@@ -162,7 +162,7 @@ pub struct ProxyFlags {
     /// or a larger one (auto); or never (off): then a call whose bound does not fit is refused
     #[arg(long, value_enum, default_value_t = BoundsFlag::Auto, env = "SLUICE_BOUND_OUTPUT", help_heading = "Caps")]
     pub bound_output: BoundsFlag,
-    /// What happens with a call that meets a cap of calls, tokens or dollars: it is refused, or it waits for the operator,
+    /// Treatment of a call that meets a cap of calls, tokens or dollars: it is refused, or it waits for the operator,
     /// who raises the cap or denies the call by the control socket
     #[arg(long, value_enum, default_value_t = OnCapFlag::Refuse, env = "SLUICE_ON_CAP", help_heading = "Caps")]
     pub on_cap: OnCapFlag,

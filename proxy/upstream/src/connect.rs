@@ -30,7 +30,7 @@ pub struct Connector {
     reach: Reach,
 }
 
-/// Where the IP addresses of the host come from.
+/// Source of the IP addresses of the host.
 enum Names {
     /// The host is an IP address, or a unix socket.
     Literal,

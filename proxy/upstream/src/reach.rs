@@ -60,7 +60,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(ip: Ipv6Addr) -> bool {
-    /// What is special within 2000::/3: address and length of the prefix.
+    /// Special prefixes within 2000::/3: address and length of each.
     const SPECIAL: [(u128, u32); 5] = [
         (0x2001_0000 << 96, 23),      // 2001::/23: Teredo, benchmarks, ORCHID and other assignments
         (0x2001_0db8 << 96, 32),      // documentation

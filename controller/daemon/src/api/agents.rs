@@ -79,7 +79,7 @@ struct Agents {
     agents: Vec<AgentView>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
-    /// Whether more agents follow.
+    /// True if more agents follow.
     has_more: bool,
 }
 

@@ -56,7 +56,7 @@ struct AccountBudget {
     spent_usd: String,
     /// Held for runs.
     held_usd: String,
-    /// What is left.
+    /// Dollars that are left.
     left_usd: String,
     /// Own runs that hold some of it.
     holds: Vec<RunHold>,

@@ -20,7 +20,7 @@ pub(super) struct EventView {
     agent_id: Option<String>,
     zone_id: Option<String>,
     event_type: String,
-    /// What the reporter says. Of an agent, it is a claim.
+    /// Data of the reporter. Those of an agent are a claim.
     #[schema(value_type = Object)]
     event_data: Value,
     /// The reporter: `agent`, `worker` or `system`.

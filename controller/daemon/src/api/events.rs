@@ -78,11 +78,11 @@ pub(super) struct Events {
     events: Vec<EventView>,
     /// Number of selected events on all pages, at most 10,000.
     total_count: u32,
-    /// Whether there are more than that.
+    /// True if there are more than that.
     total_count_capped: bool,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<i64>,
-    /// Whether more events follow.
+    /// True if more events follow.
     has_more: bool,
 }
 
@@ -173,7 +173,7 @@ struct TrajectoryPart {
     trajectory_events: u64,
     /// Cursor of the next part; null on the last one.
     next_cursor: Option<i64>,
-    /// Whether more events follow.
+    /// True if more events follow.
     has_more: bool,
 }
 

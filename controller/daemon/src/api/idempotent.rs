@@ -20,12 +20,12 @@ pub(super) struct RequestKey {
     path: String,
 }
 
-/// What a key says about a request.
+/// Knowledge about a request by its key.
 #[derive(Debug)]
 pub(super) enum Repetition {
-    /// It is new. The key, if there is one, is reserved.
+    /// The request is new. The key, if there is one, is reserved.
     New(Option<IdempotencyKey>),
-    /// It was done before, and made this.
+    /// The request was done before, and made this.
     Done(String),
 }
 

@@ -109,7 +109,7 @@ struct MessageRequest {
     content: String,
     #[serde(default)]
     message_type: MessageKind,
-    /// Whether it comes before those that are not urgent.
+    /// True if it comes before those that are not urgent.
     #[serde(default)]
     urgent: bool,
     #[serde(default)]
@@ -217,7 +217,7 @@ struct Messages {
     messages: Vec<MessageView>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<i64>,
-    /// Whether more messages follow.
+    /// True if more messages follow.
     has_more: bool,
 }
 

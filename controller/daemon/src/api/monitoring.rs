@@ -110,7 +110,7 @@ struct ReceiptStatus {
 /// The engine.
 #[derive(Debug, Serialize, ToSchema)]
 struct EngineStatus {
-    /// Whether it has answered the last question.
+    /// True if it has answered the last question.
     reachable: bool,
     /// Time of that question.
     asked_at: String,
@@ -130,7 +130,7 @@ struct DiskStatus {
 struct LoopState {
     /// End of its last pass; null before the first.
     last_run_at: Option<String>,
-    /// Whether that pass failed; the log of the daemon has the reason.
+    /// True if that pass failed; the log of the daemon has the reason.
     is_failing: bool,
     /// Passes that have failed since the start.
     faults: u64,

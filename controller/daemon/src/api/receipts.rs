@@ -66,7 +66,7 @@ pub(super) struct Receipts {
     receipts: Vec<BookedReceipt>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
-    /// Whether more receipts follow.
+    /// True if more receipts follow.
     has_more: bool,
 }
 

@@ -118,7 +118,7 @@ struct Sandboxes {
     counts: BTreeMap<&'static str, u64>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
-    /// Whether more runs follow.
+    /// True if more runs follow.
     has_more: bool,
 }
 

@@ -113,7 +113,7 @@ struct LoginCodeState {
     state: &'static str,
 }
 
-/// Whether a code of this token was used. After 60 seconds it does not exist.
+/// Says whether a code of this token was used. After 60 seconds it does not exist.
 #[utoipa::path(
     get, path = "/api/v1/login-codes/{id}", params(("id" = String, Path, description = "Its login_id")),
     responses(
@@ -136,7 +136,7 @@ async fn code(
     Ok(Json(LoginCodeState { login_id: id, state }))
 }
 
-/// Who sends a request.
+/// Sender of a request.
 #[derive(Debug, Serialize, ToSchema)]
 struct Identity {
     /// Owner of what it makes.
@@ -151,7 +151,7 @@ struct Identity {
     expires_at: Option<String>,
 }
 
-/// Who this request is from.
+/// Returns the sender of this request.
 #[utoipa::path(
     get, path = "/api/v1/session",
     responses((status = 200, body = Identity), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))

@@ -32,7 +32,7 @@ pub(crate) fn is_anonymous(path: &str) -> bool {
     matches!(path, "/alive" | "/ready")
 }
 
-/// Whether the process lives.
+/// Says whether the process lives.
 #[utoipa::path(get, path = "/alive", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 async fn alive() -> &'static str {
     "alive\n"
@@ -47,7 +47,7 @@ struct Ready {
     reasons: BTreeMap<&'static str, String>,
 }
 
-/// Whether the daemon takes work: one word; for admins, the reasons too.
+/// Says whether the daemon takes work: one word; for admins, the reasons too.
 #[utoipa::path(
     get, path = "/ready", security((), ("token" = [])),
     responses(
@@ -78,7 +78,7 @@ struct Health {
     timestamp: String,
 }
 
-/// Whether sandboxes can be created.
+/// Says whether sandboxes can be created.
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/health",
     responses((status = 200, body = Health), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))

@@ -18,7 +18,7 @@ use super::apply::apply;
 use super::raise_rule::{RaiseRefusal, RaiseRule, check, highest};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
-use crate::principal::Principal;
+use crate::principal::{Principal, Way};
 
 /// A decision of a person.
 #[derive(Debug, Clone)]
@@ -54,6 +54,10 @@ pub(crate) async fn decide(
     }
     let raise = raise_of(&found, &input)?;
     if let Some((cap, to)) = raise {
+        // A page that was attacked must not spend.
+        if principal.way == Way::Session {
+            return Err(ApiError::needs_token());
+        }
         let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
         let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
         check(rule, (cap, to), principal.role, principal.owner == sandbox.owner)?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sluice_contract::{Hash, Usd};
 use sluice_state::events::{EventSource, HEARTBEAT, LoggedEvent};
 
-/// What an event says.
+/// Fact that an event reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fact {
     /// The agent uses a tool: the hash of tool and input.
@@ -19,7 +19,7 @@ pub(super) enum Fact {
     CallEnded {
         /// Cost, if it is known.
         nano_usd: i64,
-        /// Its error, if it failed.
+        /// Error of the call, if it failed.
         error: Option<Hash>,
     },
     /// The host has seen a changed file.

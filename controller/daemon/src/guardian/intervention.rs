@@ -46,12 +46,12 @@ pub(super) fn reason(rule: Rule) -> &'static str {
     }
 }
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Performed {
-    /// It is done.
+    /// The action is done.
     Done,
-    /// It was not possible any more, such as in a run that has ended.
+    /// The action was not possible any more, such as in a run that has ended.
     NotPossible,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the Guardian does when a rule is met, beside the event.
+/// Action of the Guardian when a rule is met, beside the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianAction {
     /// Nothing more.
@@ -23,7 +23,7 @@ pub struct Repetition {
     pub count: u32,
     /// Time within which they count.
     pub within: Duration,
-    /// What follows.
+    /// Action that follows.
     pub action: GuardianAction,
 }
 
@@ -34,7 +34,7 @@ pub struct CostRate {
     pub nano_usd: i64,
     /// Time.
     pub within: Duration,
-    /// What follows.
+    /// Action that follows.
     pub action: GuardianAction,
 }
 
@@ -45,7 +45,7 @@ pub struct NoFileChange {
     pub after: Duration,
     /// Calls that have ended in that time.
     pub calls: u32,
-    /// What follows.
+    /// Action that follows.
     pub action: GuardianAction,
 }
 
@@ -54,7 +54,7 @@ pub struct NoFileChange {
 pub struct Silence {
     /// Time without an event other than a heartbeat, and without an open call.
     pub after: Duration,
-    /// What follows.
+    /// Action that follows.
     pub action: GuardianAction,
 }
 

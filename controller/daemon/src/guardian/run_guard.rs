@@ -35,7 +35,7 @@ pub(super) struct Hit {
     pub(super) evidence: Evidence,
 }
 
-/// What met a rule: numbers alone.
+/// Evidence for a rule that is met: numbers alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Evidence {
     /// Events that count.

@@ -7,7 +7,7 @@ use sluice_contract::RunId;
 /// Bytes of the longest code that is looked up.
 const CODE_MAX: usize = 128;
 
-/// What the login page sends.
+/// Form of the login page.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LoginForm {
     /// The code.

@@ -28,7 +28,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const BOUND: Duration = Duration::from_secs(10);
 /// Steps without a rest between them.
 const STEPS_MAX: usize = 16;
-/// Who asks, in the audit log of the run. The control log has the person.
+/// Name of the asking program, in the audit log of the run. The control log has the person.
 const BY: &str = "daemon";
 
 /// Looks after one attempt.

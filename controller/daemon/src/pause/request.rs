@@ -7,7 +7,7 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::principal::Principal;
 
-/// Who wants a change of a run.
+/// Person or rule that wants a change of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Requester<'a> {
     /// A person or a token.

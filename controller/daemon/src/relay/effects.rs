@@ -24,11 +24,11 @@ const STATUS_MAX: usize = 100;
 enum EventEffect {
     /// The agent lives.
     Lives,
-    /// It works.
+    /// The agent works.
     Works,
-    /// It says that it is done.
+    /// The agent says that it is done.
     Done,
-    /// It says that it has failed.
+    /// The agent says that it has failed.
     Failed,
 }
 

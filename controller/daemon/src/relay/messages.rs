@@ -24,7 +24,7 @@ const LIMIT_MAX: u32 = 100;
 /// Time after which a waiting request looks again at messages whose lease may be over.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// How messages are taken.
+/// Query of a request that takes messages.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TakeQuery {

@@ -15,7 +15,7 @@ use crate::conversations::Counted;
 use crate::extract::{JsonBody, Query};
 use crate::questions::{self, OwnQuestion, QuestionRequest, WAIT_MAX};
 
-/// How long a request waits for an answer.
+/// Query of a request that waits for an answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AnswerQuery {

@@ -53,7 +53,7 @@ pub(super) struct Attempt {
     pub(super) run: Sandbox,
     pub(super) cancelled: watch::Receiver<Option<Cancel>>,
     pub(super) live: Arc<LiveRun>,
-    /// What the watches of all workspaces share.
+    /// State that the watches of all workspaces share.
     pub(super) watches: Arc<WatchShare>,
 }
 

@@ -16,7 +16,7 @@ const EVENT_BYTES: u64 = 64 << 20;
 /// Bytes of all diffs of one attempt.
 const DIFF_BYTES: u64 = 256 << 20;
 
-/// What is stored of a change.
+/// Part of a change that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     /// Event and diff.

@@ -19,7 +19,7 @@ pub(crate) struct PauseWish {
     pub(crate) is_held: bool,
 }
 
-/// What the task of a run knows of it.
+/// Knowledge of a run's task about the run.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRun {
     open_calls: AtomicU64,

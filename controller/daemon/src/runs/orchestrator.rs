@@ -32,7 +32,7 @@ use crate::stop_signal::StopSignal;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shortest time between two looks at the queue.
 const CLAIM_EVERY: Duration = Duration::from_millis(20);
-/// What a run that is stopped gets in place of a signal to this process.
+/// Cause that a stopped run gets in place of a signal to this process.
 const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 
 /// Owns the tasks of all runs.
@@ -43,7 +43,7 @@ pub struct Orchestrator {
     policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
-    /// What the watches of all workspaces share.
+    /// State that the watches of all workspaces share.
     watches: Arc<WatchShare>,
     /// Each returns its attempt.
     tasks: JoinSet<RunKey>,

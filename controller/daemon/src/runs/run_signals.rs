@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 /// Something that the task of a run acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunSignal {
-    /// Its workspace is there, and its program has not started.
+    /// The workspace is there, and the program has not started.
     Prepared(SystemTime),
-    /// Its program has started.
+    /// The program has started.
     Started,
     /// No process of it is left.
     Stopped,

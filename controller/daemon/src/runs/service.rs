@@ -20,7 +20,7 @@ use crate::variable_values::Variables;
 pub struct PlannedRun {
     /// The request.
     pub request: RunRequest,
-    /// Its record.
+    /// Record of the run.
     pub record: RequestRecord,
 }
 
@@ -41,7 +41,7 @@ pub trait Planner: fmt::Debug + Send + Sync {
     fn contract(&self, stored: &StoredRequest) -> Contract;
 }
 
-/// What the execution of runs needs beside the database.
+/// Parts that the execution of runs needs beside the database.
 #[derive(Debug, Clone)]
 pub struct RunService {
     /// The host.

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How soon the sidecar is to be asked again.
+/// Time at which the sidecar is to be asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
     /// After the next event: it has nothing, and had nothing.

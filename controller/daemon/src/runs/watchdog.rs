@@ -34,7 +34,7 @@ impl Default for RunTimes {
     }
 }
 
-/// What is known of a run beside its row.
+/// Facts of a run beside its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveFacts {
     /// Calls that have not ended.

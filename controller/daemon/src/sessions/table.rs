@@ -28,7 +28,7 @@ pub(crate) enum Binding {
     Uid(u32),
 }
 
-/// Who is logged in.
+/// Person who is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Login {
     /// Owner.
@@ -42,7 +42,7 @@ pub(crate) struct Login {
 /// A login, with the principal that has made its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginView {
-    /// Who is logged in.
+    /// Person who is logged in.
     pub(crate) login: Login,
     /// `token:ID` or `uid:N`.
     pub(crate) maker: String,
@@ -51,9 +51,9 @@ pub(crate) struct LoginView {
 /// State of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeState {
-    /// It can be used.
+    /// The code can be used.
     Waiting,
-    /// It was used.
+    /// The code was used.
     Used,
 }
 

@@ -10,6 +10,7 @@ use sluice_state::store::now_us;
 use tokio::time::timeout;
 
 use super::fake_sidecar::FakeSidecar;
+use super::sessions::log_in;
 use crate::approvals::{ApprovalWatcher, upkeep};
 use crate::run_policy::RunPolicy;
 use crate::runs::live_run::LiveRun;
@@ -176,6 +177,25 @@ async fn only_those_who_may_decide() {
     assert_eq!(other.body, never.body, "what belongs to another owner is not there");
     assert_eq!(viewer.error(), (403, "forbidden".to_owned()));
     assert_eq!(asking.list().await[0]["decision"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_browser_session_denies_and_raises_nothing() {
+    let asking = Asking::new().await;
+    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let browser = log_in(&asking.daemon, "slu_alice", false).await;
+    let decide = async |decision: &str| {
+        let body = json!({ "decision": decision, "digest": asked["digest"] });
+        browser.api("POST", &asking.path(&asked), Some(&body)).await
+    };
+
+    let raised = decide("approve").await;
+    let open = asking.list().await;
+    let denied = decide("deny").await;
+
+    assert_eq!(raised.error(), (403, "needs_token".to_owned()));
+    assert_eq!(open[0]["decision"], Value::Null);
+    assert_eq!(denied.status, 200, "{denied:?}");
 }
 
 #[tokio::test]

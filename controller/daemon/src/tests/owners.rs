@@ -13,7 +13,7 @@ use crate::test_daemon::{Answer, TestDaemon, policy};
 /// An id that no run has.
 const NEVER: &str = "r_00000000000000000000";
 
-/// What alice has, and what bob has.
+/// Objects of alice, and of bob.
 struct Objects {
     daemon: TestDaemon,
     /// Run of alice with the name `mine`, of her agent `bot`.

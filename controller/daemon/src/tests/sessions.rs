@@ -12,7 +12,7 @@ const CODES: &str = "/api/v1/login-codes";
 const CONFIRM: &str = "/login/confirm";
 
 /// A browser that is logged in.
-struct Browser<'a> {
+pub(super) struct Browser<'a> {
     daemon: &'a TestDaemon,
     cookie: String,
 }
@@ -25,7 +25,7 @@ impl Browser<'_> {
         exchange(stream, method, path, &headers, body.map(Value::to_string).as_deref()).await
     }
 
-    async fn api(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub(super) async fn api(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         self.send(method, path, body, &["X-Sluice: 1"]).await
     }
 }
@@ -70,7 +70,7 @@ fn cookie(answer: &Answer) -> String {
     format!("Cookie: {}", set.split(';').next().expect("a value"))
 }
 
-async fn log_in<'a>(daemon: &'a TestDaemon, token: &str, admin: bool) -> Browser<'a> {
+pub(super) async fn log_in<'a>(daemon: &'a TestDaemon, token: &str, admin: bool) -> Browser<'a> {
     let code = code(daemon, token, admin).await;
     Browser { daemon, cookie: cookie(&confirm(daemon, &code, &[]).await) }
 }

@@ -20,7 +20,7 @@ const SYSTEM_KEEP_MIN: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Time for which messages of webhooks are kept that were given up.
 const DEAD_KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long things are kept.
+/// Times for which things are kept.
 #[derive(Debug)]
 pub(super) struct Keep {
     records: Duration,

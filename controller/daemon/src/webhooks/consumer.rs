@@ -32,7 +32,7 @@ const MESSAGES: u32 = 16;
 /// Events without a message after which the position is written.
 const WRITE_EVERY: i64 = 1000;
 
-/// What one webhook may use of what all share.
+/// Share of one webhook in what all use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     waiting_max: u32,

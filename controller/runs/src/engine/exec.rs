@@ -37,9 +37,9 @@ pub struct ExecStreams {
 /// State of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecState {
-    /// Its process on the host, if it was started.
+    /// Process on the host, if it was started.
     pub pid: Option<i32>,
-    /// Its exit code, if it has ended.
+    /// Exit code, if it has ended.
     pub exit_code: Option<i64>,
 }
 

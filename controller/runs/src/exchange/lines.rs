@@ -125,7 +125,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Where a text has a line.
+/// Place of a line in a text.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Never,

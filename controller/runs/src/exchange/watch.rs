@@ -48,7 +48,7 @@ pub struct WatchSpec {
     pub since: Option<SystemTime>,
     /// Limits of this workspace.
     pub limits: WatchLimits,
-    /// What all workspaces share.
+    /// State that all workspaces share.
     pub share: Arc<WatchShare>,
 }
 

@@ -20,7 +20,7 @@ const PASSES: usize = 40;
 const MARKER_ENV_MAX: u64 = 1 << 20;
 const PASS_AGAIN: Duration = Duration::from_millis(10);
 
-/// What tells the processes of one program.
+/// Mark by which the processes of one program are told.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessTree {
     /// First process of the container.

@@ -21,7 +21,7 @@ pub(super) struct LogSource {
     shown: Shown,
 }
 
-/// Where a source is shown, and which lines of it.
+/// Place at which a source is shown, and its lines.
 struct Shown {
     /// Stdout and stderr of a run.
     sinks: [Sink; 2],

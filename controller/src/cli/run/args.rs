@@ -150,7 +150,7 @@ pub(in crate::cli) struct RunArgs {
     /// Maximum time that a call waits for other calls to end, if their reservations use up a cap [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     cap_wait: Option<String>,
-    /// Whether calls of a run with a cap on tokens or dollars get an output bound that fits what is left: auto, or off
+    /// Output bound for calls of a run with a cap on tokens or dollars, which fits what is left: auto, or off
     /// [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
     bound_output: Option<String>,

@@ -70,7 +70,7 @@ fn failed(status: Option<u16>) -> ReceiptInQuestion {
     })
 }
 
-/// What LiteLLM writes about a call that failed there.
+/// Row that LiteLLM writes about a call that failed there.
 fn failure_row() -> SpendRow {
     SpendRow { is_failure: true, nanos: 0, spend: "0".into(), input: 0, output: 0, ..row() }
 }
@@ -115,7 +115,7 @@ fn classes(known: Vec<ReceiptInQuestion>, rows: Vec<SpendRow>) -> Vec<FindingCla
     join(&input(known, rows)).into_iter().map(|finding| finding.class).collect()
 }
 
-/// What a settlement makes of a receipt.
+/// Result of a settlement for a receipt.
 fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) -> ReceiptInQuestion {
     // As the database does it: what was seen of the call stays.
     let seen = known.receipt.clone();

@@ -9,11 +9,11 @@ use std::fmt;
 pub enum AgentState {
     /// Registered; it has had no run.
     Unknown,
-    /// It has a live run.
+    /// The agent has a live run.
     Connected,
-    /// It has no live run.
+    /// The agent has no live run.
     Idle,
-    /// It gets no new run.
+    /// The agent gets no new run.
     Suspended,
 }
 

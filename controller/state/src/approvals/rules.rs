@@ -25,7 +25,7 @@ pub enum ApprovalDecision {
     Deny,
     /// The run is cancelled.
     Cancel,
-    /// Nobody decided in time, which denies it.
+    /// No decision came in time, which denies it.
     Expired,
     /// The cap is another one, or the attempt is over.
     Changed,

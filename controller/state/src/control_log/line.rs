@@ -7,10 +7,10 @@ use serde_json::Value;
 use sluice_contract::time::from_unix_micros;
 use sluice_contract::{Chain, Hash, PrivateKey, PublicKey, canon};
 
-/// What someone does.
+/// Operation of a person or a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlEntry {
-    /// Who: `token:ID`, `uid:N`, `session:ID`, or `daemon`.
+    /// Principal: `token:ID`, `uid:N`, `session:ID`, or `daemon`.
     pub principal: String,
     /// Role.
     pub role: String,
@@ -20,7 +20,7 @@ pub struct ControlEntry {
     pub source: Option<String>,
     /// Name of the operation, such as `budget.set`.
     pub operation: String,
-    /// What it changes.
+    /// Object that it changes.
     pub object: Option<String>,
     /// Owner of the object.
     pub owner: Option<String>,

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params}
 use super::{EventFault, NewLoggedEvent};
 use crate::store::{Store, StoreError};
 
-/// What is kept of the events that the agent of one run reports.
+/// Limits of the events that are kept for the agent of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventQuota {
     /// Size in bytes.
@@ -172,7 +172,7 @@ pub(super) fn make_room_for_diff(
     Ok(Ok(()))
 }
 
-/// What was removed of one run.
+/// Events of one run that were removed.
 #[derive(Debug, Clone, Copy, Default)]
 struct RemovedOfRun {
     from: i64,

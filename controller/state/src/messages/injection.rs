@@ -14,7 +14,7 @@ use super::{InjectMode, Message, MessageError, MessageState, OFFERED_BYTES_MAX, 
 use crate::sandboxes::Sandbox;
 use crate::store::Store;
 
-/// What the sidecar of an attempt is to have.
+/// Messages that the sidecar of an attempt is to have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Injection {
     /// The messages, in the order of their delivery. They count as offered.

@@ -89,7 +89,7 @@ impl Fixture {
         fixture
     }
 
-    /// What a killed process leaves.
+    /// Remains of a killed process.
     fn reopen(&mut self) {
         self.store = Store::open(&self.directory.path().join("sluice.db")).expect("it is there");
     }

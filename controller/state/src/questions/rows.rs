@@ -48,11 +48,11 @@ pub struct Question {
 /// State of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionState {
-    /// Nobody has answered.
+    /// There is no answer yet.
     Open,
-    /// Somebody has answered.
+    /// There is an answer.
     Answered,
-    /// Nobody answered in time, or its attempt is over.
+    /// No answer came in time, or the attempt is over.
     Expired,
 }
 

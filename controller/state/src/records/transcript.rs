@@ -15,7 +15,7 @@ pub const TRANSCRIPT: &str = "transcript.jsonl";
 /// File with what is known of it.
 pub const TRANSCRIPT_FACTS: &str = "transcript.json";
 
-/// What is known of a transcript.
+/// Facts of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TranscriptFacts {
     /// Number of bytes that are kept.

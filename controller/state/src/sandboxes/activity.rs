@@ -6,7 +6,7 @@ use sluice_contract::RunKey;
 use super::SandboxError;
 use crate::store::Store;
 
-/// What was seen of a live attempt since the last record. Times are in microseconds since 1970.
+/// Activity of a live attempt since the last record. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxActivity {
     /// The attempt.

@@ -79,7 +79,7 @@ pub struct NewSandbox {
 pub struct CreatedSandbox {
     /// The run.
     pub sandbox: Sandbox,
-    /// Its agent, which is CONNECTED.
+    /// Agent, which is CONNECTED.
     pub agent: Agent,
     /// True if the account has a budget.
     pub is_budget_checked: bool,

@@ -13,9 +13,9 @@ pub enum SandboxState {
     Pending,
     /// Was claimed; its resources are being created.
     Creating,
-    /// Its program works.
+    /// The program works.
     Running,
-    /// Its resources are being removed, or its program has said that it is done.
+    /// The resources are being removed, or the program has said that it is done.
     Completing,
     /// Ended by success or cancellation.
     Completed,
@@ -37,11 +37,11 @@ pub enum DesiredState {
 /// The way in which a run ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxVerdict {
-    /// Its program succeeded.
+    /// The program succeeded.
     Success,
     /// A person cancelled it.
     Cancelled,
-    /// It failed.
+    /// The run failed.
     Failed {
         /// One word for the reason.
         code: String,
@@ -55,17 +55,17 @@ pub enum SandboxVerdict {
 pub enum SandboxStep {
     /// An orchestrator takes it from the queue.
     Claim,
-    /// Its program gave the first sign of life.
+    /// The program gave the first sign of life.
     Start,
-    /// Its program said that it is done. It may still work, and nothing is decided.
+    /// The program said that it is done. It may still work, and nothing is decided.
     Complete,
-    /// Its program works again.
+    /// The program works again.
     Resume,
     /// The way in which it ends is known.
     Decide(SandboxVerdict),
     /// Nothing of it is left.
     Finish,
-    /// It ends before anything of it exists.
+    /// The run ends before anything of it exists.
     Drop(SandboxVerdict),
     /// Another attempt follows by itself.
     Retry,

@@ -30,7 +30,7 @@ pub struct SandboxFilter {
 pub struct SandboxCursor {
     /// Time of its creation, in microseconds since 1970.
     pub created_us: i64,
-    /// Its id.
+    /// Id.
     pub run_id: RunId,
 }
 

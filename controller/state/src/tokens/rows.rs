@@ -12,7 +12,7 @@ const DAY_US: i64 = 24 * 3600 * SECOND_US;
 /// Time between two records of the use of a token.
 const USE_RECORD_US: i64 = 60 * SECOND_US;
 
-/// What a token may do.
+/// Role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenRole {
     /// Everything.
@@ -32,7 +32,7 @@ pub enum TokenRole {
 pub struct NewToken {
     /// Owner of what it makes.
     pub owner: String,
-    /// What it may do.
+    /// Role of the token.
     pub role: TokenRole,
     /// Accounts that its runs may be billed to.
     pub accounts: Vec<String>,
@@ -67,9 +67,9 @@ pub struct Token {
 pub enum TokenLookup {
     /// The token is valid.
     Valid(Token),
-    /// Its time is over.
+    /// The time is over.
     Expired(Token),
-    /// It was revoked.
+    /// The token was revoked.
     Revoked(Token),
     /// There is none of this value.
     Unknown,

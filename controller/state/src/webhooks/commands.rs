@@ -9,7 +9,7 @@ use crate::store::{Store, StoreError};
 /// State of one webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookRow {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// All events up to this one are in the outbox, or are not for it.
     pub position: i64,

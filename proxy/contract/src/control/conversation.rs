@@ -90,7 +90,7 @@ pub struct Anchor {
     pub continues: Option<String>,
 }
 
-/// What became of messages, oldest first.
+/// Steps of messages, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct InjectedMessages {
     /// The entries after the number that was asked for; at most [`INJECTED_MAX`].
@@ -105,16 +105,16 @@ pub struct InjectedMessage {
     pub number: u64,
     /// Id of the message.
     pub message_id: String,
-    /// What became of it.
+    /// Status of the message.
     pub status: InjectionStatus,
     /// Call that carried it, or that should have.
     pub call_id: String,
-    /// Its place in the conversation; left out for a message that is lost.
+    /// Place in the conversation; left out for a message that is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
 }
 
-/// What became of a message.
+/// Status of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectionStatus {

@@ -27,7 +27,7 @@ pub struct HeldCall {
     pub hold_id: String,
     /// Cause.
     pub cause: HoldCause,
-    /// What the cap would have to be, for this call and those that wait before it to pass; absolute, as a decimal. Left
+    /// Value of the cap with which this call and those that wait before it would pass; absolute, as a decimal. Left
     /// out for a pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
@@ -73,7 +73,7 @@ impl HoldCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecideHold {
-    /// What happens with it.
+    /// Decision.
     pub decision: HoldDecision,
     /// Person or program that decides.
     pub by: String,
@@ -81,13 +81,13 @@ pub struct DecideHold {
     pub reason: String,
 }
 
-/// What happens with a call that waits. It goes on by itself once a raised cap has room for it, or the pause ends.
+/// Decision on a call that waits. It goes on by itself once a raised cap has room for it, or the pause ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldDecision {
-    /// It is refused for good.
+    /// The call is refused for good.
     Deny,
-    /// Its client is told to try again: it goes on waiting with its next request.
+    /// The client is told to try again: the call goes on waiting with its next request.
     Later,
 }
 

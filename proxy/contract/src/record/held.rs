@@ -35,7 +35,7 @@ records! {
         attempt: u32,
         /// Person or program that ended it; `sidecar` or `client` where nobody decided.
         by: Cow<'a, str>,
-        /// How the wait ended.
+        /// End of the wait.
         decision: ReleaseDecision,
         /// Id of the hold.
         hold_id: Cow<'a, str>,

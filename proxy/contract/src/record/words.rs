@@ -90,7 +90,7 @@ words! {
     ReleaseDecision {
         /// A cap has room for it: it goes on.
         Approve = "approve",
-        /// It was refused for good.
+        /// The call was refused for good.
         Deny = "deny",
         /// The run ends.
         Draining = "draining",
@@ -98,7 +98,7 @@ words! {
         Interrupted = "interrupted",
         /// A person told its client to try again.
         Later = "later",
-        /// Its client left.
+        /// The client left.
         Left = "left",
         /// The pause has ended: it goes on.
         Resume = "resume",

@@ -36,11 +36,11 @@ pub(super) struct Registration {
     name: Option<String>,
     /// Account that pays for its runs. Admins alone; the first one of the token otherwise.
     billing_account_id: Option<String>,
-    /// Whether it may have runs. Admins alone; true otherwise.
+    /// True if it may have runs. Admins alone; true otherwise.
     allow_sandbox: Option<bool>,
     /// Host directories that its runs may read, under those of the setting `grant_roots`. Admins alone.
     grants: Option<Vec<String>>,
-    /// What the owner keeps with it, at most 16 KiB.
+    /// Data that the owner keeps with the agent, at most 16 KiB.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }

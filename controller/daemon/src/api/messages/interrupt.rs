@@ -30,7 +30,7 @@ use crate::principal::Principal;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InterruptRequest {
-    /// What the agent reads next: 1 to 10,000 characters.
+    /// Text that the agent reads next: 1 to 10,000 characters.
     #[schema(min_length = 1, max_length = 10000)]
     message: Option<String>,
 }

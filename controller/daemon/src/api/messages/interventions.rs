@@ -22,7 +22,7 @@ use crate::principal::Principal;
 /// Longest source, in characters.
 const SOURCE_MAX: usize = 64;
 
-/// What an intervention asks for.
+/// Body of an intervention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SteeringType {
@@ -170,7 +170,7 @@ pub(super) struct Interventions {
     interventions: Vec<InterventionView>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<i64>,
-    /// Whether more follow.
+    /// True if more follow.
     has_more: bool,
 }
 

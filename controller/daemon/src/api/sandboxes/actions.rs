@@ -144,7 +144,7 @@ pub(super) async fn connect(
     Ok(Json(MountTable { mount_table }))
 }
 
-/// Why a run fails.
+/// Reason for which a run fails.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure {

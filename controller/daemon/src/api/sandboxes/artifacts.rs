@@ -41,7 +41,7 @@ pub(super) struct ListQuery {
 /// A page of artifacts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Artifacts {
-    /// Whether the run has left them: they are collected at its end. Until then the list is empty.
+    /// True if the run has left them: they are collected at its end. Until then the list is empty.
     collected: bool,
     artifacts: Vec<ArtifactView>,
     /// Number of files and directories that are no artifacts.
@@ -52,7 +52,7 @@ pub(super) struct Artifacts {
     error: Option<String>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<usize>,
-    /// Whether more artifacts follow.
+    /// True if more artifacts follow.
     has_more: bool,
 }
 

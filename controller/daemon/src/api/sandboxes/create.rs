@@ -58,11 +58,11 @@ struct CreatedRun {
     attempt: u32,
     /// State of the run.
     state: &'static str,
-    /// Its agent.
+    /// Agent of the run.
     agent: RunAgentView,
     /// Directories in the sandbox that are those of the host that the agent may read, as they are.
     mount_table: Vec<String>,
-    /// Whether the account has a budget, of which an amount is held.
+    /// True if the account has a budget, of which an amount is held.
     budget_checked: bool,
 }
 
@@ -70,7 +70,7 @@ struct CreatedRun {
 #[derive(Debug, Serialize, ToSchema)]
 struct RunAgentView {
     agent_id: String,
-    /// Its state; null if it was removed with the run.
+    /// State of the agent; null if it was removed with the run.
     state: Option<&'static str>,
     /// Number of its runs so far.
     generation: Option<u64>,

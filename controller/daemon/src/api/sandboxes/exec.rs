@@ -37,7 +37,7 @@ use crate::principal::Principal;
 
 /// Name of the operation in the control log.
 const OPERATION: &str = "sandbox.exec";
-/// Its end.
+/// End of the program.
 const END: &str = "sandbox.exec_end";
 
 /// A program for a sandbox.

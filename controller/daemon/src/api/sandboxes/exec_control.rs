@@ -38,7 +38,7 @@ async fn find(
     Ok((run, live))
 }
 
-/// What follows the input.
+/// State of the input after these bytes.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -164,7 +164,7 @@ pub(super) struct Files {
     files: Vec<FileView>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
-    /// Whether more names follow.
+    /// True if more names follow.
     has_more: bool,
 }
 

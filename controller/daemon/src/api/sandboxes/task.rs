@@ -15,7 +15,7 @@ use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// What a run was asked to do.
+/// Task of a run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Task {
     sandbox_id: String,

@@ -34,7 +34,7 @@ use crate::principal::Principal;
 /// Name of the operation in the control log.
 const OPERATION: &str = "sandbox.file_put";
 
-/// What is written.
+/// Object that is written.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

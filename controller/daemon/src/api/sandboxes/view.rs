@@ -80,7 +80,7 @@ pub(in crate::api) struct SandboxDetail {
     /// Directories in the sandbox that are those of the host that its agent may read.
     mount_table: Vec<String>,
     depends_on: Vec<String>,
-    /// What the agent said when it was done, such as `success`, `turns` and `output`. It is a claim: the exit code decides.
+    /// Claim of the agent when it was done, such as `success`, `turns` and `output`. The exit code decides.
     #[schema(value_type = Option<Object>)]
     result: Option<Value>,
     /// Exit code of the command `sluice run` for the last attempt that has ended.

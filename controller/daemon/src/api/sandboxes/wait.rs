@@ -26,7 +26,7 @@ const WAIT: Duration = Duration::from_secs(60);
 /// Time in which events are taken together.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What to wait for.
+/// State to wait for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -42,11 +42,11 @@ pub(super) struct WaitQuery {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Until {
-    /// It works.
+    /// The agent works.
     Running,
-    /// Its work is over.
+    /// The work is over.
     Completing,
-    /// It has ended.
+    /// The run has ended.
     #[default]
     Ended,
 }

@@ -14,7 +14,7 @@ const COMPARISON: u64 = 1 << 26;
 pub struct FileChange {
     /// Path below the workspace, which need not be text.
     pub path: Vec<u8>,
-    /// What happened to it.
+    /// Kind of the change.
     pub change: ChangeKind,
     /// Kind of the file: for a deleted one, that of before.
     pub kind: ObservedKind,
@@ -24,14 +24,14 @@ pub struct FileChange {
     pub diff: Result<TextDiff, DiffOmitted>,
 }
 
-/// What happened to a file.
+/// Kind of a change to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The file is new.
     Created,
-    /// It has other content.
+    /// The file has other content.
     Modified,
-    /// It is gone.
+    /// The file is gone.
     Deleted,
 }
 
@@ -70,7 +70,7 @@ pub enum DiffOmitted {
     NoBaseline,
     /// The content could not be read.
     Unreadable,
-    /// It is a link, a device, a FIFO or a socket.
+    /// The name is a link, a device, a FIFO or a socket.
     NotAFile,
 }
 

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use super::contents::ContentHash;
 use crate::exchange::tree::Entry;
 
-/// What is known of a name.
+/// Knowledge about a name.
 #[derive(Debug)]
 pub(super) enum KnownName {
     /// A directory, and its watch.
@@ -17,7 +17,7 @@ pub(super) enum KnownName {
     File(KnownFile),
 }
 
-/// What is known of a file.
+/// Knowledge about a file.
 #[derive(Debug)]
 pub(super) struct KnownFile {
     pub(super) entry: Entry,

@@ -38,7 +38,7 @@ impl Default for WatchLimits {
     }
 }
 
-/// What all watched workspaces of a process share.
+/// State that all watched workspaces of a process share.
 #[derive(Debug)]
 pub struct WatchShare {
     content: AtomicU64,

@@ -17,7 +17,7 @@ use crate::exchange::tree::join;
 const AT_ONCE: usize = 20_000;
 const BUFFER: usize = 64 << 10;
 
-/// What is watched for: changes of names, and of content.
+/// Events to watch for: changes of names, and of content.
 const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MODIFY)
@@ -35,7 +35,7 @@ pub(super) struct Notifier {
     share: Arc<WatchShare>,
 }
 
-/// Whether notices are missing.
+/// Completeness of the notices that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drained {
     /// All of them were there.

@@ -11,12 +11,12 @@ const CHANGES: usize = 256;
 /// Bytes of one report.
 const BYTES: usize = 2 << 20;
 
-/// What was seen since the last report.
+/// Changes since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WatchReport {
     /// Changes, in the order in which they were found.
     pub changes: Vec<FileChange>,
-    /// What concerns the watch itself.
+    /// Reports about the watch itself.
     pub notices: Vec<WatchNotice>,
     /// All changes before this time have been reported; `None` if that is not known.
     pub seen_until: Option<SystemTime>,

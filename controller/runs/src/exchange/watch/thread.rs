@@ -33,7 +33,7 @@ enum Wake {
     Look,
     /// The run is over.
     Finish,
-    /// Nobody reads the reports any more.
+    /// The reader of the reports is gone.
     Stop,
 }
 

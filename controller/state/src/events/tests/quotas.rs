@@ -18,7 +18,7 @@ struct Report {
     diff: usize,
 }
 
-/// What the log should have of the agent's events of one run: position, size, and size of the diff; none if it was removed.
+/// Expected events of the agent of one run in the log: position, size, and size of the diff; none if it was removed.
 #[derive(Debug, Default)]
 struct Model {
     events: VecDeque<(i64, u64, Option<u64>)>,
