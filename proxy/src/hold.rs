@@ -118,7 +118,9 @@ impl Holds {
     /// Returns the calls that wait, and those whose clients were told to try again and would wait then.
     #[must_use]
     pub fn list(&self, caps: &Caps, now: Instant) -> Vec<HeldCall> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.table.forget_absent(now);
+        set_gate(&state, caps);
         // A client that was told to try again needs room like one that waits.
         let of_each = |waiting: u64| usize::try_from(waiting.max(1)).unwrap_or(1);
         let all = state.table.undecided().flat_map(|(hold, waiting)| vec![&hold.request; of_each(waiting)]);
@@ -156,6 +158,7 @@ impl Holds {
         let mut state = self.lock();
         state.is_paused = paused;
         if !paused {
+            state.table.expect_retries(Instant::now());
             state.pass_all(caps, Some(by));
         }
         set_gate(&state, caps);
@@ -165,6 +168,10 @@ impl Holds {
     pub fn pass_fitting(&self, caps: &Arc<Caps>, by: Option<&str>) {
         let mut state = self.lock();
         if !state.is_paused {
+            if by.is_some() {
+                // A cap was raised.
+                state.table.expect_retries(Instant::now());
+            }
             state.pass_all(caps, by);
         }
     }

@@ -94,7 +94,8 @@ impl Injections {
         }
         let came = intake::collect(body, limits, |_| Ok(())).await?;
         let room = limits.max.saturating_sub(came.len());
-        let InjectionPlan { splices, injection } = self.plan(format, &came, room, interrupts);
+        let InjectionPlan { splices, mut injection } = self.plan(format, &came, room, interrupts);
+        injection.added = added(&splices);
         let text = if splices.is_empty() { came } else { came.spliced(splices, limits)? };
         let mut reader = BodyReader::new(format, policy);
         for piece in text.pieces() {
@@ -106,4 +107,15 @@ impl Injections {
         }
         Ok((parsed, text))
     }
+}
+
+/// Returns the ranges that texts have in the body that they are added to, each at its offset; the offsets are in order.
+fn added(splices: &[(u64, String)]) -> Vec<(u64, u64)> {
+    let mut before = 0;
+    let range = |(at, text): &(u64, String)| {
+        let from = at + before;
+        before += text.len() as u64;
+        (from, from + text.len() as u64)
+    };
+    splices.iter().map(range).collect()
 }

@@ -91,6 +91,7 @@ async fn wait(
             Err(still) => refusal = still,
         }
     }
+    run.interrupts.check(clock).map_err(|_| run.interrupts.refuse(held.parsed, held.body))?;
     held::reserve(run, held, refusal, clock).await
 }
 

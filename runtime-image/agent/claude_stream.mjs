@@ -63,8 +63,10 @@ export class ClaudeStream {
   }
 
   #interrupt({ id }) {
-    this.child.tell(JSON.stringify({ type: "control_request", request_id: randomUUID(), request: { subtype: "interrupt" } }));
     this.worker.emit("agent.interrupted", { message_id: id });
+    // This turn is being ended already.
+    if (this.interrupting) return;
+    this.child.tell(JSON.stringify({ type: "control_request", request_id: randomUUID(), request: { subtype: "interrupt" } }));
     this.interrupting = setTimeout(() => {
       this.wasInterrupted = true;
       this.child.interrupt();
@@ -85,6 +87,7 @@ export class ClaudeStream {
     const end = await this.child.ended;
     this.child.closeStdin();
     for (const timer of [this.silence, this.interrupting, this.stay]) clearTimeout(timer);
+    this.interrupting = undefined;
     return { ...end, tail: this.child.tail };
   }
 
@@ -119,6 +122,7 @@ export class ClaudeStream {
     this.isTurn = false;
     this.hasAnswered = true;
     clearTimeout(this.interrupting);
+    this.interrupting = undefined;
     if (this.pending.size > 0) return this.#watch();
     await this.#look(result);
     if (this.pending.size > 0 || this.isOver || this.isTurn) return undefined;

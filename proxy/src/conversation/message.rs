@@ -32,6 +32,8 @@ pub struct CallInjection {
     pub lost: Vec<Box<str>>,
     /// Fingerprint of the body as it came.
     pub fingerprint: u64,
+    /// Ranges of the bytes that were added, in the body that is sent, in their order.
+    pub added: Vec<(u64, u64)>,
 }
 
 /// Bytes to add to a body, and the messages in them.

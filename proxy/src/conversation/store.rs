@@ -79,10 +79,11 @@ impl MessageStore {
     /// one in which the model has answered before. Calls that make titles, or test the account, and those of other agents
     /// within the agent, are not of it.
     pub fn observe(&mut self, call: &Conversation) -> bool {
+        // Each one that is read counts, or an agent could keep the reading on.
+        self.calls = self.calls.saturating_add(1);
         if call.is_structured || call.first_user.is_none() && call.system.is_none() {
             return false;
         }
-        self.calls = self.calls.saturating_add(1);
         if self.main.is_none() && !call.has_tools && !call.has_answer {
             return false;
         }
@@ -133,10 +134,7 @@ impl MessageStore {
                 None if is_new => again.push(at),
                 // The provider holds the conversation, and the messages in it.
                 None if call.continues.is_some() || message.is_lost => {}
-                None => {
-                    message.is_lost = true;
-                    plan.injection.lost.push(message.id.clone());
-                }
+                None => plan.injection.lost.push(message.id.clone()),
             }
         }
         if let Some((anchor, place)) = end {
@@ -250,6 +248,9 @@ impl MessageStore {
             self.enter(id, InjectionStatus::Sent, call_id, anchor);
         }
         for id in &injection.lost {
+            let message = self.kept.iter_mut().find(|message| message.id == *id && !message.is_lost);
+            let Some(message) = message else { continue };
+            message.is_lost = true;
             self.enter(id, InjectionStatus::Lost, call_id, None);
         }
     }

@@ -16,6 +16,8 @@ use crate::caps::CapRequest;
 pub(crate) const ATTEMPTS: u32 = 3;
 /// Time for which repeats of a denied request are answered from memory. Loops around clients repeat for a few minutes.
 const DENIED_FOR: Duration = Duration::from_secs(600);
+/// Time within which a client that was told to try again does so, once it can go on.
+const RETRY_WITHIN: Duration = Duration::from_secs(120);
 /// Maximum number of holds in memory. Beyond it, the one that was told to try again first is forgotten.
 const HOLDS_MAX: usize = 64;
 /// Maximum number of waits of one process. A sandbox that leaves at once, again and again, would fill the disk with
@@ -46,6 +48,8 @@ pub(crate) struct Hold {
     pub(crate) requests: u64,
     /// Attempts of clients that were told to try again and have not done so yet.
     told: Vec<u32>,
+    /// End of the time in which they are expected, once they can go on.
+    retry_until: Option<Instant>,
     /// End of the time for which it is denied.
     denied_until: Option<Instant>,
 }
@@ -106,6 +110,7 @@ impl HoldTable {
     /// Takes in a request; `new_id` becomes the id of its hold, if it is the first one.
     pub(crate) fn enter(&mut self, arriving: ArrivingRequest<'_>, new_id: String, now: Instant) -> Admission {
         self.holds.retain(|hold| hold.denied_until.is_none_or(|until| until > now));
+        self.forget_absent(now);
         let known = self.holds.iter().position(|hold| hold.body == arriving.body);
         if known.is_some_and(|at| self.holds[at].denied_until.is_some()) {
             return Admission::Denied;
@@ -120,9 +125,18 @@ impl HoldTable {
         let at = known.unwrap_or_else(|| {
             self.forget_one();
             let (model, told) = (model.map(Into::into), Vec::new());
-            let hold =
-                Hold { body, id: new_id, cause, model, request, since: now, requests: 0, told, denied_until: None };
-            self.holds.push(hold);
+            self.holds.push(Hold {
+                body,
+                id: new_id,
+                cause,
+                model,
+                request,
+                since: now,
+                requests: 0,
+                told,
+                retry_until: None,
+                denied_until: None,
+            });
             self.holds.len() - 1
         });
         let hold = &mut self.holds[at];
@@ -150,7 +164,10 @@ impl HoldTable {
         let Some(at) = self.holds.iter().position(|hold| hold.body == left.body) else { return };
         let hold = &mut self.holds[at];
         match end {
-            ReleaseDecision::Later | ReleaseDecision::Timeout => hold.told.push(left.attempt),
+            ReleaseDecision::Later | ReleaseDecision::Timeout => {
+                hold.told.push(left.attempt);
+                hold.retry_until = None;
+            }
             ReleaseDecision::Deny => hold.deny(now),
             ReleaseDecision::Approve
             | ReleaseDecision::Resume
@@ -159,6 +176,25 @@ impl HoldTable {
             | ReleaseDecision::Draining => {}
         }
         self.forget_if_over(at);
+    }
+
+    /// Notes that clients can go on: those that were told to try again do so soon, or have left.
+    pub(crate) fn expect_retries(&mut self, now: Instant) {
+        for hold in self.holds.iter_mut().filter(|hold| !hold.told.is_empty()) {
+            hold.retry_until.get_or_insert(now + RETRY_WITHIN);
+        }
+    }
+
+    /// Forgets clients that have not tried again in time.
+    pub(crate) fn forget_absent(&mut self, now: Instant) {
+        for at in (0..self.holds.len()).rev() {
+            let hold = &mut self.holds[at];
+            if hold.retry_until.is_some_and(|until| until <= now) {
+                hold.told.clear();
+                hold.retry_until = None;
+                self.forget_if_over(at);
+            }
+        }
     }
 
     /// Forgets a hold that nobody waits for any more.

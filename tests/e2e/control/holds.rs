@@ -105,6 +105,25 @@ async fn a_held_call_passes_when_its_cap_rises() {
 }
 
 #[tokio::test]
+async fn a_message_between_two_attempts_keeps_the_hold() {
+    let upstream = Upstream::provider("hello").start().await;
+    for path in [CHAT, "/v1/messages", "/v1/responses"] {
+        let sidecar = at_cap(&upstream, SHORT).await;
+        let call = inject::turn(path, 2, false);
+        try_again(&sidecar.post(path, call.clone()).await, "approval_pending");
+
+        inject::inject(&sidecar, json!([inject::message("msg-1", "hurry")])).await.expect(200);
+        let mut retry = sidecar.stream(path, call).await;
+        let [held] = &held(&sidecar, 1).await[..] else { panic!("it is one hold") };
+
+        assert_eq!(held["attempts"], 2, "{path} {held}");
+        assert_eq!(decide(&sidecar, held, "deny").await.status, 200);
+        denied(&retry.read_response().await);
+        assert_eq!(sidecar.stop().await, 0);
+    }
+}
+
+#[tokio::test]
 async fn an_interrupted_call_waits_no_longer() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = at_cap(&upstream, LONG).await;

@@ -9,7 +9,7 @@ const RESPONSES: &str = "/v1/responses";
 const PATHS: [&str; 3] = [CHAT, MESSAGES, RESPONSES];
 
 /// Returns call `n` of an agent that has called a tool in each call before.
-fn turn(path: &str, n: usize, stream: bool) -> Value {
+pub(super) fn turn(path: &str, n: usize, stream: bool) -> Value {
     let mut items = vec![json!({"role": "user", "content": "do it"})];
     for at in 1..n {
         let id = format!("tool_{at}");
@@ -47,11 +47,11 @@ fn turn(path: &str, n: usize, stream: bool) -> Value {
     }
 }
 
-fn message(id: &str, content: &str) -> Value {
+pub(super) fn message(id: &str, content: &str) -> Value {
     json!({"message_id": id, "content": content, "message_type": "user_message"})
 }
 
-async fn inject(sidecar: &Sidecar, messages: Value) -> ClientAnswer {
+pub(super) async fn inject(sidecar: &Sidecar, messages: Value) -> ClientAnswer {
     let mut raw = RawClient::connect(control_path(sidecar)).await;
     let body = json!({"messages": messages, "by": "alice"});
     raw.request("PUT", "/inject", &[("content-type", "application/json")], body).await

@@ -38,7 +38,7 @@ async fn a_program_that_does_not_read_still_ends() {
         ("cat /dev/zero", "sleep 600", 124),
         ("cat /dev/zero", "exec <&-; sleep 1; exit 5", 5),
     ] {
-        let feed = format!(r#"exec 3< <(exec {endless} 2> errors); "$@" <&3; code=$?; kill $!; exit $code"#);
+        let feed = format!(r#"exec 3< <(exec {endless} 2> errors); "$@" <&3; code=$?; kill $!; wait $!; exit $code"#);
         let limit = if code == 124 { "3s" } else { "60s" };
         let words = ["-q", "--timeout", limit, "--", "sh", "-c", script];
         sluice.run(words).wrapper(["bash", "-c", &feed, "bash"]).finish().await.expect(code);

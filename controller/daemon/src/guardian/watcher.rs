@@ -99,8 +99,16 @@ impl Guardian {
     pub(super) async fn read(&mut self) -> Result<(), LoopFault> {
         for _ in 0..PARTS {
             let batch = self.context.store.events_after(self.cursor, EventFilter::default(), EVENTS).await?;
+            let mut fault = None;
             for event in &batch.events {
-                self.take(event).await?;
+                // Counted once, whatever comes of it: another owner's fault must not double what a run did.
+                self.cursor = event.seq;
+                if let Err(error) = self.take(event).await {
+                    fault.get_or_insert(error);
+                }
+            }
+            if let Some(fault) = fault {
+                return Err(fault);
             }
             self.cursor = batch.next;
             if batch.is_newest {

@@ -189,7 +189,8 @@ impl PauseKeeper {
         let works = |run: &Sandbox| run.key == self.key && run.state.is_active() && run.verdict.is_none();
         let Some(run) = run.filter(works).filter(|_| self.cancelled.borrow().is_none()) else { return Ok(None) };
         let cause = match run.desired_state {
-            _ if run.state != SandboxState::Running => None,
+            // A run that says that it is done can still work.
+            _ if !matches!(run.state, SandboxState::Running | SandboxState::Completing) => None,
             DesiredState::Stopped => return Ok(None),
             DesiredState::Paused => Some(Cause::Pause),
             DesiredState::Running => self.context.store.is_on_hold(&self.key).await?.then_some(Cause::Approval),

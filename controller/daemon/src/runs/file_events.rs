@@ -11,7 +11,7 @@ use sluice_state::events::{EventQuota, NewLoggedEvent};
 use sluice_state::layout::RunPaths;
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
 use sluice_state::store::now_us;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::file_event::{bounded, changes_left_out, file_edited, watch_event};
 use super::file_limits::{FileEventLimits, LeftOutChanges};
@@ -19,6 +19,8 @@ use crate::context::ApiContext;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// Longest time that the end of a run waits for the last changes.
+const LAST_REPORTS: Duration = Duration::from_secs(30);
 /// Shortest time between two events about changes that have none of their own.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(10);
 
@@ -103,7 +105,8 @@ impl FileReporter {
         self.stop();
         self.write().await;
         if let Some(mut watch) = self.watch.take() {
-            while let Some(report) = watch.next().await {
+            let until = tokio::time::Instant::now() + LAST_REPORTS;
+            while let Ok(Some(report)) = timeout_at(until, watch.next()).await {
                 self.take(report);
                 self.write().await;
             }

@@ -3,7 +3,8 @@
 //! A program can end a moment after the call that carried a message. The sidecar ends with it, and then nobody could say what
 //! became of the message.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use sluice_contract::RunKey;
@@ -14,7 +15,7 @@ use sluice_state::run::Step;
 
 use crate::context::ApiContext;
 
-/// Time that the run waits for each answer. The sidecar has it in memory, but the machine may be busy.
+/// Time that the run waits for the answers. The sidecar has it in memory, but the machine may be busy.
 const WITHIN: Duration = Duration::from_secs(1);
 /// Pages of entries that are read.
 const PAGES_MAX: usize = 4;
@@ -41,8 +42,13 @@ impl Observer for LastLook {
         if let Observation::StepBegun(Step::DrainSidecar) = observation
             && self.context.conversations.has_injected(&self.key)
         {
-            let entries = entries(&SidecarControl::of(&self.context.layout, &self.key));
-            self.context.conversations.keep_last(&self.key, entries);
+            let control = SidecarControl::of(&self.context.layout, &self.key);
+            let (sender, receiver) = mpsc::channel();
+            // A sidecar that does not accept connections blocks this thread, and not the run.
+            thread::spawn(move || drop(sender.send(entries(&control))));
+            if let Ok(entries) = receiver.recv_timeout(WITHIN) {
+                self.context.conversations.keep_last(&self.key, entries);
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct PauseWish {
     pub(crate) is_paused: bool,
     /// True if a call of it waits for an approval.
     pub(crate) is_held: bool,
+    /// True once its program has started: only then it can stand still.
+    pub(crate) has_started: bool,
 }
 
 /// Knowledge of a run's task about the run.

@@ -176,7 +176,11 @@ impl Orchestrator {
             }
             if let Some(driven) = self.driven.get(&id) {
                 let is_paused = run.desired_state == DesiredState::Paused;
-                driven.live.wish(PauseWish { is_paused, is_held: held.contains(id.as_str()) });
+                driven.live.wish(PauseWish {
+                    is_paused,
+                    is_held: held.contains(id.as_str()),
+                    has_started: run.state != SandboxState::Creating,
+                });
             }
             self.stop_if_due(&run, asking.contains(id.as_str())).await?;
         }

@@ -90,7 +90,11 @@ fn settle(
         seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
     }
     let clause =
-        format!("{of_cap} AND old_value = ?4 AND decision IN ('deny', 'expired') ORDER BY decided_us DESC LIMIT 1");
+        // Nobody had to decide about an approval that no call waited for.
+        format!(
+            "{of_cap} AND old_value = ?4 AND (decision = 'deny' OR decision = 'expired' AND held_us IS NOT NULL)
+             ORDER BY decided_us DESC LIMIT 1"
+        );
     let denied = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str(), old])?.pop();
     if let Some(denied) = denied {
         return Ok((Asked::Denied(denied), seq));

@@ -58,7 +58,7 @@ impl Store {
         now_us: i64,
     ) -> Result<Sandbox, SandboxError> {
         self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
-            if sandbox.state != SandboxState::Running || sandbox.verdict.is_some() {
+            if !matches!(sandbox.state, SandboxState::Running | SandboxState::Completing) || sandbox.verdict.is_some() {
                 return Err(IllegalStep { state: sandbox.state, step: "pause" }.into());
             }
             sandbox.clocks_stopped_us.get_or_insert(now_us);
@@ -109,7 +109,7 @@ impl Store {
         step: &'static str,
     ) -> Result<Sandbox, SandboxError> {
         self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
-            let can_change = sandbox.state == SandboxState::Running
+            let can_change = matches!(sandbox.state, SandboxState::Running | SandboxState::Completing)
                 && sandbox.verdict.is_none()
                 && sandbox.desired_state != DesiredState::Stopped
                 && sandbox.desired_state != wanted;

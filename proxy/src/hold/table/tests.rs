@@ -56,6 +56,26 @@ fn a_retry_belongs_to_the_hold_of_its_body() {
 }
 
 #[test]
+fn a_client_that_does_not_come_again_is_forgotten() {
+    let mut held = Fixture::new();
+    let first = held.waits(1);
+    held.end(&first, ReleaseDecision::Timeout);
+    held.now += 10 * RETRY_WITHIN;
+    held.table.forget_absent(held.now);
+    assert!(held.table.has_told(), "a person may think for hours");
+
+    held.table.expect_retries(held.now);
+    held.now += RETRY_WITHIN - SECOND;
+    held.table.forget_absent(held.now);
+    assert!(held.table.has_told());
+    held.now += SECOND;
+    held.table.forget_absent(held.now);
+
+    assert!(!held.table.has_told());
+    assert_eq!(held.table.undecided().count(), 0);
+}
+
+#[test]
 fn requests_that_wait_together_are_first_attempts() {
     let mut held = Fixture::new();
     let places = [held.waits(1), held.waits(1), held.waits(1)];

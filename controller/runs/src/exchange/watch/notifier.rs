@@ -79,7 +79,10 @@ impl Notifier {
         let (mut drained, mut ended) = (Drained::Complete, Vec::new());
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
-        for _ in 0..AT_ONCE {
+        let mut read = 0;
+        // The rest of the buffer is not in the kernel any more.
+        while read < AT_ONCE || !reader.is_buffer_empty() {
+            read += 1;
             let event = match reader.next() {
                 Ok(event) => event,
                 Err(Errno::INTR) => continue,

@@ -129,13 +129,17 @@ impl WorkspaceScanner {
         let mut left = self.limits.entries * 2;
         self.index.begin_walk();
         while let Some(path) = waiting.pop() {
-            if self.sink.is_closed() || until.is_some_and(|until| Instant::now() >= until) {
+            if self.must_stop(until) {
                 return false;
             }
             let Ok(directory) = self.tree.directory(&path) else { continue };
             self.watch(&path, &directory);
             let Ok(names) = Dir::read_from(&directory) else { continue };
             for found in names {
+                // Each file can take long to compare, and a directory can have many.
+                if self.must_stop(until) {
+                    return false;
+                }
                 let Ok(found) = found else { break };
                 let name = found.file_name().to_bytes();
                 if name == b"." || name == b".." {
@@ -155,11 +159,18 @@ impl WorkspaceScanner {
             return true;
         }
         for path in self.index.unmet(&top) {
+            if self.must_stop(until) {
+                return false;
+            }
             if self.is_gone(&path) {
                 self.vanished(&path);
             }
         }
         true
+    }
+
+    fn must_stop(&self, until: Option<Instant>) -> bool {
+        self.sink.is_closed() || until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Compares one name of a directory with what is known of it. Returns true for a directory to enter.
