@@ -111,6 +111,12 @@ impl FileIndex {
     }
 }
 
+/// Returns true for what is not watched: `.sluice` of the workspace, and everything of git.
+pub(super) fn is_left_out(path: &[u8]) -> bool {
+    let mut parts = path.split(|byte| *byte == b'/');
+    parts.clone().next() == Some(b".sluice") || parts.any(|part| part == b".git")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

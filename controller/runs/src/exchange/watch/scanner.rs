@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::change::{ChangeKind, DiffOmitted, DiffSide, FileChange, ObservedKind, TextDiff, difference};
 use super::contents::{ContentAge, Contents};
-use super::index::{FileIndex, KnownFile, KnownName};
+use super::index::{FileIndex, KnownFile, KnownName, is_left_out};
 use super::limits::{WatchLimits, WatchShare};
 use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
@@ -129,9 +129,6 @@ impl WorkspaceScanner {
         let mut left = self.limits.entries * 2;
         self.index.begin_walk();
         while let Some(path) = waiting.pop() {
-            if self.must_stop(until) {
-                return false;
-            }
             let Ok(directory) = self.tree.directory(&path) else { continue };
             self.watch(&path, &directory);
             let Ok(names) = Dir::read_from(&directory) else { continue };
@@ -364,8 +361,8 @@ impl WorkspaceScanner {
                     _ => self.diff(path, Some((entry, *hash, *is_text)), None),
                 };
                 let kind = ObservedKind::of(entry.kind);
-                let change = ChangeKind::Deleted;
-                self.sink.change(FileChange { path: path.to_vec(), change, kind, size: None, diff });
+                let (path, change) = (path.to_vec(), ChangeKind::Deleted);
+                self.sink.change(FileChange { path, change, kind, size: None, diff });
                 if let Some(hash) = known.hash {
                     self.contents.release(&hash);
                 }
@@ -385,12 +382,6 @@ impl WorkspaceScanner {
     fn is_removed(&self) -> bool {
         self.tree.directory(b"").is_ok_and(|root| fstat(&root).is_ok_and(|stat| stat.st_nlink == 0))
     }
-}
-
-/// Returns true for what is not watched: `.sluice` of the workspace, and everything of git.
-fn is_left_out(path: &[u8]) -> bool {
-    let mut parts = path.split(|byte| *byte == b'/');
-    parts.clone().next() == Some(b".sluice") || parts.any(|part| part == b".git")
 }
 
 /// Returns true if the error says that there is no such name.
