@@ -17,6 +17,24 @@ pub use hold::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Gives a request its reading. Out of line and in this crate, which is compiled for size: requests are few.
+macro_rules! read_from_json {
+    ($($request:ident)*) => {$(
+        impl $request {
+            /// Reads the body of a request.
+            ///
+            /// # Errors
+            /// Errors of `serde_json`: the text is not JSON, or has other members.
+            #[inline(never)]
+            pub fn from_json(body: &[u8]) -> serde_json::Result<Self> {
+                serde_json::from_slice(body)
+            }
+        }
+    )*};
+}
+
+read_from_json! { RaiseCaps SetClock SetPause DecideHold InjectMessages Interrupt }
+
 /// Path of the state, for `GET`.
 pub const STATE_PATH: &str = "/state";
 /// Path of the caps, for `POST` with [`RaiseCaps`].

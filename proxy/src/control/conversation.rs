@@ -10,7 +10,7 @@ use sluice_contract::control::{
 use sluice_contract::record::{ControlCount, ControlValues};
 
 use super::error::ControlRefusal;
-use super::request::{names, parse};
+use super::request::{names, unreadable};
 use crate::conversation::NewMessage;
 use crate::run::RunContext;
 
@@ -27,7 +27,7 @@ pub(super) struct MessageList {
 impl MessageList {
     /// Parses the body of a request with messages.
     pub(super) fn parse(body: &[u8]) -> Result<Self, ControlRefusal> {
-        let InjectMessages { messages, by } = parse(body)?;
+        let InjectMessages { messages, by } = InjectMessages::from_json(body).map_err(|error| unreadable(&error))?;
         names(by.as_deref(), None)?;
         let waiting = messages.iter().filter(|message| message.anchor.is_none()).count();
         if waiting > PENDING_MAX || messages.len() > KEPT_MAX {
@@ -63,7 +63,7 @@ fn too_many() -> ControlRefusal {
 
 /// Parses the body of a request to end the calls under way.
 pub(super) fn interruption(body: &[u8]) -> Result<Interrupt, ControlRefusal> {
-    let asked: Interrupt = parse(body)?;
+    let asked = Interrupt::from_json(body).map_err(|error| unreadable(&error))?;
     names(Some(&asked.by), Some(&asked.reason))?;
     if asked.by.is_empty() || asked.reason.is_empty() {
         return Err(ControlRefusal::invalid("by and reason must not be empty"));

@@ -3,7 +3,6 @@
 //! Pure.
 
 use http::{Method, StatusCode};
-use serde::de::DeserializeOwned;
 use sluice_contract::Usd;
 use sluice_contract::control::{
     CAPS_PATH, CLOCK_PATH, DecideHold, HELD_PATH, INJECT_PATH, INJECTED_PATH, INTERRUPT_PATH, PAUSE_PATH, RaiseCaps,
@@ -88,7 +87,7 @@ pub(super) fn hold_id(path: &str) -> Option<&str> {
 impl AskedChange {
     /// Parses the body of a request to raise caps.
     pub(super) fn caps(body: &[u8]) -> Result<Self, ControlRefusal> {
-        let asked: RaiseCaps = parse(body)?;
+        let asked = RaiseCaps::from_json(body).map_err(|error| unreadable(&error))?;
         needed_names(&asked.by, &asked.reason)?;
         let nanos = asked.max_cost_usd.as_deref().map(nanos).transpose()?;
         for (name, value, most) in [
@@ -110,21 +109,21 @@ impl AskedChange {
 
     /// Parses the body of a request to stop the clock, or to let it go on.
     pub(super) fn clock(body: &[u8]) -> Result<Self, ControlRefusal> {
-        let asked: SetClock = parse(body)?;
+        let asked = SetClock::from_json(body).map_err(|error| unreadable(&error))?;
         names(asked.by.as_deref(), asked.reason.as_deref())?;
         Ok(Self::Clock(asked))
     }
 
     /// Parses the body of a request to pause the run, or to let it go on.
     pub(super) fn pause(body: &[u8]) -> Result<Self, ControlRefusal> {
-        let asked: SetPause = parse(body)?;
+        let asked = SetPause::from_json(body).map_err(|error| unreadable(&error))?;
         needed_names(&asked.by, &asked.reason)?;
         Ok(Self::Pause(asked))
     }
 
     /// Parses the body of a decision on the hold that the path names.
     pub(super) fn decide(body: &[u8], path: &str) -> Result<Self, ControlRefusal> {
-        let asked: DecideHold = parse(body)?;
+        let asked = DecideHold::from_json(body).map_err(|error| unreadable(&error))?;
         needed_names(&asked.by, &asked.reason)?;
         Ok(Self::Decide(asked, hold_id(path).unwrap_or_default().to_owned()))
     }
@@ -140,14 +139,13 @@ impl AskedChange {
     }
 }
 
-pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlRefusal> {
-    serde_json::from_slice(body).map_err(|error| {
-        if error.is_data() {
-            ControlRefusal::invalid(error.to_string())
-        } else {
-            ControlRefusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("want one JSON object: {error}"))
-        }
-    })
+/// Returns the answer to a body that cannot be read.
+pub(super) fn unreadable(error: &serde_json::Error) -> ControlRefusal {
+    if error.is_data() {
+        ControlRefusal::invalid(error.to_string())
+    } else {
+        ControlRefusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("want one JSON object: {error}"))
+    }
 }
 
 /// Refuses texts that [`names`] refuses, and those that say nothing.
