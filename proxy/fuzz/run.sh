@@ -8,7 +8,7 @@ if ! command -v cargo-fuzz >/dev/null && ! [ -x "$tools/bin/cargo-fuzz" ]; then
 fi
 PATH="$tools/bin:$PATH"
 cargo +nightly --version >/dev/null || { echo 'fuzzing needs a nightly compiler: rustup toolchain install nightly' >&2; exit 1; }
-for target in audit body conversation inside headers path sse framing; do
+for target in audit body control conversation inside headers path sse framing; do
   echo "== $target, ${1:-300} s"
   mkdir -p "target/found/$target"
   cargo +nightly fuzz run "$target" "target/found/$target" "corpus/$target" -- -max_total_time="${1:-300}" -verbosity=0 -print_final_stats=1

@@ -6,6 +6,7 @@
 //! that holds the anchor. The reasons: docs/design/kept-edits.md.
 
 mod anchor;
+mod facts;
 mod item;
 mod member;
 mod message;
@@ -17,7 +18,8 @@ mod store;
 mod tests;
 
 pub use anchor::PlacedAnchor;
+pub use facts::{Conversation, LastItem};
 pub use message::{CallInjection, InjectionPlan, ListChange, NewMessage};
-pub use scan::{Conversation, LastItem, scan};
+pub use scan::scan;
 pub use splice::{Place, splices};
 pub use store::MessageStore;

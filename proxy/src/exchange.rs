@@ -25,9 +25,9 @@ use crate::caps::Reservation;
 use crate::connection::{Listener, OpenCallGuard};
 use crate::conversation::CallInjection;
 use crate::intake::{self, BufferedBody};
-use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, Route};
+use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, RelayTarget, Route};
 use crate::refusal::{Reason, Refusal};
-use crate::relay::RelayRequest;
+use crate::relay::{RelayRequest, Relayed};
 use crate::response::{PendingResponse, ResponseBody};
 use crate::run::RunContext;
 use crate::share::Share;
@@ -70,7 +70,7 @@ async fn respond(
     let route =
         match run.policy.admit(&head.method, &head.uri).map_err(|refusal| prefer_upgrade(refusal, &head.headers))? {
             AdmittedRequest::Health => return Ok(PendingResponse::health(run)),
-            AdmittedRequest::Relay(resource) => return Box::pin(relay(run, resource, head, body)).await,
+            AdmittedRequest::Relay(target) => return Box::pin(relay(run, target, head, body)).await,
             AdmittedRequest::Model(route, id) => {
                 models::admit(id, &run.body.models)?;
                 route
@@ -296,15 +296,23 @@ fn name(response: &mut HeaderMap, id: Uuid, head: &Parts) {
     headers::name_call(response, call_id, Policy::dialect(head.uri.path(), &head.headers));
 }
 
-async fn relay(run: &RunContext, resource: &str, head: &Parts, body: &mut Incoming) -> Result<PendingResponse, Denied> {
+async fn relay(
+    run: &RunContext,
+    target: RelayTarget<'_>,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<PendingResponse, Denied> {
     admit_head(run, head)?;
     let Some(relay) = &run.relay else {
         return Err(Refusal::new(Reason::RouteNotAllowed, "this run has no controller to relay to").into());
     };
-    let path = run.policy.relay_path(resource);
-    let request = RelayRequest { method: &head.method, path: &path, query: head.uri.query() };
+    let path = run.policy.relay_path(target);
+    let request = RelayRequest { method: &head.method, target, path: &path, query: head.uri.query() };
     match relay.forward(request, body, &run.limits, run.key.expose()).await {
-        Ok((status, headers, body)) => Ok(PendingResponse::buffered(status, headers, body)),
+        Ok(Relayed { response: (status, headers, answer), is_read }) => {
+            let pending = PendingResponse::buffered(status, headers, answer);
+            Ok(if is_read { pending } else { settle(run, head, body, pending).await })
+        }
         // Counted in `close`: a worker that polls must not displace the records of refused calls.
         Err(refusal) => Err(Denied::Failed(refusal, None)),
     }
@@ -325,6 +333,11 @@ async fn refuse(run: &RunContext, head: &Parts, body: &mut Incoming, denied: Den
     if let Some(call) = call {
         pending = pending.with_call_id(call, dialect);
     }
+    settle(run, head, body, pending).await
+}
+
+/// Reads what is left of the request, or has the connection closed after the response.
+async fn settle(run: &RunContext, head: &Parts, body: &mut Incoming, pending: PendingResponse) -> PendingResponse {
     let is_read = body.is_end_stream() || !run.shutdown.is_draining() && intake::linger(body, &head.headers).await;
     if is_read { pending } else { pending.close_connection() }
 }

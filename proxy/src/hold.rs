@@ -21,7 +21,7 @@ use table::HoldTable;
 
 pub(crate) use table::{Admission, ArrivingRequest, HoldPlace, Undecidable};
 
-/// Author of decisions that nobody makes.
+/// Author of decisions that the sidecar makes by itself.
 pub(crate) const SIDECAR: &str = "sidecar";
 
 /// Setting of the operator about calls that meet a cap.
@@ -62,7 +62,7 @@ struct State {
     is_paused: bool,
 }
 
-/// End of a wait that somebody has decided on.
+/// End of a wait by a decision.
 #[derive(Debug)]
 pub(crate) enum Release {
     /// The call goes on with this share.

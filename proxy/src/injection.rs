@@ -62,7 +62,11 @@ impl Injections {
     fn plan(&self, format: ApiFormat, body: &BufferedBody, room: u64, interrupts: &Interrupts) -> InjectionPlan {
         let pieces: Vec<&[u8]> = body.pieces().collect();
         let mut store = self.lock();
-        let Some(call) = scan(format, &pieces, &store.anchors()) else { return InjectionPlan::default() };
+        let Some(call) = scan(format, &pieces, &store.anchors()) else {
+            store.count_call();
+            self.update(&store);
+            return InjectionPlan::default();
+        };
         let fingerprint = interrupts::fingerprint(body, call.end);
         if interrupts.remembers() && interrupts.knows(fingerprint) {
             // It is not sent. Its messages go to the next one.

@@ -10,7 +10,7 @@ mod route;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
 pub use path::{ID_MAX, is_id, model_id, stored_path};
-pub use relay::RelayQuery;
+pub use relay::{RelayQuery, RelayTarget};
 pub use route::{ApiFormat, Route};
 
 use crate::refusal::{Dialect, Methods, Reason, Refusal};
@@ -28,14 +28,14 @@ pub enum AdmittedRequest<'a> {
     /// A stored object, at the path that follows the route's pattern, by its id.
     Stored(&'a Route, &'a str),
     /// To the controller, with `--relay`.
-    Relay(&'a str),
+    Relay(RelayTarget<'a>),
 }
 
 /// The routes of one run.
 #[derive(Debug, Clone)]
 pub struct Policy {
     routes: Vec<Route>,
-    /// `/api/v1/sandboxes/{own run}/`, if there is a controller to relay to.
+    /// The own run, if there is a controller to relay to.
     relay: Option<String>,
 }
 
@@ -57,6 +57,8 @@ const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 const RELAY_ROOT: &str = "/api/v1/sandboxes/";
+/// Beginning of the paths of repositories.
+const GIT_ROOT: &str = "/git/";
 
 /// Error for an `--allow` value that is not a route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,10 +76,7 @@ impl Policy {
             path,
             format: *format,
         });
-        Self {
-            routes: defaults.chain(allowed.iter().cloned()).collect(),
-            relay: relay_for.map(|run| format!("{RELAY_ROOT}{run}/")),
-        }
+        Self { routes: defaults.chain(allowed.iter().cloned()).collect(), relay: relay_for.map(str::to_owned) }
     }
 
     /// Reads `METHOD /path`.
@@ -143,7 +142,7 @@ impl Policy {
                 Err(wrong_method(&["GET"]))
             };
         }
-        self.admit_relay(method, path).unwrap_or_else(|| {
+        self.admit_relay(method, uri).unwrap_or_else(|| {
             Err(Refusal::new(
                 Reason::RouteNotAllowed,
                 "this path is not open to the sandbox; the operator can open one with --allow",
@@ -151,26 +150,42 @@ impl Policy {
         })
     }
 
-    fn admit_relay<'a>(&self, method: &Method, path: &'a str) -> Option<Result<AdmittedRequest<'a>, Refusal>> {
+    #[cold]
+    #[inline(never)]
+    fn admit_relay<'a>(&self, method: &Method, uri: &'a Uri) -> Option<Result<AdmittedRequest<'a>, Refusal>> {
         let own = self.relay.as_deref()?;
-        let Some(resource) = path.strip_prefix(own) else {
-            return path
-                .starts_with(RELAY_ROOT)
-                .then(|| Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
+        let path = uri.path();
+        let in_git = path.strip_prefix(GIT_ROOT);
+        let in_run = in_git.or_else(|| path.strip_prefix(RELAY_ROOT))?.strip_prefix(own);
+        let resource = in_run.and_then(|rest| rest.strip_prefix(if in_git.is_some() { ".git/" } else { "/" }));
+        let Some(resource) = resource else {
+            return Some(Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
         };
-        Some(relay::admit(method, resource)?.map(|()| AdmittedRequest::Relay(resource)))
+        let admitted = match in_git {
+            Some(_) => relay::admit_git(method, resource, uri.query()),
+            None => relay::admit(method, resource),
+        };
+        admitted.map(|target| target.map(AdmittedRequest::Relay))
     }
 
     /// Returns the relayed path as the controller knows it.
     #[must_use]
-    pub fn relay_path(&self, resource: &str) -> String {
-        format!("{}{resource}", self.relay.as_deref().unwrap_or(RELAY_ROOT))
+    pub fn relay_path(&self, target: RelayTarget<'_>) -> String {
+        let own = self.relay.as_deref().unwrap_or_default();
+        match target {
+            RelayTarget::Resource(resource) => format!("{RELAY_ROOT}{own}/{resource}"),
+            RelayTarget::PushedRefs => format!("{GIT_ROOT}{own}.git/info/refs?service=git-receive-pack"),
+            RelayTarget::Push => format!("{GIT_ROOT}{own}.git/git-receive-pack"),
+        }
     }
 
     /// Returns the error format that this path's callers expect, also for a refused path. Both SDKs list models at
     /// the same path, and only Anthropic's names a version.
     #[must_use]
     pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
+        if path.starts_with(GIT_ROOT) {
+            return Dialect::Git;
+        }
         let path = path.strip_prefix("/v1").unwrap_or(path);
         if path.starts_with("/messages") || path.starts_with("/models") && headers.contains_key(&ANTHROPIC_VERSION) {
             Dialect::Anthropic

@@ -15,6 +15,8 @@ pub enum Dialect {
     OpenAi,
     /// `{"type":"error","error":{"type","message"}}`
     Anthropic,
+    /// The message as plain text, which git shows to its user.
+    Git,
 }
 
 macro_rules! reasons {
@@ -64,6 +66,8 @@ reasons! {
     UpgradeNotAllowed = "upgrade_not_allowed" UPGRADE_REQUIRED,
     /// The relayed path belongs to another run.
     NotOwnRun = "not_own_run" FORBIDDEN,
+    /// A fetch from the run's repository, which takes only a push.
+    PushOnly = "push_only" FORBIDDEN,
     /// The request body is compressed.
     EncodingNotAllowed = "content_encoding_not_allowed" UNSUPPORTED_MEDIA_TYPE,
     /// The body is larger than `--max-body`.
@@ -278,6 +282,7 @@ impl Refusal {
         let status = self.status();
         let (code, message, param) = (self.reason.as_str(), &self.message, &self.param);
         match dialect {
+            Dialect::Git => return format!("{message}\n"),
             Dialect::OpenAi => serde_json::json!({
                 "error": { "message": message, "type": openai_type(status), "param": param, "code": code },
             }),

@@ -60,6 +60,9 @@ impl PendingResponse {
     #[must_use]
     pub fn refusal(refusal: &Refusal, dialect: Dialect) -> Self {
         let mut headers = json_type();
+        if dialect == Dialect::Git {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        }
         headers.insert(&REASON, HeaderValue::from_static(refusal.reason.as_str()));
         if let Some(retry) = refusal.should_retry() {
             headers.insert(&SHOULD_RETRY, HeaderValue::from_static(if retry { "true" } else { "false" }));

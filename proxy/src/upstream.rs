@@ -17,7 +17,7 @@ use sluice_contract::text::error_chain;
 use sluice_upstream::{Connector, Stream};
 
 pub use flight::{Flight, UpstreamError};
-pub use outgoing::Outgoing;
+pub use outgoing::{BodyFeed, Outgoing};
 
 /// Maximum idle time of a connection. uvicorn, under LiteLLM, closes idle connections after 5 s without a notice; a
 /// connection that is reused earlier cannot lose the race.

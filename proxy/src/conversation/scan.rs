@@ -6,6 +6,7 @@
 use sluice_contract::{Hash, Hasher};
 
 use super::anchor::{PlacedAnchor, TOOL_ID_MAX};
+use super::facts::{Conversation, LastItem};
 use super::item::{Field, ItemKind, ItemReader, token};
 use super::member::Member;
 use super::raw::RawText;
@@ -13,42 +14,7 @@ use super::splice::Place;
 use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, Scanner, StrPrefix};
 use crate::policy::ApiFormat;
 
-/// Facts of the conversation in one body.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Conversation {
-    /// Hash of the first message of the user.
-    pub first_user: Option<Hash>,
-    /// Hash of the system prompt.
-    pub system: Option<Hash>,
-    /// True if the model has tools.
-    pub has_tools: bool,
-    /// True if the model has answered in it before.
-    pub has_answer: bool,
-    /// True if the answer must have a form that is given, as in a call that makes a title.
-    pub is_structured: bool,
-    /// Hash of the stored object that the request continues.
-    pub continues: Option<Hash>,
-    /// True if the model waits for a tool that the provider runs.
-    pub has_open_call: bool,
-    /// The last item, without messages of the system.
-    pub last: Option<LastItem>,
-    /// For each anchor that was given, its place in this conversation, and how sure it is: 0 by its chain, 1 by its item,
-    /// 2 by its tool call.
-    pub held: Vec<Option<(u8, Place)>>,
-    /// Offset after the list of items.
-    pub end: u64,
-}
-
-/// The last item of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastItem {
-    /// The item as an anchor.
-    pub anchor: PlacedAnchor,
-    /// Place for messages after it; `None` if none may stand there.
-    pub place: Option<Place>,
-}
-
-/// The body is not JSON, or its items are not objects.
+/// The body is not JSON, its items are not objects, or it has too many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NotAConversation;
 
@@ -58,7 +24,10 @@ impl From<JsonError> for NotAConversation {
     }
 }
 
-/// Reads the conversation of a body; `None` if there is none.
+/// Maximum number of items and blocks. A conversation has thousands; more would only keep the sidecar from other calls.
+const PARTS_MAX: u32 = 50_000;
+
+/// Reads the conversation of a body; `None` if there is none, or if it has more parts than any conversation.
 #[must_use]
 pub fn scan(format: ApiFormat, pieces: &[&[u8]], anchors: &[&PlacedAnchor]) -> Option<Conversation> {
     let mut reader = ConversationReader {
@@ -70,6 +39,7 @@ pub fn scan(format: ApiFormat, pieces: &[&[u8]], anchors: &[&PlacedAnchor]) -> O
         skip: None,
         item: None,
         begun: false,
+        parts: 0,
         chain: Hash::ZERO,
         system: None,
         continues: Hasher::default(),
@@ -99,6 +69,8 @@ struct ConversationReader<'a> {
     item: Option<Box<ItemReader>>,
     /// True once there was an item that is not of the system.
     begun: bool,
+    /// Number of items and blocks so far.
+    parts: u32,
     chain: Hash,
     system: Option<Hasher>,
     continues: Hasher,
@@ -106,6 +78,11 @@ struct ConversationReader<'a> {
 }
 
 impl ConversationReader<'_> {
+    fn count_part(&mut self) -> Result<(), NotAConversation> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX { Err(NotAConversation) } else { Ok(()) }
+    }
+
     /// Adds a token to the hash of the current value.
     fn token(&mut self, bytes: &[u8]) {
         if let Some(hasher) = self.hasher() {
@@ -307,7 +284,7 @@ impl JsonVisitor for ConversationReader<'_> {
                     return Err(NotAConversation);
                 }
                 self.item = Some(Box::default());
-                return Ok(());
+                return self.count_part();
             }
             (Member::Tools, 2) => self.found.has_tools = true,
             // Anthropic names a form by an object.
@@ -328,7 +305,7 @@ impl JsonVisitor for ConversationReader<'_> {
                     && is_object
                 {
                     item.open_block();
-                    return Ok(());
+                    return self.count_part();
                 }
             }
             _ => {}

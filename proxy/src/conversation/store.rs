@@ -12,8 +12,8 @@ use sluice_contract::control::{
 use sluice_contract::record::{MessageDigest, MessageDigests};
 
 use super::anchor::PlacedAnchor;
+use super::facts::Conversation;
 use super::message::{CallInjection, InjectionPlan, ListChange, NewMessage};
-use super::scan::Conversation;
 use super::splice::{Place, splices};
 use crate::policy::ApiFormat;
 
@@ -34,6 +34,8 @@ struct Message {
     is_acknowledged: bool,
     /// True if an earlier sidecar added it, so that it may have been acknowledged.
     is_restored: bool,
+    /// True if the controller knows that a call has it.
+    is_reported: bool,
     is_lost: bool,
 }
 
@@ -75,12 +77,16 @@ impl MessageStore {
         self.kept.iter().flat_map(|message| &message.anchors).collect()
     }
 
+    /// Counts a call that was read, whatever is in it: an agent must not keep the reading on.
+    pub fn count_call(&mut self) {
+        self.calls = self.calls.saturating_add(1);
+    }
+
     /// Returns true for a call of the agent's own conversation: the first one with tools, or, if the run has none, the first
     /// one in which the model has answered before. Calls that make titles, or test the account, and those of other agents
     /// within the agent, are not of it.
     pub fn observe(&mut self, call: &Conversation) -> bool {
-        // Each one that is read counts, or an agent could keep the reading on.
-        self.calls = self.calls.saturating_add(1);
+        self.count_call();
         if call.is_structured || call.first_user.is_none() && call.system.is_none() {
             return false;
         }
@@ -219,9 +225,13 @@ impl MessageStore {
         count <= KEPT_MAX && bytes <= KEPT_BYTES_MAX
     }
 
-    /// Puts a new list in place of the one before.
+    /// Puts a new list in place of the one before. A message that it withdraws, and that a call has already, is reported as
+    /// sent: the call may wait, and carries it.
     pub fn replace(&mut self, list: Vec<NewMessage>) {
         self.pending.clear();
+        let is_withdrawn = |old: &Message| !old.is_reported && list.iter().all(|new| new.id != old.id);
+        let carried: Vec<_> = self.kept.iter().filter(|old| is_withdrawn(old)).map(|old| old.id.clone()).collect();
+        carried.iter().for_each(|id| self.report_sent(id, None));
         for new in list {
             if self.kept.iter().any(|old| old.id == new.id) {
                 continue;
@@ -234,6 +244,7 @@ impl MessageStore {
                 anchors,
                 is_acknowledged: false,
                 is_restored,
+                is_reported: is_restored,
                 is_lost: false,
             };
             if is_restored { self.kept.push(message) } else { self.pending.push(message) }
@@ -242,17 +253,24 @@ impl MessageStore {
 
     /// Notes that a call was sent with its messages.
     pub fn sent(&mut self, injection: &CallInjection, call_id: &str) {
-        for id in &injection.placed {
-            let anchor = self.kept.iter().find(|message| message.id == *id).and_then(|message| message.anchors.last());
-            let anchor = anchor.map(PlacedAnchor::report);
-            self.enter(id, InjectionStatus::Sent, call_id, anchor);
-        }
+        // A call with the others may have been refused before.
+        let is_new =
+            |old: &&Message| injection.placed.contains(&old.id) || !old.is_reported && injection.ids.contains(&old.id);
+        let new: Vec<_> = self.kept.iter().filter(is_new).map(|old| old.id.clone()).collect();
+        new.iter().for_each(|id| self.report_sent(id, Some(call_id)));
         for id in &injection.lost {
             let message = self.kept.iter_mut().find(|message| message.id == *id && !message.is_lost);
             let Some(message) = message else { continue };
             message.is_lost = true;
-            self.enter(id, InjectionStatus::Lost, call_id, None);
+            self.enter(id, InjectionStatus::Lost, Some(call_id), None);
         }
+    }
+
+    fn report_sent(&mut self, id: &str, call_id: Option<&str>) {
+        let Some(message) = self.kept.iter_mut().find(|message| &*message.id == id) else { return };
+        message.is_reported = true;
+        let anchor = message.anchors.last().map(PlacedAnchor::report);
+        self.enter(id, InjectionStatus::Sent, call_id, anchor);
     }
 
     /// Notes that a call was answered with success.
@@ -262,11 +280,11 @@ impl MessageStore {
             let Some(message) = message else { continue };
             message.is_acknowledged = true;
             let anchor = message.anchors.last().map(PlacedAnchor::report);
-            self.enter(id, InjectionStatus::Acknowledged, call_id, anchor);
+            self.enter(id, InjectionStatus::Acknowledged, Some(call_id), anchor);
         }
     }
 
-    fn enter(&mut self, id: &str, status: InjectionStatus, call_id: &str, anchor: Option<Anchor>) {
+    fn enter(&mut self, id: &str, status: InjectionStatus, call_id: Option<&str>, anchor: Option<Anchor>) {
         self.numbered += 1;
         if self.entries.len() == ENTRIES_MAX {
             self.entries.pop_front();
@@ -275,7 +293,7 @@ impl MessageStore {
             number: self.numbered,
             message_id: id.to_owned(),
             status,
-            call_id: call_id.to_owned(),
+            call_id: call_id.map(str::to_owned),
             anchor,
         });
     }

@@ -32,8 +32,8 @@ pub enum MetadataError {
     /// The metadata is over the limit of headers.
     #[error("it is {0} bytes as JSON; headers hold at most 8192")]
     TooLong(usize),
-    /// A value that Langfuse's headers cannot carry.
-    #[error("'{0}' must be text of visible ASCII")]
+    /// A value that a header cannot carry.
+    #[error("'{0}' must be printable ASCII, without spaces at its ends")]
     NotAHeader(&'static str),
     /// The graph id is not valid.
     #[error("a graph id is 1 to 255 characters of visible ASCII")]

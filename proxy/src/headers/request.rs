@@ -9,14 +9,14 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use super::betas::{DEFAULT_BETAS, is_beta};
-use super::metadata::{Identity, MetadataError, RESERVED, metadata_around_call_id};
+use super::metadata::{Identity, MetadataError, RESERVED, ascii_json, metadata_around_call_id};
 use super::{CALL_ID, header_bytes, header_value};
 
 /// Maker of the head of every call.
 #[derive(Debug)]
 pub struct Injector {
     /// Headers that are the same for each call, with entries for those that each call sets: a copy is filled in, and
-    /// does not grow.
+    /// hardly ever grows.
     fixed: HeaderMap,
     /// The metadata before the call id, and after it.
     metadata: (String, String),
@@ -32,6 +32,20 @@ static SESSION_ID: HeaderName = HeaderName::from_static("x-litellm-session-id");
 static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries");
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+
+/// Members of the metadata that LiteLLM and its callbacks for Langfuse read from headers alone.
+const CALLBACK_HEADERS: [(&str, &str); 10] = [
+    ("existing_trace_id", "langfuse_existing_trace_id"),
+    ("trace_id", "langfuse_trace_id"),
+    ("session_id", "langfuse_session_id"),
+    ("trace_user_id", "langfuse_trace_user_id"),
+    ("trace_name", "langfuse_trace_name"),
+    ("trace_metadata", "langfuse_trace_metadata"),
+    ("generation_name", "langfuse_generation_name"),
+    ("mask_input", "langfuse_mask_input"),
+    ("mask_output", "langfuse_mask_output"),
+    ("tags", "x-litellm-tags"),
+];
 
 /// The decision about one name among the client's headers.
 enum Fate {
@@ -65,14 +79,9 @@ impl Injector {
         if !visible(&identity.graph_id) {
             return Err(MetadataError::GraphId);
         }
-        let text = |name: &'static str| match identity.metadata.get(name) {
-            None => Ok(None),
-            Some(Value::String(text)) if visible(text) => Ok(Some(header_value(text))),
-            Some(_) => Err(MetadataError::NotAHeader(name)),
-        };
         let run = header_value(identity.run_id.as_str());
         let account = header_value(identity.account.as_str());
-        let session = text("session_id")?;
+        let session = header_of(identity, "session_id")?;
 
         let mut fixed = HeaderMap::with_capacity(24);
         fixed.insert(header::HOST, host);
@@ -90,17 +99,12 @@ impl Injector {
         let chain = session.clone().unwrap_or(run);
         fixed.insert(&TRACE_ID, chain.clone());
         fixed.insert(&SESSION_ID, chain);
-        // Langfuse links traces only by these.
-        match (text("existing_trace_id")?, text("trace_id")?) {
-            (Some(existing), _) => drop(fixed.insert("langfuse_existing_trace_id", existing)),
-            (None, Some(trace)) => drop(fixed.insert("langfuse_trace_id", trace)),
-            (None, None) => {}
-        }
-        if let Some(session) = session {
-            fixed.insert("langfuse_session_id", session);
-        }
-        if let Some(user) = text("trace_user_id")? {
-            fixed.insert("langfuse_trace_user_id", user);
+        for (member, name) in CALLBACK_HEADERS {
+            // An existing trace goes before an id for a new one.
+            let is_second = member == "trace_id" && identity.metadata.contains_key("existing_trace_id");
+            if let Some(value) = header_of(identity, member)?.filter(|_| !is_second) {
+                fixed.insert(name, value);
+            }
         }
         for name in [&SPEND_LOGS_METADATA, &METADATA, &CALL_ID, &header::CONTENT_TYPE, &header::ACCEPT] {
             fixed.insert(name, HeaderValue::from_static(""));
@@ -187,6 +191,27 @@ impl Injector {
 
     fn allows_beta(&self, beta: &str) -> bool {
         DEFAULT_BETAS.contains(&beta) || self.betas.iter().any(|allowed| allowed == beta)
+    }
+}
+
+/// Returns the header value of a member: a text as it is, a list joined by commas, true, false and objects as JSON.
+#[cold]
+#[inline(never)]
+fn header_of(identity: &Identity, name: &'static str) -> Result<Option<HeaderValue>, MetadataError> {
+    let text = match identity.metadata.get(name) {
+        None => return Ok(None),
+        Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
+        Some(Value::Array(items)) => {
+            items.iter().map(|item| item.as_str().unwrap_or("\0")).collect::<Vec<_>>().join(",").into()
+        }
+        Some(value @ (Value::Bool(_) | Value::Object(_))) => ascii_json(value).into(),
+        Some(_) => return Err(MetadataError::NotAHeader(name)),
+    };
+    let is_printable = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_printable && text.trim() == text {
+        Ok(Some(header_value(&text)))
+    } else {
+        Err(MetadataError::NotAHeader(name))
     }
 }
 

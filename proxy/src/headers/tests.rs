@@ -204,8 +204,37 @@ fn every_client_header_is_sent_or_named() {
 #[test]
 fn metadata_may_not_take_our_names_or_overflow() {
     assert_eq!(injector(r#"{"run_id":"other"}"#).err(), Some(MetadataError::Reserved("run_id")));
-    assert_eq!(injector(r#"{"session_id":"a b"}"#).err(), Some(MetadataError::NotAHeader("session_id")));
+    for wrong in [r#"{"session_id":" a"}"#, r#"{"session_id":"é"}"#, r#"{"session_id":"a\nb"}"#, r#"{"session_id":""}"#]
+    {
+        assert_eq!(injector(wrong).err(), Some(MetadataError::NotAHeader("session_id")), "{wrong}");
+    }
+    assert_eq!(injector(r#"{"tags":["a",1]}"#).err(), Some(MetadataError::NotAHeader("tags")));
     assert!(matches!(injector(&format!(r#"{{"a":"{}"}}"#, "x".repeat(9000))), Err(MetadataError::TooLong(_))));
+}
+
+#[test]
+fn litellm_gets_trace_names_tags_and_masks() {
+    let sent = |metadata: &str| {
+        let head = injector(metadata).expect("valid").outbound(&HeaderMap::new(), "cid", true, &mut Vec::new());
+        let is_read = |name: &str| name.starts_with("langfuse_") || name == "x-litellm-tags";
+        lines(&head).into_iter().filter(|(name, _)| is_read(name)).collect::<Vec<_>>()
+    };
+    let want = [
+        ("langfuse_generation_name", "g"),
+        ("langfuse_mask_input", "true"),
+        ("langfuse_mask_output", "true"),
+        ("langfuse_session_id", "s 1"),
+        ("langfuse_trace_id", "t1"),
+        ("langfuse_trace_metadata", r#"{"a":"\u00e4"}"#),
+        ("langfuse_trace_name", "n"),
+        ("langfuse_trace_user_id", "u"),
+        ("x-litellm-tags", "a,b c"),
+    ];
+    let metadata = r#"{"trace_id":"t1","session_id":"s 1","trace_user_id":"u","trace_name":"n","trace_metadata":{"a":"ä"},
+        "generation_name":"g","mask_input":true,"mask_output":"true","tags":["a","b c"],"user_id":"x"}"#;
+    assert_eq!(sent(metadata), want.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let existing = sent(r#"{"trace_id":"t1","existing_trace_id":"t0"}"#);
+    assert_eq!(existing, [("langfuse_existing_trace_id".to_owned(), "t0".to_owned())]);
 }
 
 #[test]

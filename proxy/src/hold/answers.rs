@@ -1,4 +1,4 @@
-//! What clients of held requests are told.
+//! Answers to clients of held requests.
 //!
 //! Pure.
 

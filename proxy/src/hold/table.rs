@@ -71,6 +71,8 @@ pub(crate) struct ArrivingRequest<'a> {
     pub(crate) cause: HoldCause,
     pub(crate) model: Option<&'a str>,
     pub(crate) request: CapRequest,
+    /// Number of its attempt, if it has waited for the end of a pause and waits at a cap now.
+    pub(crate) attempt: Option<u32>,
 }
 
 /// Decision on a request that arrives.
@@ -91,6 +93,7 @@ pub(crate) enum Admission {
 pub(crate) struct HoldPlace {
     pub(crate) ticket: u64,
     pub(crate) hold_id: String,
+    pub(crate) attempt: u32,
     /// True if its client will not try again.
     pub(crate) is_last: bool,
 }
@@ -121,7 +124,7 @@ impl HoldTable {
         if self.waiting.len() >= HELD_MAX {
             return Admission::Full;
         }
-        let ArrivingRequest { body, cause, model, request } = arriving;
+        let ArrivingRequest { body, cause, model, request, attempt } = arriving;
         let at = known.unwrap_or_else(|| {
             self.forget_one();
             let (model, told) = (model.map(Into::into), Vec::new());
@@ -140,13 +143,13 @@ impl HoldTable {
             self.holds.len() - 1
         });
         let hold = &mut self.holds[at];
-        let attempt = hold.next_attempt();
+        hold.requests += u64::from(attempt.is_none());
+        let attempt = attempt.unwrap_or_else(|| hold.next_attempt());
         (hold.cause, hold.request) = (cause, request);
-        hold.requests += 1;
         self.waits += 1;
         let ticket = self.waits;
         self.waiting.push(WaitingRequest { ticket, cause, request, body, attempt });
-        Admission::Waits(HoldPlace { ticket, hold_id: hold.id.clone(), is_last: attempt >= ATTEMPTS })
+        Admission::Waits(HoldPlace { ticket, hold_id: hold.id.clone(), attempt, is_last: attempt >= ATTEMPTS })
     }
 
     /// Takes note of a request that passes without a wait: it may be the retry of a client that was told to try again.

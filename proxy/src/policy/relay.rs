@@ -23,7 +23,18 @@ const ID_MAX: usize = 64;
 /// Longest time in seconds that a request may ask the controller to wait for something new.
 const WAIT_MAX: u64 = 25;
 /// Maximum number of entries that a request may ask for.
-const LIMIT_MAX: u64 = 500;
+const LIMIT_MAX: u64 = 100;
+
+/// Resource of the controller that a sandbox may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayTarget<'a> {
+    /// One of the own run, by its path below it.
+    Resource(&'a str),
+    /// The refs of the run's repository, as a push asks for them.
+    PushedRefs,
+    /// A push to the run's repository.
+    Push,
+}
 
 /// The query of a relayed request, as the sidecar writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,10 +49,33 @@ pub struct RelayQuery {
 ///
 /// # Errors
 /// `method_not_allowed`
-pub(super) fn admit(method: &Method, resource: &str) -> Option<Result<(), Refusal>> {
+pub(super) fn admit<'a>(method: &Method, resource: &'a str) -> Option<Result<RelayTarget<'a>, Refusal>> {
     let is_question = resource.strip_prefix(QUESTION).is_some_and(is_id);
     let known = if is_question { "GET" } else { RELAYED.iter().find(|(_, known)| *known == resource)?.0 };
-    Some(if method == known { Ok(()) } else { Err(wrong_method(&[known])) })
+    Some(if method == known { Ok(RelayTarget::Resource(resource)) } else { Err(wrong_method(&[known])) })
+}
+
+/// Admits a path of git's protocol below the own repository; `None` if it does not exist.
+///
+/// # Errors
+/// `push_only`, `method_not_allowed`
+#[cold]
+#[inline(never)]
+pub(super) fn admit_git(
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+) -> Option<Result<RelayTarget<'static>, Refusal>> {
+    let (known, target) = match (path, query) {
+        ("info/refs", Some("service=git-receive-pack")) => ("GET", RelayTarget::PushedRefs),
+        ("git-receive-pack", _) => ("POST", RelayTarget::Push),
+        ("info/refs" | "git-upload-pack", _) => {
+            let message = "this repository takes a push only; what the run may read is in its clone already";
+            return Some(Err(Refusal::new(Reason::PushOnly, message)));
+        }
+        _ => return None,
+    };
+    Some(if method == known { Ok(target) } else { Err(wrong_method(&[known])) })
 }
 
 impl RelayQuery {
@@ -114,7 +148,7 @@ fn not_allowed(name: &str) -> Refusal {
 }
 
 fn invalid(name: &str) -> Refusal {
-    let message = "once each: wait is 0 to 25 seconds, limit 1 to 500, ack manual or auto, after an id";
+    let message = "once each: wait is 0 to 25 seconds, limit 1 to 100, ack manual or auto, after an id";
     Refusal::new(Reason::InvalidParam, message).param(name)
 }
 
@@ -128,7 +162,7 @@ mod tests {
             ("", Ok("")),
             ("&", Ok("")),
             ("wait=25", Ok("?wait=25")),
-            ("wait=0&ack=manual&limit=500&after=msg-0a", Ok("?after=msg-0a&ack=manual&limit=500&wait=0")),
+            ("wait=0&ack=manual&limit=100&after=msg-0a", Ok("?after=msg-0a&ack=manual&limit=100&wait=0")),
             ("wait=007", Ok("?wait=7")),
             ("wait=26", Err(Reason::InvalidParam)),
             ("wait=+1", Err(Reason::InvalidParam)),
@@ -136,7 +170,7 @@ mod tests {
             ("wait", Err(Reason::InvalidParam)),
             ("wait=1&wait=2", Err(Reason::InvalidParam)),
             ("limit=0", Err(Reason::InvalidParam)),
-            ("limit=501", Err(Reason::InvalidParam)),
+            ("limit=101", Err(Reason::InvalidParam)),
             ("ack=yes", Err(Reason::InvalidParam)),
             ("after=a%20b", Err(Reason::InvalidParam)),
             ("after=a/../b", Err(Reason::InvalidParam)),

@@ -9,7 +9,7 @@ fn ask(policy: &Policy, method: &str, target: &str) -> Result<String, Reason> {
         Ok(AdmittedRequest::Model(route, id) | AdmittedRequest::Stored(route, id)) => {
             Ok(format!("{} of {}", id, route.path))
         }
-        Ok(AdmittedRequest::Relay(resource)) => Ok(policy.relay_path(resource)),
+        Ok(AdmittedRequest::Relay(target)) => Ok(policy.relay_path(target)),
         Err(refusal) => Err(refusal.reason),
     }
 }
@@ -81,6 +81,8 @@ fn the_dialect_is_that_of_the_callers_sdk() {
         ("/v1/models/m", Dialect::OpenAi, Dialect::Anthropic),
         ("/models", Dialect::OpenAi, Dialect::Anthropic),
         ("/v1/responses", Dialect::OpenAi, Dialect::OpenAi),
+        ("/git/r1.git/info/refs", Dialect::Git, Dialect::Git),
+        ("/git", Dialect::OpenAi, Dialect::OpenAi),
     ] {
         assert_eq!((Policy::dialect(path, &plain), Policy::dialect(path, &anthropic)), (without, with), "{path}");
     }
@@ -162,5 +164,39 @@ fn only_the_own_run_is_relayed() {
         ("GET", "/api/v1/agents", Err(Reason::RouteNotAllowed)),
     ] {
         assert_eq!(ask(&policy, method, path), want, "{method} {path}");
+    }
+}
+
+#[test]
+fn only_a_push_to_the_own_repository_is_relayed() {
+    let policy = Policy::new(&[], Some("r1"));
+    let refs = "/git/r1.git/info/refs?service=git-receive-pack";
+    for (method, target, want) in [
+        ("GET", refs, Ok(refs.to_owned())),
+        ("POST", "/git/r1.git/git-receive-pack", Ok("/git/r1.git/git-receive-pack".to_owned())),
+        ("POST", "/git/r1.git/git-receive-pack?x=1", Ok("/git/r1.git/git-receive-pack".to_owned())),
+        ("POST", refs, Err(Reason::MethodNotAllowed)),
+        ("GET", "/git/r1.git/git-receive-pack", Err(Reason::MethodNotAllowed)),
+        ("GET", "/git/r1.git/info/refs?service=git-upload-pack", Err(Reason::PushOnly)),
+        ("GET", "/git/r1.git/info/refs?service=git-receive-pack&x", Err(Reason::PushOnly)),
+        ("GET", "/git/r1.git/info/refs", Err(Reason::PushOnly)),
+        ("POST", "/git/r1.git/git-upload-pack", Err(Reason::PushOnly)),
+        ("GET", "/git/r1.git/git-upload-archive", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1.git/HEAD", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1.git/objects/info/packs", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1.git/", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1.git/../r2.git/info/refs?service=git-receive-pack", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1.git//info/refs?service=git-receive-pack", Err(Reason::RouteNotAllowed)),
+        ("GET", "/git/r1/info/refs?service=git-receive-pack", Err(Reason::NotOwnRun)),
+        ("GET", "/git/r1.git", Err(Reason::NotOwnRun)),
+        ("GET", "/git/r2.git/info/refs?service=git-receive-pack", Err(Reason::NotOwnRun)),
+        ("POST", "/git/r10.git/git-receive-pack", Err(Reason::NotOwnRun)),
+        ("POST", "/git/R1.git/git-receive-pack", Err(Reason::NotOwnRun)),
+        ("GET", "/git/", Err(Reason::NotOwnRun)),
+        ("GET", "/git", Err(Reason::RouteNotAllowed)),
+    ] {
+        assert_eq!(ask(&policy, method, target), want, "{method} {target}");
+        let refused = ask(&Policy::new(&[], None), method, target);
+        assert_eq!(refused, Err(Reason::RouteNotAllowed), "without a controller: {method} {target}");
     }
 }

@@ -226,7 +226,7 @@ pub struct ProxyFlags {
     /// Certificates to trust for https, instead of the system's
     #[arg(long, value_name = "FILE", env = "SLUICE_CA", help_heading = "The host")]
     pub ca: Option<PathBuf>,
-    /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|questions|task)
+    /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|questions|task) and pushes to /git/RUN.git
     #[arg(long, value_name = "URL", env = "SLUICE_RELAY", help_heading = "The host")]
     pub relay: Option<String>,
     /// File with the run's token for the controller

@@ -51,6 +51,8 @@ pub(super) async fn reserve(
     let since = Instant::now();
     let until = clock.began() + run.holds.max_wait();
     let mut body = None;
+    // Hold and attempt of a wait for the end of a pause that was followed by one at a cap.
+    let mut before: Option<(String, u32)> = None;
     loop {
         let asked = run.holds.asked(&held.request, &run.caps);
         let cause = if run.holds.is_paused() {
@@ -63,8 +65,10 @@ pub(super) async fn reserve(
         // Only a request that may wait pays for it.
         let body = *body.get_or_insert_with(|| key::key(held.route, held.parsed, held.body));
         let model = held.parsed.model.as_deref();
-        let arriving = ArrivingRequest { body, cause, model, request: held.request };
-        let new_id = format!("hold-{}", &run.call_ids.next().as_simple().to_string()[..12]);
+        let (known_id, attempt) = before.take().unzip();
+        let arriving = ArrivingRequest { body, cause, model, request: held.request, attempt };
+        let new_id = || format!("hold-{}", &run.call_ids.next().as_simple().to_string()[..12]);
+        let new_id = known_id.unwrap_or_else(new_id);
         let (admission, receiver) = run.holds.enter(arriving, new_id, &run.caps);
         let place = match admission {
             Admission::Waits(place) => place,
@@ -73,6 +77,7 @@ pub(super) async fn reserve(
             Admission::Exhausted if cause == HoldCause::Paused => return Err(answers::try_again(cause)),
             Admission::Exhausted => return Err(refusal),
         };
+        before = Some((place.hold_id.clone(), place.attempt));
         let wait = begin(run, place, cause, asked.as_ref(), until).await?;
         match end(run, wait, receiver, until, clock).await {
             WaitEnd::Go(reservation) => {

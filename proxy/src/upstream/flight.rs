@@ -108,6 +108,11 @@ impl Flight {
         None
     }
 
+    /// Notes that a piece of the request was put: the time for the answer begins anew.
+    pub fn is_fed(&mut self) {
+        self.idle.reset();
+    }
+
     /// Waits for the head of the answer.
     ///
     /// # Errors

@@ -77,6 +77,12 @@ pub fn redact(text: &str) -> String {
     }
 }
 
+/// Returns true for `localhost`, and a loopback address without brackets.
+#[must_use]
+pub fn is_local_host(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 
@@ -137,6 +143,12 @@ impl Address {
     #[must_use]
     pub fn is_name(&self) -> bool {
         !matches!(self.scheme, Scheme::Unix(_)) && self.host.parse::<IpAddr>().is_err()
+    }
+
+    /// Returns true if what is sent to it does not leave this host: a unix socket, `localhost`, or a loopback address.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        is_local_host(&self.host)
     }
 
     /// Returns the request target for a fixed path.

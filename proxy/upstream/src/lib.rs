@@ -10,7 +10,7 @@ mod stream;
 mod tls;
 mod upstream;
 
-pub use address::{Address, AddressError, Scheme, redact};
+pub use address::{Address, AddressError, Scheme, is_local_host, redact};
 pub use connect::{ConnectError, Connector, SetupError};
 pub use reach::{Reach, is_public};
 pub use stream::Stream;

@@ -107,8 +107,9 @@ pub struct InjectedMessage {
     pub message_id: String,
     /// Status of the message.
     pub status: InjectionStatus,
-    /// Call that carried it, or that should have.
-    pub call_id: String,
+    /// Call that carried it, or that should have; left out while the call with it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
     /// Place in the conversation; left out for a message that is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
@@ -118,7 +119,8 @@ pub struct InjectedMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectionStatus {
-    /// A request with it was sent. Until it is acknowledged, a later request can carry it again.
+    /// A call with it was sent; or it was withdrawn while a call with it waited, which sends it. Until it is acknowledged, a
+    /// later call can carry it again.
     Sent,
     /// A request with it was answered with success.
     Acknowledged,

@@ -26,7 +26,7 @@ pub(crate) fn key() -> PrivateKey {
     PrivateKey::from_seed(&[42; 32])
 }
 
-/// Its public half.
+/// Public half of the key.
 pub(crate) fn public() -> PublicKey {
     key().public()
 }
@@ -40,7 +40,7 @@ fn ts(seq: u64) -> String {
     format!("2026-01-01T00:00:{seq:02}.000{seq:03}Z")
 }
 
-/// What every record of a file states, read off its chain.
+/// Statements of every record of a file, read off its chain.
 macro_rules! record {
     ($file:ident, $kind:ident { $($member:ident $(: $value:expr)?),* $(,)? }) => {{
         let (seq, prev) = ($file.chain.seq, $file.chain.prev.to_string());
@@ -332,7 +332,7 @@ impl File {
         self
     }
 
-    /// What a restart does.
+    /// Effects of a restart.
     pub(crate) fn restarted(mut self) -> Self {
         let keep = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let tail = self.bytes.split_off(keep);

@@ -123,7 +123,7 @@ fn a_foreign_file_is_left_alone() {
     assert!(plan(b"{\"att", b"", &OWNER).is_ok() && plan(b"", b"", &OWNER).is_ok());
 }
 
-/// What may happen next in a run.
+/// Possible next steps in a run.
 #[derive(Debug, Clone)]
 enum Step {
     Intent(bool),

@@ -19,7 +19,7 @@ fn fault(bytes: &[u8]) -> Option<Fault> {
     }
 }
 
-/// Where each line of the altered file is found, with what it is called.
+/// Place of each line of the altered file, with its name.
 fn named(lines: &[&[u8]]) -> Option<(u64, FaultKind)> {
     fault(&lines.concat()).map(|fault| (fault.line, fault.kind))
 }

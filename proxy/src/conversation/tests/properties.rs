@@ -1,4 +1,4 @@
-//! What holds for every conversation of an agent.
+//! Properties of every conversation of an agent.
 
 use proptest::prelude::*;
 

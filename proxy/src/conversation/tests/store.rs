@@ -74,6 +74,12 @@ fn scan_of(body: &Value) -> Option<Conversation> {
 }
 
 #[test]
+fn a_body_of_endless_items_is_no_conversation() {
+    let body = |items: usize| json!({"input": vec![json!({"role": "user"}); items]});
+    assert!(scan_of(&body(50_000)).is_some() && scan_of(&body(50_001)).is_none());
+}
+
+#[test]
 fn new_messages_wait_for_the_turn_of_the_user() {
     let format = ApiFormat::Messages;
     let mut store = store(&["msg-1"]);
@@ -114,6 +120,20 @@ fn a_message_without_an_answer_moves_to_the_end() {
         status(&store).iter().map(|entry| entry.1).collect::<Vec<_>>(),
         [InjectionStatus::Sent, InjectionStatus::Sent, InjectionStatus::Acknowledged]
     );
+}
+
+#[test]
+fn a_withdrawn_message_that_a_call_has_is_reported() {
+    let format = ApiFormat::Chat;
+    let mut store = store(&["msg-1", "msg-2"]);
+    // The call waits at a cap, with both.
+    let (_, injection) = send(&mut store, format, &first(format));
+    store.replace(vec![message("msg-2", "msg-2")]);
+    store.replace(vec![message("msg-2", "msg-2")]);
+    assert_eq!(status(&store), [("msg-1".to_owned(), InjectionStatus::Sent)], "once");
+    store.sent(&injection, "call");
+    store.acknowledged(&injection, "call");
+    assert_eq!(found(&items_of(format, &answered(&mut store, format, &long(format))), "msg-1"), [2]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn arriving(body: u8) -> ArrivingRequest<'static> {
     let cause = HoldCause::MaxCalls;
-    ArrivingRequest { body: Hash::of(&[body]), cause, model: Some("m"), request: CapRequest::default() }
+    ArrivingRequest { body: Hash::of(&[body]), cause, model: Some("m"), request: CapRequest::default(), attempt: None }
 }
 
 /// A table, and a clock that a test moves.
@@ -73,6 +73,20 @@ fn a_client_that_does_not_come_again_is_forgotten() {
 
     assert!(!held.table.has_told());
     assert_eq!(held.table.undecided().count(), 0);
+}
+
+#[test]
+fn a_wait_at_a_cap_after_a_pause_is_the_same_attempt() {
+    let mut held = Fixture::new();
+    for _ in 1..ATTEMPTS {
+        let place = held.waits(1);
+        held.end(&place, ReleaseDecision::Timeout);
+    }
+    let paused = held.waits(1);
+    held.end(&paused, ReleaseDecision::Resume);
+    let again = ArrivingRequest { attempt: Some(paused.attempt), ..arriving(1) };
+    let Admission::Waits(place) = held.table.enter(again, paused.hold_id.clone(), held.now) else { panic!("it waits") };
+    assert_eq!((&place.hold_id, place.attempt, place.is_last), (&paused.hold_id, ATTEMPTS, true));
 }
 
 #[test]
