@@ -1,0 +1,188 @@
+//! Directories of repositories: their owner, their removal, and locks beside them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::error::GitError;
+use crate::program::ChildUser;
+
+/// Time between two tries to get a lock.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Most bytes of a small file that is read.
+const SMALL: u64 = 4 << 20;
+
+/// Makes a new private directory for the user.
+pub(crate) fn make_private(path: &Path, user: Option<ChildUser>) -> Result<(), GitError> {
+    DirBuilder::new().mode(0o700).create(path).map_err(GitError::file("make a directory for a repository"))?;
+    own(path, user)
+}
+
+/// Gives a file or directory to the user.
+pub(crate) fn own(path: &Path, user: Option<ChildUser>) -> Result<(), GitError> {
+    let Some(user) = user else { return Ok(()) };
+    chown(path, Some(user.uid), Some(user.gid)).map_err(GitError::file("give a repository to the user of git"))
+}
+
+/// Makes a directory of ours and its parents, if they are not there.
+pub(crate) fn make_ours(path: &Path) -> Result<(), GitError> {
+    DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(path)
+        .map_err(GitError::file("make a directory for repositories"))
+}
+
+/// Removes a directory with all that is in it, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(GitError::File { what: "remove a directory of a repository", source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a new private file for the user.
+pub(crate) fn write_private(path: &Path, bytes: &[u8], user: Option<ChildUser>) -> Result<(), GitError> {
+    let failed = || GitError::file("write a file of a repository");
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed())?;
+    file.write_all(bytes).map_err(failed())?;
+    own(path, user)
+}
+
+/// Replaces a file of ours as a whole.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    let failed = || GitError::file("write the record of a repository");
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(failed())?;
+    file.write_all(bytes).map_err(failed())?;
+    file.as_file().sync_all().map_err(failed())?;
+    file.persist(path)
+        .map_err(|error| GitError::File { what: "write the record of a repository", source: error.error })?;
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed())
+}
+
+/// Returns the number of bytes of the files in a directory; 0 if it is not there.
+pub(crate) fn file_bytes(directory: &Path) -> Result<u64, GitError> {
+    let failed = || GitError::file("list a directory of a repository");
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries.map_err(failed())?,
+    };
+    let bytes = |entry: io::Result<fs::DirEntry>| Ok(entry?.metadata()?.len());
+    entries.map(bytes).sum::<io::Result<u64>>().map_err(failed())
+}
+
+/// Reads a regular file of at most 4 MiB, through no link; `None` if there is none.
+pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
+    let failed = || GitError::file("read a file of a repository");
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed())?,
+    };
+    if !file.metadata().map_err(failed())?.is_file() {
+        return Err(GitError::File { what: "read a file of a repository", source: io::ErrorKind::InvalidData.into() });
+    }
+    let mut bytes = Vec::new();
+    file.take(SMALL + 1).read_to_end(&mut bytes).map_err(failed())?;
+    if bytes.len() as u64 > SMALL {
+        return Err(GitError::File { what: "read a file of a repository", source: io::ErrorKind::FileTooLarge.into() });
+    }
+    Ok(Some(bytes))
+}
+
+/// A directory that is removed with this value.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+    name: String,
+}
+
+impl Scratch {
+    /// Makes a directory with a name that begins with `kind`, for the user.
+    pub(crate) fn new(parent: &Path, kind: &str, user: Option<ChildUser>) -> Result<Self, GitError> {
+        let made = tempfile::Builder::new().prefix(&format!("{kind}-")).tempdir_in(parent);
+        let path = made.map_err(GitError::file("make a directory of a repository"))?.keep();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let scratch = Self { path, name };
+        own(&scratch.path, user)?;
+        Ok(scratch)
+    }
+
+    /// Returns the path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the name in the parent, as a git process there uses it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Removes what an earlier process left.
+    pub(crate) fn sweep(parent: &Path, kind: &str) -> Result<(), GitError> {
+        let entries = fs::read_dir(parent).map_err(GitError::file("list a directory of a repository"))?;
+        let start = format!("{kind}-");
+        for entry in entries.filter_map(Result::ok) {
+            if entry.file_name().to_string_lossy().starts_with(&start) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The lock of a mirror or of a run's repository, between processes and tasks; it ends with this value.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+/// Closing the file alone would not do: a process that is being started has copies of all files for a moment.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+impl Lock {
+    /// Waits for the lock, at most this long.
+    pub(crate) async fn wait(path: &Path, most: Duration) -> Result<Self, GitError> {
+        let taken = async {
+            loop {
+                if let Some(lock) = Self::take(path)? {
+                    return Ok(lock);
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        tokio::time::timeout(most, taken).await.unwrap_or_else(|_| {
+            Err(GitError::TimedOut { command: "waiting for another one".to_owned(), seconds: most.as_secs() })
+        })
+    }
+
+    /// Sets the time of the file to now.
+    pub(crate) fn touch(&self) -> Result<(), GitError> {
+        self.0.set_modified(SystemTime::now()).map_err(GitError::file("set the time of a lock"))
+    }
+
+    /// Takes the lock, unless it is taken.
+    pub(crate) fn take(path: &Path) -> Result<Option<Self>, GitError> {
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+        let file = opened.map_err(GitError::file("open the lock of a repository"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(source)) => Err(GitError::File { what: "lock a repository", source }),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A file as an asynchronous reader.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// Bytes that are read at once.
+const PIECE: usize = 64 * 1024;
+
+/// Reads a regular file in pieces. A piece of a file does not block for long, so it is read in place.
+#[derive(Debug)]
+pub(crate) struct FileReader {
+    file: File,
+    piece: Vec<u8>,
+    used: usize,
+}
+
+impl FileReader {
+    pub(crate) fn new(file: File) -> Self {
+        Self { file, piece: Vec::new(), used: 0 }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.piece.resize(PIECE, 0);
+        let read = self.file.read(&mut self.piece)?;
+        self.piece.truncate(read);
+        self.used = 0;
+        Ok(())
+    }
+}
+
+impl AsyncRead for FileReader {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.used == self.piece.len() {
+            self.fill()?;
+        }
+        let rest = &self.piece[self.used..];
+        let count = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        self.used += count;
+        Poll::Ready(Ok(()))
+    }
+}

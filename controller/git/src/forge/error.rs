@@ -1,0 +1,119 @@
+//! Failures of requests to a forge.
+
+use std::io;
+use std::time::Duration;
+
+use super::git::GitFault;
+
+/// A request to a forge without a usable answer. `Display` and `Debug` contain no token; texts of the forge are redacted, cut
+/// and without characters that control or hide others.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgeError {
+    /// The address of the forge cannot be used. Credentials in it are not repeated.
+    #[error("'{0}' is not the address of a forge; write https://HOST, without credentials")]
+    Address(String),
+    /// The name of the repository cannot be used.
+    #[error("'{0}' is not a repository of a forge; write OWNER/NAME")]
+    Repository(String),
+    /// The credential cannot be used.
+    #[error("the credential of the forge cannot be used")]
+    Credential(#[from] CredentialFault),
+    /// Nothing was sent.
+    #[error("cannot connect to the forge for {0}")]
+    Unreachable(String, #[source] io::Error),
+    /// The request was sent, at least in part, and the answer is incomplete.
+    #[error("the forge broke off its answer to {0}")]
+    Interrupted(String, #[source] io::Error),
+    /// No complete answer arrived in time.
+    #[error("the forge did not answer {0} within {1:?}")]
+    Late(String, Duration),
+    /// The answer is too long.
+    #[error("the answer of the forge to {0} is longer than {1} bytes")]
+    TooLong(String, usize),
+    /// The forge limits the rate of requests.
+    #[error("the forge limits the rate of requests, also for {0}")]
+    RateLimited(String, Option<Duration>),
+    /// The forge failed.
+    #[error("the forge failed at {0} (status {1}): {2}")]
+    Failed(String, u16, String),
+    /// The forge does not accept the credential, or not for this request.
+    #[error(
+        "the forge refuses the credential for {0} (status {1}): {2}; it needs contents and pull requests of the repository"
+    )]
+    Denied(String, u16, String),
+    /// The forge does not have what was asked for, or hides it.
+    #[error("the forge has nothing at {0}; check the repository and the rights of the credential")]
+    NotFound(String),
+    /// The forge refuses the request.
+    #[error("the forge refused {0} (status {1}): {2}")]
+    Refused(String, u16, String),
+    /// The forge sends the request elsewhere, which would carry the credential there.
+    #[error(
+        "the forge redirects {0} (status {1}), which is not followed; write the address and repository as they are now"
+    )]
+    Redirected(String, u16),
+    /// The answer is not what the forge's API says.
+    #[error("the answer of the forge to {0} {1}")]
+    Unexpected(String, &'static str),
+    /// The forge has not yet decided whether the pull request can be merged.
+    #[error("the forge has not decided whether pull request {0} can be merged; try again later")]
+    Undecided(u64),
+    /// Git failed in the repository of a local forge.
+    #[error("git failed at {0} in the local forge")]
+    Git(&'static str, #[source] GitFault),
+    /// A record of a local forge cannot be read or written.
+    #[error("cannot {0} of the local forge")]
+    Records(&'static str, #[source] io::Error),
+}
+
+/// Reason why a credential cannot be used. It contains nothing of the credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialFault {
+    /// The file cannot be read.
+    #[error("its file cannot be read")]
+    Read(#[source] io::Error),
+    /// Others than the owner can read or write the file.
+    #[error("its file has mode {0:o}; run chmod 600 on it")]
+    Mode(u32),
+    /// The file is empty, too long, or has characters that a header cannot contain.
+    #[error("its file is not one line of visible characters")]
+    Text,
+    /// The file is not an RSA key.
+    #[error("its file is not the private RSA key of a GitHub App in PEM form")]
+    Key,
+}
+
+impl ForgeError {
+    /// Returns whether the same request may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable(..)
+            | Self::Interrupted(..)
+            | Self::Late(..)
+            | Self::RateLimited(..)
+            | Self::Failed(..)
+            | Self::Undecided(_) => true,
+            Self::Address(_)
+            | Self::Repository(_)
+            | Self::Credential(_)
+            | Self::TooLong(..)
+            | Self::Denied(..)
+            | Self::NotFound(_)
+            | Self::Refused(..)
+            | Self::Redirected(..)
+            | Self::Unexpected(..)
+            | Self::Git(..)
+            | Self::Records(..) => false,
+        }
+    }
+
+    /// Returns the time that the forge asks to wait, if it does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited(_, after) => *after,
+            _ => None,
+        }
+    }
+}

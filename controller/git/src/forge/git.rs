@@ -1,0 +1,41 @@
+//! The git that a local forge needs, given by the caller.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+/// Future of a process of git.
+pub type GitFuture<'a> = Pin<Box<dyn Future<Output = Result<GitOutput, GitFault>> + Send + 'a>>;
+
+/// Runs git in one bare repository that no sandbox can write, with an empty environment, limits,
+/// and without hooks.
+pub trait RunGit: Send + Sync {
+    /// Runs git with these arguments, after those that name the repository.
+    fn run<'a>(&'a self, arguments: &'a [&'a str]) -> GitFuture<'a>;
+}
+
+/// End of a process of git.
+#[derive(Debug, Clone)]
+pub struct GitOutput {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+}
+
+/// A process of git without a usable end.
+#[derive(Debug, thiserror::Error)]
+pub enum GitFault {
+    /// The process did not start, or its output could not be read.
+    #[error("git cannot be run")]
+    Run(#[source] io::Error),
+    /// The process took too long, or was killed.
+    #[error("git was killed, or did not end in time")]
+    Killed,
+    /// The process failed.
+    #[error("git ended with code {0}")]
+    Code(i32),
+    /// The output is not what git prints.
+    #[error("git printed something else than expected")]
+    Output,
+}

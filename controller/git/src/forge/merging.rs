@@ -1,0 +1,167 @@
+//! The merge of a pull request: looked at first, attempted once the forge has decided, and bound to one commit.
+//!
+//! The caller checks that merging is allowed, and that another person than the creator of the run asks for it.
+
+use super::any::Forge;
+use super::delays::poll_delay;
+use super::error::ForgeError;
+use super::merge_request::{MergeAnswer, MergeOutcome, MergeRequest};
+use super::pull_request::{BranchDeletion, PullRequest, PullRequestState};
+use super::retry::{Pause, retrying};
+
+/// Next act for a pull request as it is now.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    End(MergeOutcome),
+    AlreadyMerged(Option<String>),
+    MarkReady,
+    LookAgain,
+    Merge,
+}
+
+/// Merges a pull request and deletes its branch. Failures that may pass are retried from the look at the pull request on, so
+/// a merge with a lost answer is found.
+///
+/// # Errors
+/// [`ForgeError`] of the last attempt.
+pub async fn merge(
+    forge: &Forge,
+    number: u64,
+    request: &MergeRequest<'_>,
+    pause: &impl Pause,
+) -> Result<MergeOutcome, ForgeError> {
+    retrying(pause, || attempt(forge, number, request, pause)).await
+}
+
+async fn attempt(
+    forge: &Forge,
+    number: u64,
+    request: &MergeRequest<'_>,
+    pause: &impl Pause,
+) -> Result<MergeOutcome, ForgeError> {
+    let mut looks = 0;
+    let mut was_marked = false;
+    loop {
+        let found = forge.pull_request(number).await?;
+        let commit = match step(&found, request.head_sha, judges_drafts(forge)) {
+            Step::End(outcome) => return Ok(outcome),
+            Step::AlreadyMerged(commit) => commit,
+            Step::MarkReady if was_marked => return Err(ForgeError::Undecided(number)),
+            Step::MarkReady => {
+                forge.mark_ready(&found).await?;
+                was_marked = true;
+                continue;
+            }
+            Step::LookAgain => {
+                looks += 1;
+                let Some(time) = poll_delay(looks) else { return undecided(forge, number) };
+                pause.pause(time).await;
+                continue;
+            }
+            Step::Merge => match forge.ask_to_merge(&found, request).await? {
+                MergeAnswer::Merged(commit) => commit,
+                MergeAnswer::HasConflicts => return Ok(MergeOutcome::HasConflicts),
+                MergeAnswer::HeadMoved => return Ok(MergeOutcome::HeadMoved),
+                MergeAnswer::Refused(text) => return Ok(MergeOutcome::Refused(text)),
+            },
+        };
+        return Ok(MergeOutcome::Merged { commit, branch: delete(forge, &found, pause).await });
+    }
+}
+
+/// Decides the next step. `judges_drafts` says whether the forge decides about conflicts of drafts.
+fn step(found: &PullRequest, head_sha: &str, judges_drafts: bool) -> Step {
+    if found.is_from_fork {
+        return Step::End(MergeOutcome::Refused("the branch is of another repository".to_owned()));
+    }
+    if found.head_sha != head_sha {
+        return Step::End(MergeOutcome::HeadMoved);
+    }
+    match found.state {
+        PullRequestState::Merged => return Step::AlreadyMerged(found.merge_commit.clone()),
+        PullRequestState::Closed => return Step::End(MergeOutcome::Refused("it is closed".to_owned())),
+        PullRequestState::Open => {}
+    }
+    match found.mergeable {
+        _ if found.is_draft && !judges_drafts => Step::MarkReady,
+        None => Step::LookAgain,
+        Some(false) => Step::End(MergeOutcome::HasConflicts),
+        Some(true) if found.is_draft => Step::MarkReady,
+        Some(true) => Step::Merge,
+    }
+}
+
+/// Deletes the branch of a merged pull request. A failure does not undo the merge.
+async fn delete(forge: &Forge, merged: &PullRequest, pause: &impl Pause) -> BranchDeletion {
+    if merged.head == merged.base {
+        return BranchDeletion::Kept("it is the base".to_owned());
+    }
+    retrying(pause, || forge.delete_branch(&merged.head, &merged.head_sha))
+        .await
+        .unwrap_or_else(|error| BranchDeletion::Kept(error.to_string()))
+}
+
+/// Returns whether the forge decides about conflicts of drafts. Gitea says of each draft that it cannot be merged.
+fn judges_drafts(forge: &Forge) -> bool {
+    match forge {
+        Forge::GitHub(_) | Forge::Local(_) => true,
+        Forge::Gitea(_) => false,
+    }
+}
+
+/// Returns the end of a merge that the forge did not decide in time. Gitea has one word for conflicts and for work that is
+/// not done; after a minute it means conflicts.
+fn undecided(forge: &Forge, number: u64) -> Result<MergeOutcome, ForgeError> {
+    match forge {
+        Forge::GitHub(_) | Forge::Local(_) => Err(ForgeError::Undecided(number)),
+        Forge::Gitea(_) => Ok(MergeOutcome::HasConflicts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn found(state: PullRequestState, is_draft: bool, mergeable: Option<bool>) -> PullRequest {
+        PullRequest {
+            number: 1,
+            url: None,
+            head: "feature/a".into(),
+            head_sha: HEAD.into(),
+            base: "main".into(),
+            state,
+            is_draft,
+            mergeable,
+            merge_commit: Some("c".into()),
+            is_from_fork: false,
+            title: String::new(),
+            node_id: String::new(),
+        }
+    }
+
+    #[test]
+    fn each_state_has_its_step() {
+        use PullRequestState::{Closed, Merged, Open};
+        let end = |text: &str| Step::End(MergeOutcome::Refused(text.into()));
+        for (state, is_draft, mergeable, judges_drafts, expected) in [
+            (Open, false, Some(true), true, Step::Merge),
+            (Open, false, Some(true), false, Step::Merge),
+            (Open, false, None, true, Step::LookAgain),
+            (Open, false, Some(false), true, Step::End(MergeOutcome::HasConflicts)),
+            (Open, true, Some(false), true, Step::End(MergeOutcome::HasConflicts)),
+            (Open, true, None, true, Step::LookAgain),
+            (Open, true, Some(true), true, Step::MarkReady),
+            (Open, true, None, false, Step::MarkReady),
+            (Merged, false, None, true, Step::AlreadyMerged(Some("c".into()))),
+            (Closed, false, Some(true), true, end("it is closed")),
+        ] {
+            let found = found(state, is_draft, mergeable);
+            assert_eq!(step(&found, HEAD, judges_drafts), expected, "{found:?}");
+            assert_eq!(step(&found, &HEAD[1..], judges_drafts), Step::End(MergeOutcome::HeadMoved));
+            let fork = PullRequest { is_from_fork: true, ..found };
+            assert_eq!(step(&fork, HEAD, judges_drafts), end("the branch is of another repository"));
+        }
+    }
+}

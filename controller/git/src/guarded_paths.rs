@@ -1,0 +1,198 @@
+//! Paths of changes that a person always has to approve before they are published.
+//!
+//! Pure. A forge runs what CI files say, outside of the sandbox, with secrets and a network. Other files of the list say
+//! who has to review a change, and what git does with files. The paths come from a comparison without renames, so a
+//! renamed file is there with both names.
+//!
+//! A path is compared as the file systems see it that treat several names as one: without regard to case, without the
+//! characters that HFS+ ignores, and without what NTFS ignores at the end of a name. A submodule needs an approval at any path;
+//! [`Look::guarded`](crate::Look::guarded) sees its mode.
+
+use crate::path_text::is_invisible;
+
+/// Reason why a path needs an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// CI at the forge runs what the file says.
+    Ci,
+    /// The file says who reviews changes.
+    Reviewers,
+    /// The file changes what git does in a clone.
+    Git,
+}
+
+impl Guard {
+    /// Returns the reason in words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ci => "CI runs it outside of the sandbox",
+            Self::Reviewers => "it names the reviewers of changes",
+            Self::Git => "it changes what git does in clones",
+        }
+    }
+}
+
+/// Form of a name in the list.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// The whole name.
+    Is(&'static str),
+    /// The beginning of the name.
+    Begins(&'static str),
+}
+
+/// Names of files and directories, in lower case, in any directory.
+const GUARDED: [(Form, Guard); 35] = [
+    (Form::Is(".github"), Guard::Ci),
+    (Form::Begins(".gitlab-ci"), Guard::Ci),
+    (Form::Is(".gitlab"), Guard::Ci),
+    (Form::Is(".gitea"), Guard::Ci),
+    (Form::Is(".forgejo"), Guard::Ci),
+    (Form::Is(".circleci"), Guard::Ci),
+    (Form::Is(".buildkite"), Guard::Ci),
+    (Form::Begins(".drone"), Guard::Ci),
+    (Form::Begins(".woodpecker"), Guard::Ci),
+    (Form::Begins("jenkinsfile"), Guard::Ci),
+    (Form::Begins("azure-pipelines"), Guard::Ci),
+    (Form::Begins(".azure-pipelines"), Guard::Ci),
+    (Form::Is(".azuredevops"), Guard::Ci),
+    (Form::Begins(".travis"), Guard::Ci),
+    (Form::Begins("appveyor"), Guard::Ci),
+    (Form::Begins(".appveyor"), Guard::Ci),
+    (Form::Begins("bitbucket-pipelines"), Guard::Ci),
+    (Form::Begins(".cirrus"), Guard::Ci),
+    (Form::Begins(".semaphore"), Guard::Ci),
+    (Form::Is(".teamcity"), Guard::Ci),
+    (Form::Is(".tekton"), Guard::Ci),
+    (Form::Begins(".build.y"), Guard::Ci),
+    (Form::Is(".builds"), Guard::Ci),
+    (Form::Begins("buildspec.y"), Guard::Ci),
+    (Form::Begins("cloudbuild."), Guard::Ci),
+    (Form::Begins(".pre-commit-config"), Guard::Ci),
+    (Form::Is("codeowners"), Guard::Reviewers),
+    (Form::Is(".mailmap"), Guard::Reviewers),
+    (Form::Is(".gitmodules"), Guard::Git),
+    (Form::Is(".gitattributes"), Guard::Git),
+    (Form::Is(".lfsconfig"), Guard::Git),
+    (Form::Is(".gitconfig"), Guard::Git),
+    // Short names of NTFS that have a digest of the name, for `.gitmodules`, `.gitattributes` and `.mailmap`.
+    (Form::Begins("gi7eba~"), Guard::Git),
+    (Form::Begins("gi7d29~"), Guard::Git),
+    (Form::Begins("maba30~"), Guard::Reviewers),
+];
+
+/// Returns the reason why a change of this path needs an approval, if it does.
+#[must_use]
+pub fn guard_of(path: &[u8]) -> Option<Guard> {
+    // A backslash separates directories on Windows.
+    String::from_utf8_lossy(path).split(['/', '\\']).find_map(|name| {
+        let name = folded(name);
+        let is_listed = |form: Form| match form {
+            Form::Is(listed) => name == listed || is_short_name(&name, listed),
+            Form::Begins(listed) => name.starts_with(listed) || is_short_name(&name, listed),
+        };
+        GUARDED.into_iter().find(|(form, _)| is_listed(*form)).map(|(_, guard)| guard)
+    })
+}
+
+/// Returns a name in the form in which all names are equal that some file system takes for the same file.
+fn folded(name: &str) -> String {
+    // HFS+ ignores some of the characters without a picture (`next_hfs_char` of git).
+    // NTFS reads `name:stream` as the file `name`.
+    let name = name.split(':').next().unwrap_or_default();
+    let visible = name.chars().filter(|character| !is_invisible(*character));
+    let lower: String = visible.flat_map(char::to_lowercase).map(simple_fold).collect();
+    lower.trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// Returns true for a short name that NTFS gives to a long one: its first letters without dots, `~` and a number.
+fn is_short_name(name: &str, listed: &str) -> bool {
+    let Some((start, number)) = name.split_once('~') else { return false };
+    let letters: String = listed.trim_start_matches('.').chars().take_while(|letter| *letter != '.').take(6).collect();
+    number.starts_with(|digit: char| digit.is_ascii_digit())
+        && letters.starts_with(start)
+        && start.len() >= letters.len().min(5)
+}
+
+/// Returns the lower-case letter for letters that case folding, unlike lower-casing, makes equal to an ASCII one.
+fn simple_fold(character: char) -> char {
+    if character == '\u{17f}' { 's' } else { character }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs_approval(path: &str) -> bool {
+        guard_of(path.as_bytes()).is_some()
+    }
+
+    #[test]
+    fn each_listed_path_needs_an_approval() {
+        for (path, guard) in [
+            (".github/workflows/ci.yml", Guard::Ci),
+            (".github", Guard::Ci),
+            (".gitlab-ci.yml", Guard::Ci),
+            (".gitlab-ci-extra.yaml", Guard::Ci),
+            (".gitea/workflows/x.yaml", Guard::Ci),
+            (".forgejo/workflows/x.yaml", Guard::Ci),
+            (".circleci/config.yml", Guard::Ci),
+            (".buildkite/pipeline.yml", Guard::Ci),
+            (".drone.yml", Guard::Ci),
+            (".drone.star", Guard::Ci),
+            (".drone.jsonnet", Guard::Ci),
+            (".woodpecker.yml", Guard::Ci),
+            (".woodpecker/build.yaml", Guard::Ci),
+            ("Jenkinsfile", Guard::Ci),
+            ("deploy/Jenkinsfile.prod", Guard::Ci),
+            ("azure-pipelines.yml", Guard::Ci),
+            ("azure-pipelines-2.yaml", Guard::Ci),
+            (".travis.yml", Guard::Ci),
+            ("CODEOWNERS", Guard::Reviewers),
+            ("docs/CODEOWNERS", Guard::Reviewers),
+            (".gitmodules", Guard::Git),
+            ("a/b/.gitattributes", Guard::Git),
+            (".lfsconfig", Guard::Git),
+        ] {
+            assert_eq!(guard_of(path.as_bytes()), Some(guard), "{path}");
+            assert!(!guard.as_str().is_empty());
+        }
+    }
+
+    #[test]
+    fn every_variant_of_a_name_needs_an_approval() {
+        for path in [
+            ".GitHub/workflows/ci.yml", ".GITHUB/x", ".gIt\u{200c}hub/x", "\u{feff}.github/x", ".git\u{200d}modules",
+            ".github./x", ".github /x", ".github. . /x", ".github:x", ".gitmodules::$DATA", ".github\\workflows\\x",
+            "JENKINSFILE", "jenKin\u{17f}file", "Jen\u{212a}insfile", "codeOwners", "a/.GITATTRIBUTES",
+            ".Gitlab-CI.YML", ".DRONE.YML", "AZURE-pipelines.yml", ".circle\u{202e}ci/config.yml", "sub/.github/x",
+            ".gitattrib\u{ad}utes", "GITMOD~1", "a/GITATT~1", "gi7eba~2", "GITHUB~1/x", "GITLA~12.YML", "CODEOW~1",
+            "JENKIN~1.X", ".git\u{fe0f}hub/x", "code\u{180b}owners",
+        ] {
+            assert!(needs_approval(path), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn other_paths_need_no_approval() {
+        for path in [
+            "", "README.md", "src/github.rs", "github/workflows/ci.yml", ".gitignore", "docs/codeowners.md",
+            "my-Jenkinsfile", "pipelines/azure.yml", ".githubs/x", "gitmod", "git~1", "main~1", "gith~1", "gitmodx~1",
+            ".git-blame-ignore-revs", "drone.yml",
+        ] {
+            assert!(!needs_approval(path), "{path:?}");
+        }
+        assert_eq!(guard_of(b"\xff/.github/\xfe"), Some(Guard::Ci));
+        assert_eq!(guard_of(b"\xff\xfe"), None);
+    }
+
+    /// A comparison without renames has a deletion and an addition in place of each rename.
+    #[test]
+    fn both_sides_of_a_rename_count() {
+        let into: [&[u8]; 2] = [b"harmless.yml", b".github/workflows/harmless.yml"];
+        let out_of: [&[u8]; 2] = [b"CODEOWNERS", b"old/owners"];
+        assert_eq!(into.map(guard_of), [None, Some(Guard::Ci)]);
+        assert_eq!(out_of.map(guard_of), [Some(Guard::Reviewers), None]);
+    }
+}

@@ -1,0 +1,144 @@
+//! The directory of all repositories of this host.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+use sluice_contract::RunId;
+
+use crate::directory::{Lock, make_ours, remove};
+use crate::error::GitError;
+use crate::program::GitProgram;
+use crate::repository_url::RepositoryUrl;
+
+/// Directory of mirrors and of the repositories of runs. Clones of this value are the same directory.
+#[derive(Debug, Clone)]
+pub struct GitHome {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    program: GitProgram,
+}
+
+/// Files of one repository: the repository, its lock, and its record, which the user of git cannot reach.
+#[derive(Debug, Clone)]
+pub(crate) struct RepositoryPaths {
+    pub(crate) repository: PathBuf,
+    pub(crate) unfinished: PathBuf,
+    pub(crate) lock: PathBuf,
+    pub(crate) publish_lock: PathBuf,
+    pub(crate) record: PathBuf,
+}
+
+impl GitHome {
+    /// Names the directory; it is made when it is needed.
+    #[must_use]
+    pub fn new(root: PathBuf, program: GitProgram) -> Self {
+        Self { inner: Arc::new(Inner { root, program }) }
+    }
+
+    /// Returns the runs that have a repository here.
+    ///
+    /// # Errors
+    /// [`GitError::File`]
+    pub fn runs(&self) -> Result<Vec<RunId>, GitError> {
+        let names = names(&self.inner.root.join("runs"))?;
+        Ok(names.iter().filter_map(|name| name.strip_suffix(".git")?.parse().ok()).collect())
+    }
+
+    /// Removes the repository of a run, unless something works in it. Returns true if it did.
+    ///
+    /// # Errors
+    /// [`GitError::File`]
+    pub fn remove_run(&self, run: &RunId) -> Result<bool, GitError> {
+        let paths = self.run_paths(run);
+        let (repository, publication) = (Lock::take(&paths.lock)?, Lock::take(&paths.publish_lock)?);
+        if repository.is_none() || publication.is_none() {
+            return Ok(false);
+        }
+        remove_files(&paths).map(|()| true)
+    }
+
+    /// Removes the mirrors that no run was made from since this time. The next run fetches all of it again.
+    ///
+    /// # Errors
+    /// [`GitError::File`]
+    pub fn remove_old_mirrors(&self, before: SystemTime) -> Result<u64, GitError> {
+        let directory = self.inner.root.join("mirrors");
+        let mut removed = 0;
+        for name in names(&directory)? {
+            let Some(name) = name.strip_suffix(".git") else { continue };
+            let paths = paths(&directory, name);
+            let used = std::fs::metadata(&paths.lock).and_then(|lock| lock.modified());
+            if used.is_ok_and(|used| used >= before) {
+                continue;
+            }
+            if let Some(_lock) = Lock::take(&paths.lock)? {
+                remove_files(&paths)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    pub(crate) fn program(&self) -> &GitProgram {
+        &self.inner.program
+    }
+
+    pub(crate) fn run_paths(&self, run: &RunId) -> RepositoryPaths {
+        paths(&self.inner.root.join("runs"), run.as_str())
+    }
+
+    /// Returns the files of a mirror: one for each address and project.
+    pub(crate) fn mirror_paths(&self, url: &RepositoryUrl, scope: &str) -> RepositoryPaths {
+        let digest = Sha256::digest(format!("{}\n{scope}", url.canonical()));
+        let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        paths(&self.inner.root.join("mirrors"), &name)
+    }
+
+    /// Makes the directories.
+    pub(crate) fn prepare(&self) -> Result<(), GitError> {
+        ["runs", "mirrors"].into_iter().try_for_each(|name| make_ours(&self.inner.root.join(name)))
+    }
+}
+
+/// Returns the names in a directory; none if it does not exist.
+fn names(directory: &Path) -> Result<Vec<String>, GitError> {
+    let failed = || GitError::file("list the repositories");
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed())?,
+    };
+    let name = |entry: std::io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    entries.map(name).collect::<std::io::Result<_>>().map_err(failed())
+}
+
+/// Removes a repository and the files beside it; the locks last.
+fn remove_files(paths: &RepositoryPaths) -> Result<(), GitError> {
+    remove(&paths.repository)?;
+    remove(&paths.unfinished)?;
+    for file in [&paths.record, &paths.publish_lock, &paths.lock] {
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(GitError::File { what: "remove the record of a repository", source: error });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn paths(parent: &Path, name: &str) -> RepositoryPaths {
+    RepositoryPaths {
+        repository: parent.join(format!("{name}.git")),
+        unfinished: parent.join(format!("{name}.new")),
+        lock: parent.join(format!("{name}.lock")),
+        publish_lock: parent.join(format!("{name}.publish-lock")),
+        record: parent.join(format!("{name}.json")),
+    }
+}

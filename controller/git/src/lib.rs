@@ -1,0 +1,64 @@
+//! Repositories of runs: clones for them, what they push, and branches and pull requests at a forge.
+//!
+//! No git process of the host ever works in a directory that a sandbox could write. Objects of a run come in a pack, into a
+//! repository of that run alone.
+
+mod advance;
+mod branch;
+pub mod branch_name;
+mod bundle;
+mod bundle_header;
+mod checkout_size;
+mod clone;
+mod clone_config;
+mod confine;
+mod confine_request;
+mod credentials;
+mod directory;
+mod error;
+mod file_reader;
+pub mod forge;
+pub mod guarded_paths;
+mod home;
+mod identity;
+mod ingest;
+mod ingest_refusal;
+mod leftovers;
+mod limits;
+mod local_git;
+mod local_repository;
+mod look;
+mod look_parse;
+mod mirror;
+mod object_check;
+mod object_graph;
+mod object_id;
+mod output;
+mod path_text;
+mod program;
+mod publish;
+pub mod pull_request_text;
+mod push_output;
+mod receive;
+mod repository_url;
+mod run_repository;
+mod secret_file;
+mod transfer;
+
+pub use branch::{Branch, BranchError};
+pub use bundle::Imported;
+pub use confine::{ConfineError, confine};
+pub use credentials::{Credentials, CredentialsError, Secret};
+pub use error::GitError;
+pub use home::GitHome;
+pub use identity::{Identity, IdentityError};
+pub use look::Look;
+pub use look_parse::{ChangeStatus, ChangedFile, CommitLine};
+pub use mirror::{Mirror, MirrorOptions};
+pub use object_id::{NotAnObjectId, ObjectId};
+pub use path_text::visible_path;
+pub use program::{ChildUser, GitProgram};
+pub use publish::Published;
+pub use receive::{ADVERTISEMENT_TYPE, Push, REQUEST_TYPE, RESULT_TYPE, Received};
+pub use repository_url::{RepositoryUrl, UrlError, UrlKind, split_branch};
+pub use run_repository::RunRepository;

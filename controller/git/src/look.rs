@@ -1,0 +1,135 @@
+//! A look at what a run has pushed, within the limits for objects of a sandbox.
+
+use crate::error::GitError;
+use crate::guarded_paths::{Guard, guard_of};
+use crate::limits::{LOOK, LOOK_COMMITS, LOOK_PATHS};
+use crate::look_parse::{COMMIT_FORM, ChangedFile, CommitLine, SUBMODULE, add_counts, changed_files, commit_lines};
+use crate::object_id::ObjectId;
+use crate::output::Output;
+use crate::program::Input;
+use crate::run_repository::RunRepository;
+
+/// No renames, no programs of attributes or configuration. Submodules are entries like others: no work tree is opened.
+const DIFF: [&str; 8] = [
+    "diff-tree", "-r", "--no-renames", "--no-textconv", "--no-ext-diff", "--no-color", "--ignore-submodules=none",
+    "--submodule=short",
+];
+
+/// Summary of a run's branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Commit that the run started from.
+    pub base: ObjectId,
+    /// Head of the branch.
+    pub head: ObjectId,
+    /// Commits from base to head, the last one first; at most 1,000.
+    pub commits: Vec<CommitLine>,
+    /// Changed paths, at most 5,000. Both paths of a rename are in it, so rules about paths see all.
+    pub files: Vec<ChangedFile>,
+    /// The lists are not complete: they are longer than the limits, or took too long. A rule about paths has to take such a
+    /// look as one that has every path.
+    pub too_large: bool,
+    /// Number of commits that the base branch does not have.
+    pub ahead: u64,
+}
+
+impl Look {
+    /// Returns the paths that need an approval, each with the reason, in their order.
+    pub fn guarded(&self) -> impl Iterator<Item = (&[u8], Guard)> {
+        self.files.iter().filter_map(|file| {
+            let guard = if file.mode == SUBMODULE { Some(Guard::Git) } else { guard_of(&file.path) };
+            guard.map(|guard| (file.path.as_slice(), guard))
+        })
+    }
+}
+
+impl RunRepository {
+    /// Looks at the branch. A branch that is too large to look at is an answer, not an error.
+    ///
+    /// # Errors
+    /// [`GitError`]
+    pub async fn look(&self) -> Result<Look, GitError> {
+        let head = self.head().await?;
+        let mut look = Look {
+            base: self.base().clone(),
+            head,
+            commits: Vec::new(),
+            files: Vec::new(),
+            too_large: false,
+            ahead: 0,
+        };
+        match self.fill_look(&mut look).await {
+            Err(GitError::TimedOut { .. } | GitError::TooMuchOutput { .. }) => look.too_large = true,
+            done => done?,
+        }
+        Ok(look)
+    }
+
+    async fn fill_look(&self, look: &mut Look) -> Result<(), GitError> {
+        let (base, head) = (look.base.as_str(), look.head.as_str());
+        let range = format!("{base}..{head}");
+        let most = format!("--max-count={}", LOOK_COMMITS + 1);
+        let words = ["rev-list", "--no-commit-header", &most, COMMIT_FORM, &range, "--"];
+        let Some(listed) = self.listed(&words).await? else {
+            look.too_large = true;
+            return Ok(());
+        };
+        let broken = |command: &str| GitError::Output { command: command.to_owned(), what: "a list".to_owned() };
+        look.commits = commit_lines(&listed.stdout).map_err(|_| broken("rev-list"))?;
+        look.too_large = look.commits.len() > LOOK_COMMITS;
+        look.commits.truncate(LOOK_COMMITS);
+        let words = ["rev-list", "--count", &range, "--"];
+        let Some(counted) = self.listed(&words).await? else {
+            look.too_large = true;
+            return Ok(());
+        };
+        let ahead = std::str::from_utf8(counted.line()).ok().and_then(|line| line.parse().ok());
+        look.ahead = ahead.ok_or_else(|| broken("rev-list"))?;
+        // The paths first, since rules about paths need them all; line counts may take too long.
+        let paths = |form: &'static str| {
+            self.command(LOOK).read_only().args(DIFF).args(["-z", form, base, head, "--"]).run(Input::Nothing)
+        };
+        let changed = paths("--raw").await?;
+        if !changed.is_success() {
+            look.too_large = true;
+            return Ok(());
+        }
+        let (files, is_cut) = changed_files(&changed.stdout, LOOK_PATHS).map_err(|_| broken("diff-tree"))?;
+        (look.files, look.too_large) = (files, look.too_large | is_cut);
+        if !is_cut {
+            let counted = paths("--numstat").await?;
+            add_counts(&mut look.files, &counted.stdout);
+        }
+        Ok(())
+    }
+
+    /// Returns a list of commits, or none if the kernel ended git at a limit.
+    async fn listed(&self, words: &[&str]) -> Result<Option<Output>, GitError> {
+        let output = self.command(LOOK).read_only().args(words).run(Input::Nothing).await?;
+        match output.code {
+            Some(0) => Ok(Some(output)),
+            None => Ok(None),
+            Some(_) => Err(GitError::Failed { command: "rev-list".to_owned(), message: output.message() }),
+        }
+    }
+
+    /// Returns the difference between base and head as text of git, or none if it is larger than `max_bytes` or takes
+    /// longer than ten seconds. The bytes are the sandbox's.
+    ///
+    /// # Errors
+    /// [`GitError`]
+    pub async fn diff(&self, max_bytes: usize) -> Result<Option<Vec<u8>>, GitError> {
+        let head = self.head().await?;
+        let mut limits = LOOK;
+        limits.output = max_bytes;
+        let words = ["--patch", "--full-index", "--binary", self.base().as_str(), head.as_str(), "--"];
+        match self.command(limits).read_only().args(DIFF).args(words).run(Input::Nothing).await {
+            Ok(output) if output.is_success() => Ok(Some(output.stdout)),
+            // Ended by the kernel at a limit.
+            Ok(output) if output.code.is_none() => Ok(None),
+            Ok(output) => Err(GitError::Failed { command: "diff-tree".to_owned(), message: output.message() }),
+            Err(GitError::TimedOut { .. } | GitError::TooMuchOutput { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

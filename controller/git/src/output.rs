@@ -1,0 +1,70 @@
+//! Bounded reading of what git writes.
+
+use std::io;
+
+use sluice_contract::text::sanitize;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of an error message that are kept.
+const TAIL: usize = 4096;
+
+/// Output of a git process that has ended.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Exit code; none after a signal.
+    pub(crate) code: Option<i32>,
+    /// Standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// The end of standard error.
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Returns true for exit code 0.
+    pub(crate) fn is_success(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Returns the last lines of standard error as one line without control characters.
+    pub(crate) fn message(&self) -> String {
+        let text = String::from_utf8_lossy(&self.stderr);
+        let lines: Vec<String> =
+            text.lines().rev().filter(|line| !line.trim().is_empty()).take(6).map(sanitize).collect();
+        let message = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+        match (message.is_empty(), self.code) {
+            (false, _) => message,
+            (true, Some(code)) => format!("it ended with code {code} and no message"),
+            (true, None) => {
+                "it was ended by a signal, as the kernel does at a limit of memory, time or file size".to_owned()
+            }
+        }
+    }
+
+    /// Returns the first line of standard output.
+    pub(crate) fn line(&self) -> &[u8] {
+        self.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default()
+    }
+}
+
+/// Reads to the end; returns `None` if there is more than the limit.
+pub(crate) async fn read_bounded(mut from: impl AsyncRead + Unpin, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let mut bounded = (&mut from).take(limit as u64 + 1);
+    bounded.read_to_end(&mut bytes).await?;
+    Ok((bytes.len() <= limit).then_some(bytes))
+}
+
+/// Reads to the end and keeps the last bytes.
+pub(crate) async fn read_tail(mut from: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let mut piece = [0; 2048];
+    loop {
+        let read = from.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(kept);
+        }
+        kept.extend_from_slice(&piece[..read]);
+        let excess = kept.len().saturating_sub(TAIL);
+        kept.drain(..excess);
+    }
+}

@@ -1,0 +1,62 @@
+//! The answer of `git push --porcelain`.
+//!
+//! Pure. The words are the forge's.
+
+use sluice_contract::text::{sanitize, truncate};
+
+/// End of a push to a forge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PushEnd {
+    /// The branch was made or moved.
+    Done,
+    /// The branch was there already.
+    AlreadyThere,
+    /// The branch is not where the lease says.
+    Stale,
+    /// The forge refused.
+    Refused(String),
+    /// No line about the branch: the push did not get that far.
+    Unknown,
+}
+
+/// Reads the line about the one ref.
+pub(crate) fn push_end(output: &[u8]) -> PushEnd {
+    let text = String::from_utf8_lossy(output).into_owned();
+    let Some(line) = text.lines().find(|line| line.contains("\trefs/heads/") || line.contains(":refs/heads/")) else {
+        return PushEnd::Unknown;
+    };
+    let mut fields = line.split('\t');
+    let flag = fields.next().unwrap_or_default();
+    let summary = fields.nth(1).unwrap_or_default();
+    match flag {
+        "=" => PushEnd::AlreadyThere,
+        "*" | " " | "+" => PushEnd::Done,
+        _ if summary.contains("stale info")
+            || summary.contains("fetch first")
+            || summary.contains("already exists") =>
+        {
+            PushEnd::Stale
+        }
+        _ => PushEnd::Refused(truncate(&sanitize(summary))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_ref_decides() {
+        let line = |flag: &str, summary: &str| format!("To https://h/r\n{flag}\tabc:refs/heads/x\t{summary}\nDone\n");
+        for (flag, summary, expected) in [
+            ("*", "[new branch]", PushEnd::Done),
+            (" ", "a..b", PushEnd::Done),
+            ("=", "[up to date]", PushEnd::AlreadyThere),
+            ("!", "[rejected] (stale info)", PushEnd::Stale),
+            ("!", "[remote rejected] (protected)", PushEnd::Refused("[remote rejected] (protected)".to_owned())),
+        ] {
+            assert_eq!(push_end(line(flag, summary).as_bytes()), expected, "{flag}");
+        }
+        assert_eq!(push_end(b"fatal: no\n"), PushEnd::Unknown);
+    }
+}

@@ -1,0 +1,194 @@
+//! A push of the sandbox: the command list is judged first, then the pack is checked, then the branch moves.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::branch::Branch;
+use crate::directory::Lock;
+use crate::error::GitError;
+use crate::ingest::Quarantine;
+use crate::limits::{HOSTILE, PACK_BYTES};
+use crate::object_id::ObjectId;
+use crate::run_repository::{RunBranch, RunRepository};
+use crate::transfer::update_refs;
+
+pub(crate) mod command_list;
+pub(crate) mod judge;
+pub(crate) mod pkt_line;
+mod report;
+
+use command_list::{CommandList, ListError};
+use judge::{Expected, PushRefusal, judge};
+use pkt_line::{PktLength, pkt_length};
+
+/// Content type of [`RunRepository::advertise`].
+pub const ADVERTISEMENT_TYPE: &str = "application/x-git-receive-pack-advertisement";
+/// Content type of the body of a push.
+pub const REQUEST_TYPE: &str = "application/x-git-receive-pack-request";
+/// Content type of [`Received::report`].
+pub const RESULT_TYPE: &str = "application/x-git-receive-pack-result";
+
+/// Capabilities that clients are offered, and no others are accepted.
+const CAPABILITIES: &str = "report-status side-band-64k quiet ofs-delta";
+
+/// Most bytes of a command list.
+const LIST_BYTES: usize = 64 * 1024;
+
+/// Time for a client to send its command list, and to end after a refusal.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answer to a push.
+#[derive(Debug)]
+pub struct Received {
+    /// Body of the response to the client.
+    pub report: Vec<u8>,
+    /// The step of the branch; none if the push was refused or had no command.
+    pub pushed: Option<Push>,
+    /// Reason of a refusal, as the client was told.
+    pub refused: Option<String>,
+}
+
+/// A step of the run's branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    /// The branch.
+    pub branch: Branch,
+    /// Head before.
+    pub old: ObjectId,
+    /// Head now.
+    pub new: ObjectId,
+}
+
+impl RunRepository {
+    /// Returns the answer to `GET info/refs?service=git-receive-pack`: the branch of the run and no other ref.
+    ///
+    /// # Errors
+    /// [`GitError`]
+    pub async fn advertise(&self) -> Result<Vec<u8>, GitError> {
+        let known = self.require_branch()?;
+        let head = self.head().await?;
+        let format = object_format(&head);
+        let agent = concat!("agent=sluice/", env!("CARGO_PKG_VERSION"));
+        let line = format!("{head} {}\0{CAPABILITIES} object-format={format} {agent}\n", known.branch.reference());
+        let mut body = pkt_line::data(b"# service=git-receive-pack\n");
+        body.extend_from_slice(pkt_line::FLUSH);
+        body.extend(pkt_line::data(line.as_bytes()));
+        body.extend_from_slice(pkt_line::FLUSH);
+        Ok(body)
+    }
+
+    /// Receives the body of `POST git-receive-pack`, and answers. A push that is refused leaves nothing. The whole body is
+    /// read in any case, up to the limit of a pack.
+    ///
+    /// # Errors
+    /// [`GitError`]: a fault of the host. The client gets no report.
+    pub async fn receive(&self, mut body: impl AsyncRead + Unpin + Send) -> Result<Received, GitError> {
+        let known = self.require_branch()?;
+        let listed = tokio::time::timeout(PATIENCE, read_list(&mut body)).await.unwrap_or(Err(ListError::Truncated));
+        let list = match listed {
+            Ok(Some(list)) => list,
+            Ok(None) => return Ok(Received { report: Vec::new(), pushed: None, refused: None }),
+            Err(error) => {
+                drain(&mut body).await;
+                return Ok(refused(&CommandList::default(), &error.to_string()));
+            }
+        };
+        let done = self.take(&known, &list, &mut body).await;
+        drain(&mut body).await;
+        match done {
+            Ok(push) => {
+                let report = report::accepted(&list);
+                let pushed = (push.old != push.new).then_some(push);
+                Ok(Received { report, pushed, refused: None })
+            }
+            Err(PushError::Refused(reason)) => Ok(refused(&list, &reason)),
+            Err(PushError::Host(error)) => Err(error),
+        }
+    }
+
+    async fn take(
+        &self,
+        known: &RunBranch,
+        list: &CommandList,
+        body: &mut (impl AsyncRead + Unpin + Send),
+    ) -> Result<Push, PushError> {
+        // One push of a run at a time: the branch must not move between check and change.
+        let Some(_lock) = Lock::take(self.lock_path())? else { return Err(PushRefusal::Busy.into()) };
+        let head = self.head().await?;
+        let shallow = self.shallow()?;
+        let expected = Expected { branch: &known.branch, head: &head, format: object_format(&head), shallow: &shallow };
+        let new = judge(list, &expected)?;
+        let quarantine = Quarantine::receive(self, body).await?;
+        quarantine.check_advance(&head, &new, &known.identity).await?;
+        quarantine.keep()?;
+        let line = format!("update {} {new} {head}\n", known.branch.reference());
+        update_refs(self.program(), self.end(), &line, HOSTILE).await?;
+        Ok(Push { branch: known.branch.clone(), old: head, new })
+    }
+
+    /// Returns the commits at which the history of the repository begins, if it is not whole.
+    fn shallow(&self) -> Result<Vec<ObjectId>, GitError> {
+        let text = crate::directory::read_small(&self.path().join("shallow"))?.unwrap_or_default();
+        Ok(text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_bytes(line).ok()).collect())
+    }
+}
+
+/// End of a push that was not done.
+enum PushError {
+    /// The client is told the reason.
+    Refused(String),
+    /// The host has a fault.
+    Host(GitError),
+}
+
+impl From<GitError> for PushError {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::Refused(refusal) => Self::Refused(refusal.to_string()),
+            GitError::TimedOut { .. } | GitError::TooMuchOutput { .. } => {
+                Self::Refused("the push is too large to be checked; push fewer commits at a time".to_owned())
+            }
+            error => Self::Host(error),
+        }
+    }
+}
+
+impl From<PushRefusal> for PushError {
+    fn from(refusal: PushRefusal) -> Self {
+        Self::Refused(refusal.to_string())
+    }
+}
+
+fn refused(list: &CommandList, reason: &str) -> Received {
+    Received { report: report::refused(list, reason), pushed: None, refused: Some(reason.to_owned()) }
+}
+
+fn object_format(id: &ObjectId) -> &'static str {
+    if id.as_str().len() == 64 { "sha256" } else { "sha1" }
+}
+
+/// Reads lines up to the first flush; `None` if there are none.
+async fn read_list(body: &mut (impl AsyncRead + Unpin)) -> Result<Option<CommandList>, ListError> {
+    let mut lines = Vec::new();
+    let mut total = 0;
+    loop {
+        let mut length = [0; 4];
+        body.read_exact(&mut length).await.map_err(|_| ListError::Truncated)?;
+        let PktLength::Data(bytes) = pkt_length(length)? else { break };
+        total += bytes;
+        if total > LIST_BYTES {
+            return Err(ListError::TooLong);
+        }
+        let mut line = vec![0; bytes];
+        body.read_exact(&mut line).await.map_err(|_| ListError::Truncated)?;
+        lines.push(line);
+    }
+    if lines.is_empty() { Ok(None) } else { CommandList::parse(&lines).map(Some) }
+}
+
+/// Reads the rest: a client reads the answer only after it has sent everything.
+async fn drain(body: &mut (impl AsyncRead + Unpin)) {
+    let mut rest = body.take(PACK_BYTES);
+    let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+}

@@ -1,0 +1,11 @@
+//! Repositories of runs with the real git: honest work succeeds, and attacks change nothing.
+
+mod attacks;
+mod bundles;
+mod child;
+mod clones;
+mod credentials;
+mod looks;
+mod publishing;
+mod pushes;
+mod support;
