@@ -23,7 +23,8 @@ pub const OUT: &str = "/workspace/out";
 pub const OUT_VARIABLE: &str = "SLUICE_OUT";
 /// Mount point of the socket's directory: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
-const PORT: u16 = 8080;
+/// Port of the sandbox's way to its sidecar.
+pub(crate) const PORT: u16 = 8080;
 /// Label with the time after which a container is of no use, in seconds since 1970.
 pub const EXPIRES_LABEL: &str = "sluice.expires";
 /// Label of a daemon's container.

@@ -43,6 +43,9 @@ pub struct CallEnded {
     pub call_id: String,
     pub model: Option<String>,
     pub model_served: Option<String>,
+    /// Provider's id of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_id: Option<String>,
     pub result: CallResult,
     pub status: Option<u16>,
     /// Tokens, with all input in `input`.
@@ -151,6 +154,7 @@ fn ended(outcome: &Outcome<'_>) -> CallEnded {
         call_id: outcome.call_id.to_string(),
         model: outcome.model.as_ref().map(|model| model.0.to_string()),
         model_served: outcome.model_served.as_ref().map(ToString::to_string),
+        response_id: outcome.response_id.as_ref().map(ToString::to_string),
         result: outcome.result,
         status: outcome.status,
         usage: outcome.usage.map(Usage::inclusive),

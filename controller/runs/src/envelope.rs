@@ -1,6 +1,8 @@
-//! The output of an envelope agent: exactly one JSON object.
+//! The output of an envelope agent: exactly one JSON object, after lines with parts of its answer if it streams.
 //!
 //! Unknown members are tolerated, so that agents can write more than we read. Billing reads none of it.
+//!
+//! Pure.
 
 use std::fmt;
 
@@ -67,11 +69,32 @@ pub enum EnvelopeError {
     Malformed(String),
 }
 
-/// Parses an envelope; only white space may surround it.
+/// A line of an agent that streams.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeltaLine {
+    delta: String,
+}
+
+/// Returns the text of a line of an agent that streams, `{"delta": "text"}`; `None` for any other line.
+#[must_use]
+pub fn delta(line: &str) -> Option<String> {
+    // An envelope may be long: it is not parsed for this.
+    let is_candidate = line.trim_start().strip_prefix('{')?.trim_start().starts_with("\"delta\"");
+    is_candidate.then(|| serde_json::from_str(line).ok()).flatten().map(|DeltaLine { delta }| delta)
+}
+
+/// Parses an envelope; only white space may surround it, and lines with parts of the answer may be before it.
 ///
 /// # Errors
 /// [`EnvelopeError`].
 pub fn parse(stdout: &str) -> Result<Envelope, EnvelopeError> {
+    let mut stdout = stdout;
+    while let Some((line, rest)) = stdout.split_once('\n')
+        && delta(line).is_some()
+    {
+        stdout = rest;
+    }
     if stdout.trim().is_empty() {
         return Err(EnvelopeError::Empty);
     }
@@ -133,10 +156,35 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_the_answer_may_come_before() {
+        let output = "{\"delta\":\"a\\n\"}\n{ \"delta\": \"b\" }\r\n{\"payloads\":[{\"text\":\"a\\nb\"}]}\n";
+        assert_eq!(parse(output), Ok(Envelope { content: "a\nb".into(), error: None }));
+        assert_eq!(parse("{\"delta\":\"a\"}\n"), Err(EnvelopeError::Empty), "no envelope follows");
+        for (line, text) in [
+            (r#"{"delta":"x"}"#, Some("x")),
+            (r#"{"delta":1}"#, None),
+            (r#"{"delta":"x","more":1}"#, None),
+            (r#"{"payloads":[]}"#, None),
+            ("delta", None),
+        ] {
+            assert_eq!(delta(line).as_deref(), text, "{line}");
+        }
+    }
+
+    #[test]
     fn other_output_is_not_an_envelope() {
         for bad in [
-            "", "  \n", "hello", "{}", "[]", r#"{"payloads":1}"#, r#"{"payloads":[]} {}"#, r#"log
+            "",
+            "  \n",
+            "hello",
+            "{}",
+            "[]",
+            r#"{"payloads":1}"#,
+            r#"{"payloads":[]} {}"#,
+            r#"log
 {"payloads":[]}"#,
+            "{\"delta\":\"a\",\"b\":1}\n{\"payloads\":[]}",
+            "{\"payloads\":[]}\n{\"delta\":\"a\"}",
         ] {
             parse(bad).expect_err(bad);
         }

@@ -33,6 +33,7 @@ mod out;
 mod owner;
 mod patch;
 mod report;
+mod restored;
 pub mod transcript;
 mod tree;
 pub mod watch;
@@ -43,6 +44,7 @@ pub(crate) use interrupt::Interrupt;
 pub use kept::kept as kept_workspace;
 pub(crate) use kept::rescue;
 pub use report::{ExchangeReport, LeftOut, OutReport, PatchReport, RepositoryReport};
+pub use restored::KeptWorkspace;
 
 use apply::Target;
 use baseline::Baseline;
@@ -69,6 +71,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(120);
 pub struct FileExchange {
     /// Repository that the run gets a copy of.
     pub repository: Option<RepositoryCopy>,
+    /// Workspace of an earlier run that the run begins with.
+    pub restored: Option<KeptWorkspace>,
     /// Files for the workspace.
     pub inputs: Vec<InputFile>,
     /// File of the patch.
@@ -77,6 +81,8 @@ pub struct FileExchange {
     pub out: Option<HostDirectory>,
     /// Keeps the workspace after the run.
     pub keep: bool,
+    /// The workspace has a clone: its commits come out after the files.
+    pub has_clone: bool,
 }
 
 /// A repository that a run gets a copy of.
@@ -121,6 +127,7 @@ impl FileExchange {
         self.patch.is_some()
             || self.out.is_some()
             || self.keep
+            || self.has_clone
             || self.repository.as_ref().is_some_and(|it| it.writes_back)
     }
 
@@ -141,6 +148,9 @@ impl FileExchange {
         let at_work = |error| ExchangeError::at(paths.work.display().to_string())(error);
         let uid = rundir::sandbox_uid(paths).map_err(at_work)?;
         let user = Owner { uid, gid: uid };
+        if let Some(restored) = &self.restored {
+            restored.copy_to(&Tree::open(&paths.work, interrupt)?, user, interrupt)?;
+        }
         for input in &self.inputs {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
@@ -190,10 +200,17 @@ impl FileExchange {
             }
         }
         // A mark that stays keeps more than it has to.
+        if !self.has_clone {
+            self.release(paths, &collected);
+        }
+        collected
+    }
+
+    /// Notes that all results are out, if they are.
+    pub(crate) fn release(&self, paths: &RunPaths, collected: &Collected) {
         if self.has_output() && !self.keep && collected.errors.is_empty() {
             let _ = unmark(paths);
         }
-        collected
     }
 }
 

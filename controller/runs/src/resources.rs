@@ -20,6 +20,7 @@ use crate::exchange::{Collected, Interrupt, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
+use crate::run_clone::LiveClone;
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::stop::StopPolicy;
@@ -28,6 +29,7 @@ use crate::verdict::OutputLoss;
 use crate::{blueprint, record, rundir};
 
 mod audit;
+mod commits;
 mod files;
 mod sandbox;
 mod sidecar;
@@ -49,6 +51,8 @@ pub struct RunResources {
     audit: RunAudit,
     ownership: PathOwnership,
     files: RunFiles,
+    /// Clone from which the run pushes.
+    clone: Option<LiveClone>,
     /// Results, once they are brought out.
     collected: Option<Collected>,
     /// Remarks about files that are not kept.
@@ -160,6 +164,7 @@ impl RunResources {
             audit: RunAudit::default(),
             ownership: PathOwnership::Unknown,
             files: RunFiles::default(),
+            clone: None,
             collected: None,
             file_notes: Vec::new(),
             cancelled: watch::channel(None).1,
@@ -278,10 +283,11 @@ impl RunResources {
         files::create(&self.paths, &self.key, &self.host.sidecar_users, sandbox_users)?;
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
+        let (cloning, driver) = (spec.clone.clone(), spec.driver());
         let (interrupt, limit) = (Interrupt::default(), spec.timeout);
         let work = files::bring_in(&self.paths, spec, interrupt.clone());
         self.files = files::interruptible(work, &interrupt, limit, files::cancelled(self.cancelled.clone())).await?;
-        Ok(())
+        self.make_clone(cloning, driver).await
     }
 
     /// Brings the results of the run out of its workspace, and renames its directory. The directory stays while it holds
@@ -290,7 +296,8 @@ impl RunResources {
         if self.ownership == PathOwnership::ThisRun {
             let started = self.spec.clone().filter(|_| self.collected.is_none() && self.sandbox.was_start_tried());
             if let Some(spec) = started {
-                self.collected = Some(self.bring_out(spec).await);
+                let collected = self.bring_out(Arc::clone(&spec)).await;
+                self.collected = Some(self.with_commits(collected, &spec).await);
             }
             let record = self.host.layout.records().of(&self.key);
             self.file_notes = files::keep_transcript(&self.paths, record.clone()).await.into_iter().collect();

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nix::dir::Dir;
@@ -92,6 +92,18 @@ pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
 pub(crate) fn write_relay_token(paths: &RunPaths, token: &RunTokenValue) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&paths.relay_token)?;
     file.write_all(token.expose().as_bytes())
+}
+
+/// Writes the metadata of a run's calls into a file that only we can read, and returns its path: command lines are for all
+/// users of the host.
+///
+/// # Errors
+/// Errors of the kernel.
+pub(crate) fn write_metadata(paths: &RunPaths, text: &str) -> io::Result<PathBuf> {
+    let path = paths.conf.join("metadata.json");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    file.write_all(text.as_bytes())?;
+    Ok(path)
 }
 
 /// Returns the owners of this directory of all existing runs, also of those that are being removed.
@@ -215,7 +227,7 @@ mod tests {
     use nix::fcntl::openat;
     use nix::sys::stat::mkdirat;
 
-    fn scratch(name: &str) -> std::path::PathBuf {
+    fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
         fs::create_dir(&path).expect("it is not there yet");
         path

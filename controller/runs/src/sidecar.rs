@@ -55,7 +55,7 @@ pub struct SidecarSpec<'a> {
     pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
-    /// Setting that lets it relay what the sandbox reports to the daemon.
+    /// Setting that lets it relay what the sandbox reports and pushes to its controller.
     pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
@@ -70,8 +70,8 @@ pub struct SidecarSpec<'a> {
 pub enum RelayMode {
     /// The sidecar relays nothing.
     Off,
-    /// The sidecar relays to the daemon, over the socket of the run.
-    ToDaemon,
+    /// The sidecar relays to its controller, over the socket of the run.
+    ToController,
 }
 
 /// Lifetime of a sidecar.
@@ -268,7 +268,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
         // By this socket, the daemon that adopts the run reaches the sidecar too.
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
-    if spec.relay == RelayMode::ToDaemon {
+    if spec.relay == RelayMode::ToController {
         // It may not enter the directories above the socket. From its working directory, it reaches the socket even so, also
         // one that a later daemon puts there.
         let socket = Path::new("/proc/self/cwd").join(spec.paths.relay.file_name().unwrap_or_default());
@@ -281,7 +281,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
 fn working_directory<'a>(spec: &SidecarSpec<'a>) -> &'a Path {
     match spec.relay {
         RelayMode::Off => Path::new("/"),
-        RelayMode::ToDaemon => spec.paths.relay.parent().unwrap_or(Path::new("/")),
+        RelayMode::ToController => spec.paths.relay.parent().unwrap_or(Path::new("/")),
     }
 }
 

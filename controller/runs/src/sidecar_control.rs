@@ -2,7 +2,7 @@
 //!
 //! The sidecars of daemon runs have one. It outlives the daemon, so it also reaches the sidecar of an adopted run.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_contract::RunKey;
 use sluice_contract::control::{
-    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, PAUSE_PATH, RaiseCaps, STATE_PATH,
-    SetClock, SetPause, SidecarState,
+    CAPS_PATH, CLOCK_PATH, ControlFailure, DecideHold, HELD_PATH, HeldCall, LAST_ATTEMPT, NOT_LIMITED, NOT_RAISED,
+    PAUSE_PATH, RaiseCaps, STATE_PATH, STOPPED_TOO_LONG, SetClock, SetPause, SidecarState, UNKNOWN_HOLD,
 };
 use sluice_state::layout::Layout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,10 +22,6 @@ mod conversation;
 
 /// Time within which a sidecar answers. It first syncs the record of a change.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Code of a refusal for a hold that is not known, or no longer.
-const UNKNOWN_HOLD: &str = "unknown_hold";
-/// Code of a refusal to tell a client to come again: it would not.
-const LAST_ATTEMPT: &str = "last_attempt";
 /// Maximum length of an answer.
 const ANSWER_MAX: u64 = 1 << 20;
 
@@ -62,6 +58,20 @@ impl ControlError {
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == LAST_ATTEMPT)
+    }
+
+    /// Returns whether the change has nothing to do: the cap in force is higher, there is no such limit, or the clock has stood
+    /// still for the longest time.
+    #[must_use]
+    pub fn is_moot(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if [NOT_RAISED, NOT_LIMITED, STOPPED_TOO_LONG].contains(&code.as_str()))
+    }
+
+    /// Returns whether no sidecar listens.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        let absent = |cause: &io::Error| matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+        matches!(self, Self::Unreachable(cause) if absent(cause))
     }
 
     /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
@@ -166,7 +176,6 @@ fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_contract::control::NOT_RAISED;
     use tokio::net::UnixListener;
 
     const STATE: &str = r#"{"caps":{"max_calls":9,"max_cost_usd":null,"max_tokens":null},"used":{"calls":1,"cost_usd":"0","reserved_cost_usd":"0","reserved_tokens":0,"tokens":7},"open_calls":0,"held_calls":0,"deadline":null,"draining":false,"later":1}"#;
@@ -205,16 +214,20 @@ mod tests {
 
     #[tokio::test]
     async fn refusals_that_are_expected_are_told_apart() {
-        for (code, unknown, last) in [
-            ("not_found", true, false),
-            (UNKNOWN_HOLD, true, false),
-            (LAST_ATTEMPT, false, true),
-            (NOT_RAISED, false, false),
+        for (code, unknown, last, moot) in [
+            ("not_found", true, false, false),
+            (UNKNOWN_HOLD, true, false, false),
+            (LAST_ATTEMPT, false, true, false),
+            (NOT_RAISED, false, false, true),
+            (NOT_LIMITED, false, false, true),
+            (STOPPED_TOO_LONG, false, false, true),
+            ("audit_unavailable", false, false, false),
         ] {
             let body = format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
             let (refused, _) = answered(format!("HTTP/1.1 409 Conflict\r\n\r\n{body}")).await;
             let refused = refused.expect_err("it is refused");
-            assert_eq!((refused.is_unknown(), refused.is_last_attempt()), (unknown, last), "{code}");
+            let seen = (refused.is_unknown(), refused.is_last_attempt(), refused.is_moot());
+            assert_eq!(seen, (unknown, last, moot), "{code}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_litellm::client::{Litellm, LitellmError};
@@ -14,6 +15,7 @@ use crate::blueprint::{SandboxLimits, Volume};
 use crate::bridge::Bridge;
 use crate::exchange::FileExchange;
 use crate::input::Stdin;
+use crate::run_clone::RunClone;
 use crate::sandbox_user::SandboxUsers;
 use crate::sidecar::SidecarLifetime;
 use crate::virtual_key::KeyMode;
@@ -39,6 +41,8 @@ pub struct RunSpec {
     pub volumes: Vec<Volume>,
     /// Files that go into the workspace, and come out of it.
     pub exchange: FileExchange,
+    /// Clone of a repository in the workspace, from which the run may push.
+    pub clone: Option<Arc<RunClone>>,
     pub stdin: Stdin,
     /// Gives the terminal of this process to the program.
     pub tty: bool,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use sluice_git::GitError;
 use sluice_litellm::LitellmError;
 use sluice_litellm::prices::PriceListError;
 use sluice_litellm::virtual_key::GenerateError;
@@ -12,6 +13,7 @@ use sluice_state::store::StoreError;
 
 use crate::engine::EngineError;
 use crate::exchange::ExchangeError;
+use crate::run_clone::CloneError;
 use crate::sidecar::SidecarError;
 use crate::upstream::UpstreamUnreachable;
 use crate::virtual_key::MintError;
@@ -31,6 +33,9 @@ pub enum StepError {
     /// Files cannot be brought into the workspace.
     #[error("cannot bring the files into the run")]
     Exchange(#[from] ExchangeError),
+    /// The repository cannot be cloned into the workspace.
+    #[error("cannot clone the repository into the run")]
+    Clone(#[from] CloneError),
     /// The workspace holds results that are not out, and cannot be kept.
     #[error("cannot keep the workspace {}, which holds the results of the run", path.display())]
     Workspace {
@@ -90,6 +95,10 @@ impl StepError {
                 SidecarError::NotReady | SidecarError::Unhealthy(_) | SidecarError::Unkillable(_) => true,
                 SidecarError::Refused(_) | SidecarError::Unchecked(_) => false,
             },
+            // The forge may answer again; git tells no reason that a program could rely on.
+            Self::Clone(CloneError::Git(error)) => matches!(error, GitError::TimedOut { .. } | GitError::Failed { .. }),
+            Self::Clone(CloneError::File { source, .. }) => is_retryable_io(source),
+            Self::Clone(_) => false,
             Self::Upstream(error) => match error {
                 UpstreamUnreachable::Unreachable { .. } => true,
                 UpstreamUnreachable::Address { .. }

@@ -67,6 +67,8 @@ pub enum RaiseKeyError {
     Record(#[from] StoreError),
 }
 
+/// Time for which a key outlives the timeout of its run, and its sidecar. LiteLLM ends it then, if no controller deletes it.
+pub const AFTER_RUN: Duration = Duration::from_secs(180);
 /// The time after which no request of ours is still in progress at LiteLLM.
 const IN_PROGRESS: Duration = Duration::from_secs(60);
 /// The time after a key's end at which Sluice no longer tries to delete it.
@@ -95,15 +97,22 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
     Ok(generated?)
 }
 
-/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life by this time.
+/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life so that the key outlives a run
+/// that ends at this time. Repeated, it changes nothing more.
 ///
 /// # Errors
 /// [`RaiseKeyError`]
-pub async fn raise_of(host: &Host, key: &RunKey, max_cost: Option<i64>, longer: Duration) -> Result<(), RaiseKeyError> {
+pub async fn raise_of(
+    host: &Host,
+    key: &RunKey,
+    max_cost: Option<i64>,
+    run_ends_us: Option<i64>,
+) -> Result<(), RaiseKeyError> {
+    let needed_us = run_ends_us.map_or(0, |end| end.saturating_add(duration_micros(AFTER_RUN)));
     for record in host.store.live_keys().await?.iter().filter(|record| record.key == *key) {
         let known = host.litellm.as_ref().filter(|(upstream, _)| *upstream == record.upstream);
         let (_, litellm) = known.ok_or_else(|| RaiseKeyError::Elsewhere(record.upstream.clone()))?;
-        let expires_us = record.expires_us.saturating_add(duration_micros(longer));
+        let expires_us = record.expires_us.max(needed_us);
         let left = expires_us.saturating_sub(now_us()).max(1_000_000).unsigned_abs();
         let lifetime = Duration::from_micros(left);
         // First the record: a key that lives longer than that would be given up too early.

@@ -10,6 +10,7 @@
 mod append;
 mod content;
 mod list;
+mod open_calls;
 mod read;
 mod retention;
 mod running_tools;

@@ -20,8 +20,10 @@ pub use content::{clean_content, intervention_prefix, intervention_text};
 pub use conversation::Conversation;
 pub use error::MessageError;
 pub use injection::Injection;
+pub(crate) use queue::add;
 pub use queue::{MessageFilter, MessagePage};
-pub use worker::TakeMode;
+pub(crate) use row::{find, report, set_state};
+pub use worker::{TAKEN_BYTES_MAX, TakeMode};
 
 /// Largest number of characters of a message.
 pub const CONTENT_MAX: usize = 10_000;
@@ -77,6 +79,33 @@ pub struct Message {
     pub created_us: i64,
     /// Time of its delivery.
     pub delivered_us: Option<i64>,
+    /// Of an interrupt whose text begins no turn: what follows.
+    pub afterwards: Option<Afterwards>,
+}
+
+/// Step of a worker after an interrupt whose text begins no turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// Waits for the next message.
+    Wait,
+    /// It ends.
+    End,
+}
+
+impl Afterwards {
+    /// Returns the word in the database and in output.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::End => "end",
+        }
+    }
+
+    /// Returns the value of a word.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        [Self::Wait, Self::End].into_iter().find(|one| one.as_str() == word)
+    }
 }
 
 /// Time at which a message is delivered.
@@ -91,7 +120,7 @@ pub enum InjectMode {
 /// State of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageState {
-    /// The message is with nobody.
+    /// Neither a worker nor the sidecar has it.
     Queued,
     /// A worker has it, and has not acknowledged it.
     Leased,
@@ -182,6 +211,17 @@ pub fn intervention_id() -> String {
 fn random_id(prefix: &str) -> String {
     let digits = uuid::Uuid::new_v4().simple().to_string();
     format!("{prefix}{}", &digits[..12])
+}
+
+/// Returns the number of the first messages whose texts have at most this many bytes together: one at least, if there is one.
+#[must_use]
+pub fn fitting(messages: &[Message], bytes_max: usize) -> usize {
+    let mut bytes = 0_usize;
+    let fits = messages.iter().take_while(|message| {
+        bytes = bytes.saturating_add(message.content.len());
+        bytes <= bytes_max
+    });
+    fits.count().max(1).min(messages.len())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a path is that someone names as a state directory: missing, empty, a state directory, or something else.
+//! Kinds of paths that someone names as a state directory: missing, empty, a state directory, or something else.
 //!
 //! A directory that Sluice did not make keeps its mode. It is used if it is empty or a state directory, belongs to this
 //! user, and nobody else can write to it. If others can enter it, the directories in it and the database must be private.

@@ -96,7 +96,7 @@ impl HostDirectory {
 
 impl OutputFile {
     /// Replaces the file. Its owner is that of the directory.
-    pub(super) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
         let directory = &self.directory.descriptor;
         let owner = self.directory.owner()?;
         let file = Place { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;

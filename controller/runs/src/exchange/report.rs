@@ -1,8 +1,9 @@
-//! What came out of a run, for `--json` and for people.
+//! Results of a run, for `--json` and for people.
 
 use serde::Serialize;
 
 use super::tree::show;
+use crate::run_clone::CloneReport;
 
 /// Maximum number of names in a message.
 const NAMES_MAX: usize = 10;
@@ -21,6 +22,9 @@ pub struct ExchangeReport {
     /// The directory of `--out`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<OutReport>,
+    /// What the run committed in the clone of `--repo URL`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git: Option<CloneReport>,
     /// Path of the kept workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
@@ -125,6 +129,7 @@ impl ExchangeReport {
             lines.push(format!("out: {} files, {} bytes in {}", out.files, out.bytes, out.path));
             lines.extend(left_out_line("out", &out.left_out));
         }
+        lines.extend(self.git.iter().flat_map(CloneReport::lines));
         lines.extend(self.workspace.iter().map(|path| format!("workspace: kept in {path}")));
         lines
     }

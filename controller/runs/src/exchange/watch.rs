@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -29,7 +28,7 @@ mod sink;
 mod thread;
 
 pub use change::{ChangeKind, DiffOmitted, FileChange, ObservedKind, TextDiff};
-pub use limits::{WatchLimits, WatchShare};
+pub use limits::{OwnerShare, WatchLimits, WatchShare};
 pub use sink::{WatchNotice, WatchReport};
 
 use scanner::WorkspaceScanner;
@@ -48,8 +47,8 @@ pub struct WatchSpec {
     pub since: Option<SystemTime>,
     /// Limits of this workspace.
     pub limits: WatchLimits,
-    /// State that all workspaces share.
-    pub share: Arc<WatchShare>,
+    /// Share of the owner, for all its workspaces together.
+    pub share: OwnerShare,
 }
 
 /// The thread that watches one workspace. It ends when this is dropped.

@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sluice_contract::exit::SidecarExit;
 use sluice_contract::text::error_chain;
@@ -21,7 +21,7 @@ use crate::sidecar::{RelayMode, Sidecar, SidecarSpec};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::timings::ms_since;
-use crate::virtual_key::{self, KeyMode};
+use crate::virtual_key::{self, AFTER_RUN, KeyMode};
 use crate::{rundir, upstream};
 
 /// The sidecar of one run.
@@ -105,8 +105,6 @@ impl RunSidecar {
         if spec.key_mode == KeyMode::Master {
             return Ok((spec.upstream_key.clone(), None));
         }
-        // LiteLLM ends the key by itself after this time, if no controller deletes it.
-        const MARGIN: Duration = Duration::from_secs(60);
         let grant = Grant {
             key,
             instance: &self.host.instance,
@@ -114,7 +112,7 @@ impl RunSidecar {
             graph_id: &spec.graph_id,
             models: &spec.models,
             max_cost: spec.max_cost,
-            lifetime: spec.lifetime() + MARGIN,
+            lifetime: spec.timeout + AFTER_RUN,
             upstream: &spec.upstream.url,
         };
         match virtual_key::mint(&self.host.store, &spec.litellm()?, &grant).await {
@@ -131,15 +129,17 @@ impl RunSidecar {
         let (prices, upstream_key) = tokio::join!(self.price_flags(spec), self.upstream_key(key, spec));
         let ((price_flags, price_note), (upstream_key, key_note)) = (prices?, upstream_key?);
         self.notes.extend(price_note.into_iter().chain(key_note));
-        let flags = [price_flags, spec.sidecar_flags.clone()].concat();
+        let flags = [price_flags, self.with_metadata_file(&spec.sidecar_flags)?].concat();
         let user = rundir::sidecar_user(&self.paths).map_err(StepError::SidecarUser)?;
         self.host.keys.write_run_key(key, &self.paths.audit_key)?;
         let relay = match spec.daemon.as_ref().and_then(|daemon| daemon.relay_token.as_ref()) {
             Some(token) => {
                 let failed = |source| StepError::Directory { path: self.paths.relay_token.clone(), source };
                 rundir::write_relay_token(&self.paths, token).map_err(failed)?;
-                RelayMode::ToDaemon
+                RelayMode::ToController
             }
+            // The token was written with the clone.
+            None if spec.clone.is_some() => RelayMode::ToController,
             None => RelayMode::Off,
         };
         let sidecar = SidecarSpec {
@@ -166,6 +166,17 @@ impl RunSidecar {
         Ok(reached?)
     }
 
+    /// Returns the flags with the metadata of calls in a file.
+    fn with_metadata_file(&self, flags: &[String]) -> Result<Vec<String>, StepError> {
+        let (mut flags, metadata) = without_metadata(flags);
+        if let Some(text) = metadata {
+            let failed = |source| StepError::Directory { path: self.paths.conf.clone(), source };
+            let path = rundir::write_metadata(&self.paths, text).map_err(failed)?;
+            flags.extend(["--metadata-file".to_owned(), path.display().to_string()]);
+        }
+        Ok(flags)
+    }
+
     async fn drain(&mut self) -> Result<(), StepError> {
         if let Some(sidecar) = &mut self.sidecar {
             self.exit = sidecar.drain().await?;
@@ -181,5 +192,34 @@ impl RunSidecar {
             None => std::future::pending().await,
         }
         self.sidecar = None;
+    }
+}
+
+/// Returns the flags without `--metadata`, in one word or in two, and its value.
+fn without_metadata(flags: &[String]) -> (Vec<String>, Option<&str>) {
+    const NAME: &str = "--metadata";
+    let (mut others, mut metadata) = (Vec::with_capacity(flags.len()), None);
+    let mut words = flags.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(NAME) {
+            Some("") => metadata = words.next().map(String::as_str),
+            Some(rest) if rest.starts_with('=') => metadata = Some(&rest[1..]),
+            _ => others.push(word.clone()),
+        }
+    }
+    (others, metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_no_part_of_the_command_line() {
+        let flags = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for words in [&["--rate", "5/s", "--metadata", "{}"][..], &["--metadata={}", "--rate", "5/s"]] {
+            assert_eq!(without_metadata(&flags(words)), (flags(&["--rate", "5/s"]), Some("{}")));
+        }
+        assert_eq!(without_metadata(&flags(&["--metadata-file", "/f"])), (flags(&["--metadata-file", "/f"]), None));
     }
 }

@@ -95,6 +95,7 @@ pub(crate) async fn host(state: &Path) -> Arc<Host> {
 
 fn spec(program: &str, upstream: &str) -> RunSpec {
     RunSpec {
+        clone: None,
         account: "a".into(),
         graph_id: "sandbox:test".into(),
         models: vec![],

@@ -115,7 +115,7 @@ fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
         subject: subject.to_string(),
         digest: String::new(),
         created_us: now_us,
-        expires_us: now_us.saturating_add(ask.ask_timeout_us.max(1)),
+        expires_us: expiry(ask, now_us),
         held_us: ask.is_held.then_some(now_us),
         decision: None,
         decided_by: None,
@@ -128,7 +128,12 @@ fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
     approval
 }
 
-/// Brings an open approval up to date.
+/// Returns the time at which an approval that is asked now expires.
+fn expiry(ask: &ApprovalAsk, now_us: i64) -> i64 {
+    now_us.saturating_add(ask.ask_timeout_us.max(1))
+}
+
+/// Brings an open approval up to date. Its time begins anew when the first call waits for it.
 fn refresh(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
@@ -141,16 +146,18 @@ fn refresh(
         && ask.asked.is_some_and(|asked| asked > new)
     {
         next.cap = Some((cap, old, propose(old, ask.asked, ask.highest)));
-        next.digest = next.digest_for(&sandbox.account);
     }
-    if ask.is_held {
-        next.held_us.get_or_insert(now_us);
+    if ask.is_held && next.held_us.is_none() {
+        // The time until then was nobody's to decide in: an approval at 80 % of a cap can be as old as its run.
+        next.held_us = Some(now_us);
+        next.expires_us = expiry(ask, now_us);
     }
     if next == open {
         return Ok((open, None));
     }
+    next.digest = next.digest_for(&sandbox.account);
     write(transaction, &next)?;
-    let event_type = if next.digest == open.digest { "approval.held" } else { "approval.requested" };
+    let event_type = if next.cap == open.cap { "approval.held" } else { "approval.requested" };
     let seq = sandboxes::report(transaction, sandbox, event_type, &event_data(&next), now_us)?;
     Ok((next, Some(seq)))
 }

@@ -133,7 +133,7 @@ pub(super) fn insert(connection: &Connection, approval: &Approval) -> rusqlite::
 pub(super) fn write(connection: &Connection, approval: &Approval) -> rusqlite::Result<()> {
     connection.execute(
         "UPDATE approvals SET new_value = ?2, digest = ?3, held_us = ?4, decision = ?5, decided_by = ?6, reason = ?7,
-             raised_to = ?8, decided_us = ?9, applied_us = ?10
+             raised_to = ?8, decided_us = ?9, applied_us = ?10, expires_us = ?11
          WHERE id = ?1",
         params![
             approval.id,
@@ -146,6 +146,7 @@ pub(super) fn write(connection: &Connection, approval: &Approval) -> rusqlite::R
             approval.raised_to,
             approval.decided_us,
             approval.applied_us,
+            approval.expires_us,
         ],
     )?;
     Ok(())

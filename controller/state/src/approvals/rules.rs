@@ -5,6 +5,8 @@
 use serde::Serialize;
 use sluice_contract::Hash;
 
+use crate::ledger::usd;
+
 /// A cap of a run that a person can raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AskedCap {
@@ -49,6 +51,15 @@ impl AskedCap {
     #[must_use]
     pub fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cap| cap.as_str() == word)
+    }
+
+    /// Returns a value as people read it: dollars, or a number.
+    #[must_use]
+    pub fn show(self, value: i64) -> String {
+        match self {
+            Self::MaxCostUsd => usd(value.into()),
+            Self::MaxCalls | Self::MaxTokens => value.to_string(),
+        }
     }
 }
 

@@ -67,6 +67,7 @@ impl OneRun {
             mount_paths: Vec::new(),
             queued_max: 10,
             idempotency: None,
+            chat: None,
         };
         store.create_sandbox(new, 1).await.expect("it can be created");
         let limits = ClaimLimits { host: 1, project: 1, owner: 1 };
@@ -148,6 +149,22 @@ fn word<T>(result: &Result<T, ApprovalError>) -> &'static str {
         Err(ApprovalError::Budget(BudgetError::Insufficient(_))) => "insufficient",
         Err(_) => "other",
     }
+}
+
+#[tokio::test]
+async fn the_time_of_an_approval_begins_at_the_first_hold() {
+    let one = OneRun::new(None).await;
+    let early = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    let held = one.open(AskedCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR).await;
+    let again = one.open(AskedCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR + 5).await;
+
+    assert_eq!((early.expires_us, early.held_us), (HOUR + 10, None));
+    assert_eq!((held.expires_us, held.held_us), (2 * HOUR, Some(HOUR)));
+    assert!(held.id == early.id && held.digest != early.digest, "the expiry is part of the digest");
+    assert_eq!(again, held, "a second call changes nothing");
+    assert_eq!(one.types().await, ["approval.requested", "approval.held"]);
+    assert_eq!(word(&one.decide(&early, ApprovalDecision::Approve, None).await), "changed");
+    one.decide(&held, ApprovalDecision::Approve, None).await.expect("it is the one of now");
 }
 
 #[tokio::test]

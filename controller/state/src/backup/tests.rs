@@ -84,8 +84,15 @@ async fn a_restored_backup_has_what_the_daemon_keeps() {
     let state = state().await;
     let (owner, agent_id) = ("o".to_owned(), "a".to_owned());
     let value = create_value().expect("there are random bytes");
-    let token =
-        NewToken { owner: owner.clone(), role: TokenRole::Owner, accounts: Vec::new(), label: None, life_us: None };
+    let token = NewToken {
+        owner: owner.clone(),
+        role: TokenRole::Owner,
+        accounts: Vec::new(),
+        label: None,
+        life_us: None,
+        runs_per_day: None,
+        cost_per_day: None,
+    };
     state.store.create_token(&value, token, 1).await.expect("it is writable");
     let (grants, metadata) = ("[]".to_owned(), "{}".to_owned());
     let billing_account_id = "acct".to_owned();

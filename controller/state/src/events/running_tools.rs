@@ -12,20 +12,21 @@ const IDS: [&str; 5] = ["tool_use_id", "tool_call_id", "toolCallId", "call_id", 
 const READ_MAX: u32 = 500;
 
 impl Store {
-    /// Returns whether an attempt has reported the use of a tool without its result.
+    /// Returns whether an attempt has reported the use of a tool since this time, without its result. An agent can report what
+    /// it likes, and a result can be lost: so an old use does not count.
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn has_running_tool(&self, key: &RunKey) -> Result<bool, StoreError> {
+    pub async fn has_running_tool(&self, key: &RunKey, since_us: i64) -> Result<bool, StoreError> {
         let key = key.clone();
         self.query(move |connection| {
             let mut query = connection.prepare_cached(
                 "SELECT event_type, event_data FROM events
-                 WHERE sandbox_id = ?1 AND attempt = ?2 AND event_type IN
+                 WHERE sandbox_id = ?1 AND attempt = ?2 AND created_us > ?4 AND event_type IN
                      ('agent.tool_use', 'agent.tool_result', 'agent.user_tool_result', 'agent.tool_completed')
                  ORDER BY seq DESC LIMIT ?3",
             )?;
-            let rows = query.query_map(params![key.run_id.as_str(), key.attempt, READ_MAX], |row| {
+            let rows = query.query_map(params![key.run_id.as_str(), key.attempt, READ_MAX, since_us], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             })?;
             let mut events = rows.collect::<Result<Vec<_>, _>>()?;

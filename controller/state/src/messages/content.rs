@@ -14,7 +14,7 @@ pub fn clean_content(text: &str) -> Result<String, MessageError> {
     if is_valid { Ok(clean) } else { Err(MessageError::Content) }
 }
 
-/// Returns the beginning of the text of an intervention. It helps an agent to read its conversation, and is no authority: any
+/// Returns the beginning of the text of an intervention. It helps an agent to read its conversation, and proves nothing: any
 /// sender can write the same.
 #[must_use]
 pub fn intervention_prefix(steering_type: &str) -> String {

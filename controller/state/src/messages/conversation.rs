@@ -1,4 +1,4 @@
-//! What the daemon knows of the conversation of one attempt.
+//! Conversation of one attempt, as the daemon knows it.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sluice_contract::{RunId, RunKey};

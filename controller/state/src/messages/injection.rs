@@ -23,8 +23,6 @@ pub struct Injection {
     pub withdrawn: Vec<String>,
     /// True if the sidecar has added a message to the conversation: it can still be lost.
     pub is_watched: bool,
-    /// Number of the last entry that was read from the sidecar.
-    pub after: u64,
 }
 
 const WITH_SIDECAR: &str = "state IN ('queued', 'offered', 'sent')";
@@ -112,11 +110,12 @@ fn offer(transaction: &Transaction<'_>, key: &RunKey) -> Result<Injection, Messa
     let conversation = conversation(transaction, key)?;
     let waits_for_worker =
         |message: &Message| conversation.worker_us.is_some() && message.inject_mode == InjectMode::NextTurn;
-    let mut injection = Injection { after: conversation.injected, ..Injection::default() };
+    let mut injection = Injection::default();
     let mut bytes = 0;
     for message in select(transaction, &key.run_id, WITH_SIDECAR, 0, PENDING_MAX)? {
-        bytes += message.content.len();
-        let is_left_out = bytes > OFFERED_BYTES_MAX && !injection.list.is_empty() || waits_for_worker(&message);
+        let is_for_worker = waits_for_worker(&message);
+        bytes += if is_for_worker { 0 } else { message.content.len() };
+        let is_left_out = is_for_worker || bytes > OFFERED_BYTES_MAX && !injection.list.is_empty();
         match message.state {
             MessageState::Offered if is_left_out => injection.withdrawn.push(message.id),
             MessageState::Queued if is_left_out => {}

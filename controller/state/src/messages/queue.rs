@@ -1,4 +1,4 @@
-//! What senders do: they send a message, look at it, remove it, and put it before others.
+//! Operations of senders: they send a message, look at it, remove it, and put it before others.
 
 use rusqlite::{Transaction, params};
 use serde_json::json;
@@ -86,20 +86,26 @@ impl Store {
         .await
     }
 
-    /// Removes a message that is not on its way yet. It stays in the list.
+    /// Removes a message that is not on its way yet. It stays in the list. Returns it with the state that it had.
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].
-    pub async fn delete_message(&self, run_id: &RunId, id: &str, now_us: i64) -> Result<Message, MessageError> {
+    pub async fn delete_message(
+        &self,
+        run_id: &RunId,
+        id: &str,
+        now_us: i64,
+    ) -> Result<(Message, MessageState), MessageError> {
         let (run_id, id) = (run_id.clone(), id.to_owned());
         self.change_messages(move |transaction| {
             let (sandbox, found) = changeable(transaction, &run_id, &id, MessageState::Deleted)?;
-            if found.state == MessageState::Deleted {
-                return Ok((found, None));
+            let before = found.state;
+            if before == MessageState::Deleted {
+                return Ok(((found, before), None));
             }
             set_state(transaction, &id, MessageState::Deleted, None, None)?;
             let seq = report(transaction, &sandbox, "message.deleted", &found, json!({}), now_us)?;
-            Ok((Message { state: MessageState::Deleted, ..found }, Some(seq)))
+            Ok(((Message { state: MessageState::Deleted, ..found }, before), Some(seq)))
         })
         .await
     }
@@ -124,7 +130,8 @@ impl Store {
     }
 }
 
-fn add(
+/// Adds a message in a transaction.
+pub(crate) fn add(
     transaction: &Transaction<'_>,
     run_id: &RunId,
     new: NewMessage,

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use sluice_contract::RunId;
 use sluice_contract::control::MessageType;
 
-use super::{InjectMode, Message, MessageError, MessageState, type_word};
+use super::{Afterwards, InjectMode, Message, MessageError, MessageState, type_word};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
 use crate::store::Store;
 
 pub(super) const COLUMNS: &str = "number, id, content, message_type, urgent, inject_mode, steering_type, source, sender, \
-    state, anchor, created_us, delivered_us";
+    state, anchor, created_us, delivered_us, afterwards";
 /// The order of delivery.
 pub(super) const ORDER: &str = "urgent DESC, number";
 
@@ -35,6 +35,7 @@ pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<Message> {
         anchor: anchor.map(|text| serde_json::from_str(&text).map_err(unreadable)).transpose()?,
         created_us: row.get(11)?,
         delivered_us: row.get(12)?,
+        afterwards: row.get::<_, Option<String>>(13)?.as_deref().and_then(Afterwards::of),
     })
 }
 
@@ -43,7 +44,7 @@ fn message_type(word: &str) -> MessageType {
     all.into_iter().find(|kind| type_word(*kind) == word).expect("the column has no other word")
 }
 
-pub(super) fn find(connection: &Connection, run_id: &RunId, id: &str) -> rusqlite::Result<Option<Message>> {
+pub(crate) fn find(connection: &Connection, run_id: &RunId, id: &str) -> rusqlite::Result<Option<Message>> {
     let query = format!("SELECT {COLUMNS} FROM messages WHERE run_id = ?1 AND id = ?2");
     connection.prepare_cached(&query)?.query_row(params![run_id.as_str(), id], message).optional()
 }
@@ -63,7 +64,7 @@ pub(super) fn select(
 }
 
 /// Sets the state of a message. `until_us` is the end of a lease.
-pub(super) fn set_state(
+pub(crate) fn set_state(
     transaction: &Transaction<'_>,
     id: &str,
     state: MessageState,
@@ -79,7 +80,7 @@ pub(super) fn set_state(
 }
 
 /// Appends an event about a message, and returns its position.
-pub(super) fn report(
+pub(crate) fn report(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
     event_type: &str,

@@ -80,6 +80,7 @@ impl Fixture {
             mount_paths: Vec::new(),
             queued_max: 1000,
             idempotency: None,
+            chat: None,
         };
         store.create_sandbox(sandbox, 1).await.expect("it can be created");
         let limits = ClaimLimits { host: 9, project: 9, owner: 9 };
@@ -129,7 +130,8 @@ impl Fixture {
     async fn injected(&self, number: u64, id: &str, status: InjectionStatus) {
         let anchor = serde_json::from_str(r#"{"chain":"c","item":"i"}"#).expect("an anchor");
         let message_id = id.to_owned();
-        let entry = InjectedMessage { number, message_id, status, call_id: "call-1".to_owned(), anchor: Some(anchor) };
+        let entry =
+            InjectedMessage { number, message_id, status, call_id: Some("call-1".to_owned()), anchor: Some(anchor) };
         self.store.record_injected(&key(), vec![entry], 9).await.expect("it works");
     }
 }
@@ -224,7 +226,7 @@ async fn the_sidecar_has_the_messages_of_agents_without_workers() {
     let urgent = fixture.add(NewMessage { inject_mode: InjectMode::Immediate, ..new("3") }).await;
     let injection = fixture.store.offer_messages(&key()).await.expect("it works");
     let listed: Vec<_> = injection.list.iter().map(|PendingMessage { content, .. }| content.as_str()).collect();
-    assert_eq!((listed, &injection.withdrawn, injection.after), (vec!["1", "3"], &vec![two], 1));
+    assert_eq!((listed, &injection.withdrawn), (vec!["1", "3"], &vec![two]));
     assert!(injection.list[0].anchor.is_some() && injection.list[1].anchor.is_none());
     fixture.store.take_back_messages(injection.withdrawn).await.expect("it is writable");
     assert_eq!(fixture.take(TakeMode::Consume, 8).await, ["2"]);
@@ -253,6 +255,29 @@ async fn a_large_queue_is_offered_in_parts() {
 }
 
 #[tokio::test]
+async fn a_worker_takes_no_more_than_the_sidecar_passes() {
+    let fixture = Fixture::new().await;
+    for _ in 0..30 {
+        fixture.add(new(&"x".repeat(CONTENT_MAX))).await;
+    }
+    assert_eq!(fixture.take(TakeMode::Consume, 6).await.len(), TAKEN_BYTES_MAX / CONTENT_MAX);
+    assert_eq!(fixture.take(TakeMode::Consume, 7).await.len(), 30 - TAKEN_BYTES_MAX / CONTENT_MAX);
+}
+
+#[tokio::test]
+async fn messages_for_a_worker_leave_room_for_others() {
+    let fixture = Fixture::new().await;
+    fixture.store.note_worker(&key(), 5).await.expect("it is writable");
+    for _ in 0..4 {
+        fixture.add(new(&"x".repeat(CONTENT_MAX))).await;
+    }
+    for text in ["a", "b"] {
+        fixture.add(NewMessage { inject_mode: InjectMode::Immediate, ..new(text) }).await;
+    }
+    assert_eq!(fixture.offered().await, ["a", "b"]);
+}
+
+#[tokio::test]
 async fn another_attempt_gets_what_the_first_did_not_deliver() {
     let fixture = Fixture::new().await;
     let (sent, delivered) = (fixture.add(new("1")).await, fixture.add(new("2")).await);
@@ -269,7 +294,7 @@ async fn another_attempt_gets_what_the_first_did_not_deliver() {
     assert!(matches!(fixture.store.offer_messages(&key()).await, Err(MessageError::RunFinished)));
     let next: RunKey = "r1.1".parse().expect("a key");
     let offered = fixture.store.offer_messages(&next).await.expect("it works");
-    assert_eq!((offered.list.len(), &offered.list[0].message_id, offered.after), (1, &sent, 0));
+    assert_eq!((offered.list.len(), &offered.list[0].message_id), (1, &sent));
     assert_eq!(offered.list[0].anchor, None, "its place is gone");
     assert!(!offered.is_watched);
 }

@@ -1,4 +1,4 @@
-//! What the worker of an agent does: it takes messages, and acknowledges them.
+//! Operations of an agent's worker: it takes messages, and acknowledges them.
 
 use rusqlite::Transaction;
 use serde_json::json;
@@ -17,6 +17,9 @@ pub enum TakeMode {
     /// They are given again after [`LEASE_US`], until they are acknowledged.
     Lease,
 }
+
+/// Bytes of the texts that a worker takes at once, if they are more than one: the sidecar passes no answer over 1 MiB.
+pub const TAKEN_BYTES_MAX: usize = 256 << 10;
 
 /// Those that a worker may take: the sidecar adds the others.
 const FOR_WORKER: &str =
@@ -47,6 +50,7 @@ impl Store {
         self.change_messages(move |transaction| {
             let sandbox = present(transaction, &key)?;
             let (mut taken, mut seq) = (select(transaction, &key.run_id, FOR_WORKER, now_us, limit)?, None);
+            taken.truncate(super::fitting(&taken, TAKEN_BYTES_MAX));
             for message in &mut taken {
                 match mode {
                     TakeMode::Lease => {

@@ -53,6 +53,7 @@ async fn one_run() -> (TempDir, Store) {
         mount_paths: Vec::new(),
         queued_max: 10,
         idempotency: None,
+        chat: None,
     };
     store.create_sandbox(new, 1).await.expect("it can be created");
     store.claim_next(&daemon, ClaimLimits { host: 1, project: 1, owner: 1 }, 2).await.expect("it is writable");

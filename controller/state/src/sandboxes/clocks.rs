@@ -30,6 +30,12 @@ impl Sandbox {
         self.clocks_stopped_us.map_or(0, |since| now_us.saturating_sub(since).clamp(0, left))
     }
 
+    /// Returns the latest time of the end, as if the clocks went on now.
+    #[must_use]
+    pub fn ends_us(&self, now_us: i64) -> Option<i64> {
+        self.deadline_us.map(|deadline| deadline.saturating_add(self.stopped_us(now_us)))
+    }
+
     /// Lets the clocks go on: the deadline moves by the time for which they stood still, and the idle time begins anew.
     pub(super) fn start_clocks(&mut self, now_us: i64) {
         let stopped = self.stopped_us(now_us);

@@ -11,6 +11,7 @@ use super::lifecycle::{DesiredState, SandboxState};
 use super::row::{Sandbox, report};
 use crate::agents::{self, Agent, NewAgent};
 use crate::budget::{self, Admission};
+use crate::chats::{self, NewChat};
 use crate::events::announce;
 use crate::idempotency::{self, IdempotencyKey};
 use crate::process::Process;
@@ -72,6 +73,8 @@ pub struct NewSandbox {
     pub queued_max: u32,
     /// Reserved idempotency key of the request.
     pub idempotency: Option<IdempotencyKey>,
+    /// The chat of which it is a turn.
+    pub chat: Option<NewChat>,
 }
 
 /// A run that was created.
@@ -140,7 +143,8 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         owner: new.daemon.clone(),
         driver: RunDriver::Daemon,
     };
-    let (admitted, hold) = budget::admit(transaction, &Admission { entry, cap: new.cap, default: new.hold_nano })?;
+    let cap = chats::run_cap(transaction, new.chat.as_ref(), new.cap, new.hold_nano)?;
+    let (admitted, hold) = budget::admit(transaction, &Admission { entry, cap, default: new.hold_nano })?;
     let sandbox = Sandbox {
         key,
         owner: new.owner.clone(),
@@ -178,6 +182,9 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         generation: 0,
     };
     insert(transaction, &sandbox, &new.request)?;
+    if let Some(chat) = &new.chat {
+        chats::begin(transaction, &new.run_id, chat, now_us)?;
+    }
     insert_dependencies(transaction, &sandbox, &new.depends_on)?;
     let data = json!({ "sandbox_id": new.run_id.as_str(), "name": new.name, "mount_paths": new.mount_paths });
     let seq = report(transaction, &sandbox, "sandbox.created", &data, now_us)?;

@@ -5,6 +5,7 @@ use sluice_contract::RunId;
 use super::lifecycle::IllegalStep;
 use crate::agents::AgentError;
 use crate::budget::BudgetError;
+use crate::chats::{ChatBeginError, ChatCapError, SessionBusy};
 use crate::idempotency::IdempotencyError;
 use crate::store::StoreError;
 
@@ -44,6 +45,12 @@ pub enum SandboxError {
     /// The budget prevents it.
     #[error(transparent)]
     Budget(#[from] BudgetError),
+    /// A cap of the chat token prevents it.
+    #[error(transparent)]
+    Chat(#[from] ChatCapError),
+    /// Another turn of the chat's session prevents it.
+    #[error(transparent)]
+    Session(#[from] SessionBusy),
     /// The idempotency key prevents it.
     #[error(transparent)]
     Idempotency(#[from] IdempotencyError),
@@ -55,5 +62,15 @@ pub enum SandboxError {
 impl From<rusqlite::Error> for SandboxError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Store(error.into())
+    }
+}
+
+impl From<ChatBeginError> for SandboxError {
+    fn from(error: ChatBeginError) -> Self {
+        match error {
+            ChatBeginError::Cap(error) => Self::Chat(error),
+            ChatBeginError::Busy(error) => Self::Session(error),
+            ChatBeginError::Sql(error) => error.into(),
+        }
     }
 }

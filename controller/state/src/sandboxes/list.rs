@@ -21,6 +21,8 @@ pub struct SandboxFilter {
     pub agent_id: Option<String>,
     /// Only runs with this label and value.
     pub label: Option<(String, String)>,
+    /// Only runs with a call that waits for an approval.
+    pub awaits_approval: bool,
     /// A text that id, name, agent, project or account contains. Letters of ASCII match in both cases.
     pub text: Option<String>,
 }
@@ -41,9 +43,15 @@ pub struct SandboxPage {
     pub sandboxes: Vec<Sandbox>,
     /// Number of selected runs in each state, for the selection without its states.
     pub counts: BTreeMap<SandboxState, u64>,
+    /// Number of selected runs with a call that waits for an approval, for the selection without its states.
+    pub awaiting_approval: u64,
     /// Cursor of the next page; none if this is the last one.
     pub next: Option<SandboxCursor>,
 }
+
+/// Condition of runs with a call that waits for an approval.
+const AWAITS_APPROVAL: &str =
+    "(run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND held_us IS NOT NULL)";
 
 impl Store {
     /// Returns a page of runs, newest first.
@@ -67,6 +75,14 @@ impl Store {
                 &format!("SELECT state, count(*) FROM sandboxes WHERE {selected} GROUP BY state"),
                 |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?.unsigned_abs())),
             )?;
+            let awaiting = parameters.rows(
+                &snapshot,
+                &format!("SELECT count(*) FROM sandboxes WHERE {selected} AND {AWAITS_APPROVAL}"),
+                |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
+            )?;
+            if filter.awaits_approval {
+                conditions.push(AWAITS_APPROVAL.to_owned());
+            }
             if !filter.states.is_empty() {
                 let states: Vec<_> =
                     filter.states.iter().map(|state| parameters.bind(state.as_str().to_owned())).collect();
@@ -87,7 +103,7 @@ impl Store {
             let next = sandboxes.last().filter(|_| has_more).map(Sandbox::cursor);
             let counts =
                 counts.into_iter().filter_map(|(state, count)| Some((SandboxState::of(&state)?, count))).collect();
-            Ok(SandboxPage { sandboxes, counts, next })
+            Ok(SandboxPage { sandboxes, counts, awaiting_approval: awaiting.into_iter().sum(), next })
         })
         .await
     }

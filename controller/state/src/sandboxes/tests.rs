@@ -59,6 +59,7 @@ impl Daemon {
             mount_paths: Vec::new(),
             queued_max: 1000,
             idempotency: None,
+            chat: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Schemas of the database.
 
 /// The step from each schema to the next. A step that was released is never changed.
-pub(super) const MIGRATIONS: [&str; 13] = [
+pub(super) const MIGRATIONS: [&str; 17] = [
     include_str!("migrations/1-runs.sql"),
     include_str!("migrations/2-witnesses.sql"),
     include_str!("migrations/3-ledger.sql"),
@@ -15,6 +15,10 @@ pub(super) const MIGRATIONS: [&str; 13] = [
     include_str!("migrations/11-upkeep.sql"),
     include_str!("migrations/12-conversation.sql"),
     include_str!("migrations/13-decisions.sql"),
+    include_str!("migrations/14-chat.sql"),
+    include_str!("migrations/15-chat-sessions.sql"),
+    include_str!("migrations/16-git.sql"),
+    include_str!("migrations/17-chat-workers.sql"),
 ];
 /// Schema of this build.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;

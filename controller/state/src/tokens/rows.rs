@@ -40,6 +40,10 @@ pub struct NewToken {
     pub label: Option<String>,
     /// Time for which it is valid, in microseconds; none for [`Token::LIFE_DEFAULT_US`].
     pub life_us: Option<i64>,
+    /// Chats that it may begin in a day; none for [`crate::chats::ChatCaps::default`]. Of a chat token alone.
+    pub runs_per_day: Option<u32>,
+    /// Nano-USD that its chats may cost in a day; none for [`crate::chats::ChatCaps::default`]. Of a chat token alone.
+    pub cost_per_day: Option<i64>,
 }
 
 /// A token, without its value. Times are in microseconds since 1970.
@@ -60,6 +64,8 @@ pub struct Token {
     pub last_used_us: Option<i64>,
     /// Time of its revocation.
     pub revoked_us: Option<i64>,
+    pub runs_per_day: Option<u32>,
+    pub cost_per_day: Option<i64>,
 }
 
 /// Result of a search for a token. A client must not learn which of the last three it is.
@@ -98,7 +104,8 @@ impl From<rusqlite::Error> for TokenError {
     }
 }
 
-const COLUMNS: &str = "id, owner, role, accounts, label, created_us, expires_us, last_used_us, revoked_us";
+const COLUMNS: &str = "id, owner, role, accounts, label, created_us, expires_us, last_used_us, revoked_us, \
+     runs_per_day, cost_per_day_nano";
 
 /// Makes the value of a new token.
 ///
@@ -130,12 +137,15 @@ impl Store {
             expires_us: now_us.saturating_add(life_us),
             last_used_us: None,
             revoked_us: None,
+            runs_per_day: new.runs_per_day,
+            cost_per_day: new.cost_per_day,
         };
         let hash = value.hash();
         self.write(move |connection| {
             connection.execute(
-                "INSERT INTO tokens (id, hash, owner, role, accounts, label, created_us, expires_us)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO tokens (id, hash, owner, role, accounts, label, created_us, expires_us,
+                                     runs_per_day, cost_per_day_nano)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 params![
                     token.id,
                     hash.to_hex(),
@@ -145,6 +155,8 @@ impl Store {
                     token.label,
                     token.created_us,
                     token.expires_us,
+                    token.runs_per_day,
+                    token.cost_per_day,
                 ],
             )?;
             Ok(token)
@@ -287,5 +299,7 @@ fn token(row: &Row<'_>) -> rusqlite::Result<Token> {
         expires_us: row.get(6)?,
         last_used_us: row.get(7)?,
         revoked_us: row.get(8)?,
+        runs_per_day: row.get(9)?,
+        cost_per_day: row.get(10)?,
     })
 }

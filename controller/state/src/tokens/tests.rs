@@ -18,6 +18,8 @@ fn new_token() -> NewToken {
         accounts: vec!["a".to_owned(), "b".to_owned()],
         label: Some("laptop".to_owned()),
         life_us: None,
+        runs_per_day: None,
+        cost_per_day: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What operators see and do: the state of webhooks, messages that were given up, and another series of tries for them.
+//! Operations of operators: the state of webhooks, messages that were given up, and another series of tries for them.
 
 use rusqlite::params;
 

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::limits::WatchShare;
+use super::limits::OwnerShare;
 
 /// SHA-256 of a content.
 pub(super) type ContentHash = [u8; 32];
@@ -39,11 +39,11 @@ pub(super) struct Contents {
     used: usize,
     used_of_start: usize,
     max: usize,
-    share: Arc<WatchShare>,
+    share: OwnerShare,
 }
 
 impl Contents {
-    pub(super) fn new(max: usize, share: Arc<WatchShare>) -> Self {
+    pub(super) fn new(max: usize, share: OwnerShare) -> Self {
         Self { kept: HashMap::new(), order: VecDeque::new(), used: 0, used_of_start: 0, max, share }
     }
 
@@ -119,9 +119,10 @@ impl Drop for Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::watch::limits::WatchShare;
 
     fn contents(max: usize, shared: u64) -> Contents {
-        Contents::new(max, Arc::new(WatchShare::new(shared, 0)))
+        Contents::new(max, WatchShare::new(shared, 0).of_owner("alice"))
     }
 
     #[test]
@@ -152,9 +153,9 @@ mod tests {
 
     #[test]
     fn all_workspaces_share_one_limit() {
-        let share = Arc::new(WatchShare::new(15, 0));
-        let mut one = Contents::new(100, Arc::clone(&share));
-        let mut other = Contents::new(100, Arc::clone(&share));
+        let share = WatchShare::new(20, 0).of_owner("alice");
+        let mut one = Contents::new(100, share.clone());
+        let mut other = Contents::new(100, share);
         one.keep([1; 32], vec![1; 10], ContentAge::Later);
         other.keep([2; 32], vec![2; 10], ContentAge::Later);
         assert!(other.get(&[2; 32]).is_none());

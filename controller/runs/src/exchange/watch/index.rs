@@ -1,4 +1,4 @@
-//! What is known of the files and directories of a workspace, within a limit.
+//! Index of the files and directories of a workspace, within a limit.
 //!
 //! Pure.
 

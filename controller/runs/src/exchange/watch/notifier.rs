@@ -5,12 +5,11 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::limits::WatchShare;
+use super::limits::OwnerShare;
 use crate::exchange::tree::join;
 
 /// Notices that are read at once. A workspace can make them as fast as they are read.
@@ -32,7 +31,7 @@ pub(super) struct Notifier {
     fd: OwnedFd,
     directories: HashMap<i32, Vec<u8>>,
     max: usize,
-    share: Arc<WatchShare>,
+    share: OwnerShare,
 }
 
 /// Completeness of the notices that were read.
@@ -46,7 +45,7 @@ pub(super) enum Drained {
 
 impl Notifier {
     /// Opens a queue of notices; `None` if the host has no more of them.
-    pub(super) fn open(max: usize, share: Arc<WatchShare>) -> Option<Self> {
+    pub(super) fn open(max: usize, share: OwnerShare) -> Option<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         Some(Self { fd, directories: HashMap::new(), max, share })
     }

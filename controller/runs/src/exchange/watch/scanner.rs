@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, StatxFlags, fstat, statx};
@@ -16,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::change::{ChangeKind, DiffOmitted, DiffSide, FileChange, ObservedKind, TextDiff, difference};
 use super::contents::{ContentAge, Contents};
 use super::index::{FileIndex, KnownFile, KnownName, is_left_out};
-use super::limits::{WatchLimits, WatchShare};
+use super::limits::{OwnerShare, WatchLimits};
 use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
 use crate::exchange::tree::{Entry, Kind, Tree, find, join, read_found, split};
@@ -54,8 +53,8 @@ enum FoundContent {
 }
 
 impl WorkspaceScanner {
-    pub(super) fn new(tree: Tree, limits: WatchLimits, share: Arc<WatchShare>, sink: Sink) -> Self {
-        let notifier = Notifier::open(limits.watches, Arc::clone(&share));
+    pub(super) fn new(tree: Tree, limits: WatchLimits, share: OwnerShare, sink: Sink) -> Self {
+        let notifier = Notifier::open(limits.watches, share.clone());
         let mut scanner = Self {
             tree,
             index: FileIndex::new(limits.entries, limits.paths),
@@ -112,16 +111,20 @@ impl WorkspaceScanner {
 
     /// Looks at one name, and at all below it.
     pub(super) fn look_at(&mut self, path: &[u8]) {
+        if self.look_again(path) {
+            self.walk_from(vec![path.to_vec()], None);
+        }
+    }
+
+    /// Looks at one name. Returns true for a directory to enter.
+    fn look_again(&mut self, path: &[u8]) -> bool {
         let (parent, name) = split(path);
         match self.tree.directory(parent) {
-            Ok(directory) => {
-                if self.look(&directory, parent, name) {
-                    self.walk_from(vec![path.to_vec()], None);
-                }
-            }
+            Ok(directory) => return self.look(&directory, parent, name),
             Err(error) if is_gone(&error) => self.vanished(path),
             Err(_) => {}
         }
+        false
     }
 
     fn walk_from(&mut self, mut waiting: Vec<Vec<u8>>, until: Option<Instant>) -> bool {
@@ -159,9 +162,8 @@ impl WorkspaceScanner {
             if self.must_stop(until) {
                 return false;
             }
-            if self.is_gone(&path) {
-                self.vanished(&path);
-            }
+            // It is gone, or the walk had no room left before it.
+            self.look_again(&path);
         }
         true
     }
@@ -367,14 +369,6 @@ impl WorkspaceScanner {
                     self.contents.release(&hash);
                 }
             }
-        }
-    }
-
-    fn is_gone(&self, path: &[u8]) -> bool {
-        let (parent, name) = split(path);
-        match self.tree.directory(parent) {
-            Ok(directory) => find(&directory, name).is_err_and(|error| is_gone(&error)),
-            Err(error) => is_gone(&error),
         }
     }
 

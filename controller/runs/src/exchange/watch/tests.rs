@@ -31,7 +31,7 @@ fn scratch() -> TempDir {
 
 impl Watched {
     fn with(directory: TempDir, since: Option<SystemTime>, limits: WatchLimits) -> Self {
-        let share = Arc::new(WatchShare::new(256 << 20, 4096));
+        let share = WatchShare::new(256 << 20, 4096).of_owner("alice");
         let spec = WatchSpec { directory: work(&directory), since, limits, share };
         let watch = WorkspaceWatch::start(spec).expect("the workspace is there");
         Self { directory, watch, changes: Vec::new(), notices: Vec::new() }
@@ -220,9 +220,9 @@ async fn without_watches_the_workspace_is_walked() {
         let limits = WatchLimits { watches, walk_every: Duration::from_millis(100), ..WatchLimits::default() };
         let mut watched = Watched::with(scratch(), Some(SystemTime::UNIX_EPOCH), limits);
         fs::create_dir_all(watched.path("a/b")).expect("there is room");
-        watched.write("a/b/c", "x\n");
+        watched.put("a/b/c", "x\n");
         watched.seen("a/b/c", ChangeKind::Created).await;
-        watched.write("a/b/c", "y\n");
+        watched.put("a/b/c", "y\n");
         watched.seen("a/b/c", ChangeKind::Modified).await;
         let (_, notices) = watched.finish().await;
         assert_eq!(notices, [WatchNotice::WatchLimit], "{watches}");
@@ -230,8 +230,22 @@ async fn without_watches_the_workspace_is_walked() {
 }
 
 #[tokio::test]
+async fn a_new_directory_without_a_watch_is_walked() {
+    let limits = WatchLimits { watches: 1, walk_every: Duration::from_millis(100), ..WatchLimits::default() };
+    let mut watched = Watched::with(scratch(), Some(SystemTime::UNIX_EPOCH), limits);
+    watched.put("first", "x\n");
+    watched.seen("first", ChangeKind::Created).await;
+    fs::create_dir(watched.path("a")).expect("there is room");
+    while watched.notices.is_empty() {
+        assert!(watched.read().await);
+    }
+    watched.put("a/b", "x\n");
+    watched.seen("a/b", ChangeKind::Created).await;
+}
+
+#[tokio::test]
 async fn all_watches_are_given_back() {
-    let (directory, share) = (scratch(), Arc::new(WatchShare::new(1000, 10)));
+    let (directory, share) = (scratch(), WatchShare::new(1000, 12).of_owner("alice"));
     for n in 0..5 {
         fs::create_dir(work(&directory).join(n.to_string())).expect("there is room");
     }
@@ -278,6 +292,26 @@ async fn a_workspace_with_too_many_files_is_limited() {
     }
     let (seen, notices) = watched.finish().await;
     assert!(seen.len() < 100 && notices.contains(&WatchNotice::TooManyFiles), "{} {notices:?}", seen.len());
+}
+
+#[tokio::test]
+async fn known_files_beyond_a_walk_are_compared() {
+    let limits =
+        WatchLimits { entries: 10, watches: 0, walk_every: Duration::from_millis(100), ..WatchLimits::default() };
+    let directory = scratch();
+    fs::create_dir(work(&directory).join("inner")).expect("there is room");
+    fs::write(work(&directory).join("inner/known"), "x\n").expect("there is room");
+    let mut watched = Watched::with(directory, Some(SystemTime::UNIX_EPOCH), limits);
+    watched.seen("inner/known", ChangeKind::Created).await;
+    // A walk looks at twenty names, and these come first.
+    for n in 0..100 {
+        watched.write(&n.to_string(), "x");
+    }
+    watched.put("inner/known", "x\ny\n");
+    let known = watched.seen("inner/known", ChangeKind::Modified).await;
+    assert_eq!(lines(&known), (1, 0));
+    fs::remove_file(watched.path("inner/known")).expect("it is there");
+    watched.seen("inner/known", ChangeKind::Deleted).await;
 }
 
 #[tokio::test]

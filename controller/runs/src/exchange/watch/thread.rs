@@ -127,6 +127,10 @@ impl WatchThread {
             for path in due {
                 self.dirty.note(path, begun);
             }
+            if self.walk_at.is_none() {
+                // A directory for which there was no watch is walked from now on.
+                self.schedule_walk();
+            }
         }
         if worked {
             self.scanner.sink.flush(self.seen_until(now));

@@ -58,6 +58,29 @@ async fn filters_select_and_counts_ignore_states() {
 }
 
 #[tokio::test]
+async fn runs_whose_calls_wait_are_selected_and_counted() {
+    let daemon = Daemon::new(&[]).await;
+    for number in 1..=4 {
+        daemon.create(daemon.ephemeral(&format!("r{number}")), number).await;
+    }
+    // r1 waits; r2 has a decision; r3 works on; r4 has an approval of an earlier attempt.
+    daemon.sql(
+        "INSERT INTO approvals (id, run_id, attempt, kind, cap, old_value, new_value, subject, digest, created_us, expires_us, held_us,
+             decision, decided_by, decided_us)
+         SELECT 'apr-' || run_id, run_id, iif(run_id = 'r4', 7, 0), 'cap', 'max_calls', 1, 2, '{}', printf('%064d', 0), 1, 9,
+             iif(run_id = 'r3', NULL, 1), iif(run_id = 'r2', 'deny', NULL), iif(run_id = 'r2', 'a', NULL), iif(run_id = 'r2', 2, NULL)
+         FROM sandboxes",
+    );
+    let waiting = SandboxFilter { awaits_approval: true, ..SandboxFilter::default() };
+    let found = page(&daemon, waiting.clone(), None, 9).await;
+    assert_eq!((ids(&found), found.awaiting_approval), (vec!["r1"], 1));
+    assert_eq!(found.counts, BTreeMap::from([(SandboxState::Pending, 4)]), "the counts are for all");
+    assert_eq!(page(&daemon, SandboxFilter::default(), None, 1).await.awaiting_approval, 1);
+    let other = SandboxFilter { owner: Some("p".into()), ..waiting };
+    assert_eq!(page(&daemon, other, None, 9).await.awaiting_approval, 0);
+}
+
+#[tokio::test]
 async fn another_owners_run_is_unknown() {
     let daemon = Daemon::new(&["a"]).await;
     daemon.create(NewSandbox { request: r#"{"task":"x"}"#.into(), ..daemon.sandbox("r1", "a") }, 1).await;

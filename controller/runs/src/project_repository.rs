@@ -1,0 +1,79 @@
+//! The repository of a project, as the settings have it.
+//!
+//! Pure. Credentials are in files of the operator, which are read when they are needed.
+
+use std::path::PathBuf;
+
+use sluice_git::{Identity, RepositoryUrl};
+use sluice_state::git_runs::PublishRule;
+
+/// The repository of a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectRepository {
+    /// Address, without credentials.
+    pub url: RepositoryUrl,
+    /// Access to it.
+    pub access: RepositoryAccess,
+    /// Forge where its pull requests are.
+    pub forge: ForgeSettings,
+    /// Rule of publications.
+    pub publish: PublishRule,
+    /// True if people may merge pull requests of runs.
+    pub may_merge: bool,
+    /// Author and committer of what runs commit; one that names the run otherwise.
+    pub author: Option<Identity>,
+}
+
+/// Files with the credentials for a repository. None for one that everybody can read, or a directory of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RepositoryAccess {
+    /// A token for https, or a private key for ssh.
+    pub credentials: Option<PathBuf>,
+    /// Keys of hosts, for ssh.
+    pub known_hosts: Option<PathBuf>,
+}
+
+/// Forge of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ForgeSettings {
+    /// Kind.
+    pub kind: ForgeKind,
+    /// Address of its API, if it is not the usual one.
+    pub api: Option<String>,
+}
+
+/// Kind of a forge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForgeKind {
+    /// None: branches are published, and there are no pull requests.
+    #[default]
+    None,
+    /// GitHub, or GitHub Enterprise Server.
+    GitHub,
+    /// Gitea or Forgejo.
+    Gitea,
+    /// A bare repository of the host, whose pull requests Sluice keeps itself.
+    Local,
+}
+
+impl ForgeKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::None, Self::GitHub, Self::Gitea, Self::Local];
+
+    /// Returns the name, as in the settings.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::GitHub => "github",
+            Self::Gitea => "gitea",
+            Self::Local => "local",
+        }
+    }
+
+    /// Returns the kind of a name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}

@@ -1,0 +1,218 @@
+//! The way of a run's branch out of this host: its publication, its pull request, and the merge.
+//!
+//! Publishing is egress, since the forge runs what the agent wrote with a network of its own. So a publication names the
+//! commit that was looked at, and says that the changes of files which CI executes are wanted. Each step is recorded after it
+//! was done, and can be repeated: the forge is asked for what is there before anything is made.
+
+use sluice_contract::RunId;
+use sluice_git::branch_name::candidate;
+use sluice_git::forge::{Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge};
+use sluice_git::pull_request_text::{self, RunFacts};
+use sluice_git::{Branch, GitError, GitHome, Look, ObjectId, RunRepository, visible_path};
+use sluice_state::git_runs::{GitRun, GitStep, PublishRule};
+use sluice_state::store::{Store, now_us};
+
+use crate::project_access;
+use crate::project_repository::ProjectRepository;
+
+mod error;
+mod summary;
+
+pub use error::PublicationError;
+pub use summary::{RunSummary, last_task};
+
+/// Names that are tried when that of the branch is taken.
+const CANDIDATES: u32 = 20;
+
+/// The branch of a run, and the places that it goes to.
+#[derive(Debug)]
+pub struct Publication<'a> {
+    /// Database.
+    pub store: &'a Store,
+    /// Repositories of this host.
+    pub home: &'a GitHome,
+    /// Repository of the project.
+    pub project: &'a ProjectRepository,
+    /// Run.
+    pub run_id: &'a RunId,
+}
+
+/// Consent to a publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consent {
+    /// Commit that was looked at; none for the newest one.
+    pub head: Option<ObjectId>,
+    /// True if changes of guarded paths may leave.
+    pub has_guarded: bool,
+}
+
+impl Publication<'_> {
+    /// Returns the state of the branch.
+    ///
+    /// # Errors
+    /// [`PublicationError::NoRepository`]
+    pub async fn row(&self) -> Result<GitRun, PublicationError> {
+        self.store.find_git_run(self.run_id).await?.ok_or(PublicationError::NoRepository)
+    }
+
+    /// Returns what came out of the run.
+    ///
+    /// # Errors
+    /// [`PublicationError`]
+    pub async fn look(&self) -> Result<Look, PublicationError> {
+        Ok(self.repository()?.look().await?)
+    }
+
+    /// Publishes the branch, and returns its name at the forge. A branch that is there already is left as it is.
+    ///
+    /// # Errors
+    /// [`PublicationError`]; the failure is recorded, and the branch stays on this host.
+    pub async fn publish(&self, consent: &Consent) -> Result<String, PublicationError> {
+        let row = self.row().await?;
+        let repository = self.repository()?;
+        let look = repository.look().await?;
+        if self.project.publish == PublishRule::Never {
+            return Err(PublicationError::Never);
+        }
+        let head = admit(&row, &look, consent)?;
+        if row.published_sha.as_deref() == Some(head.as_str()) {
+            return Ok(row.new.branch);
+        }
+        let pushed = self.push(&row, &repository, &head).await;
+        let branch = self.recorded(pushed).await?;
+        let step = GitStep::Published { branch: branch.clone(), sha: head.as_str().to_owned() };
+        self.store.record_git_step(self.run_id, step, now_us()).await?;
+        Ok(branch)
+    }
+
+    /// Opens the pull request of the published branch, as a draft, or returns the one that is there.
+    ///
+    /// # Errors
+    /// [`PublicationError`]; the failure is recorded, and the branch stays at the forge.
+    pub async fn open_pull_request(&self, forge: &Forge, summary: &RunSummary) -> Result<GitRun, PublicationError> {
+        let row = self.row().await?;
+        let head_sha = row.published_sha.clone().ok_or(PublicationError::NotPublished)?;
+        if row.pull_request.is_some() {
+            return Ok(row);
+        }
+        let facts = self.facts(&row, summary);
+        let (title, body) = (pull_request_text::title(&facts), pull_request_text::body(&facts));
+        let base = row.new.base_branch.as_deref().ok_or(PublicationError::NotPublished)?;
+        let (head, head_sha) = (row.new.branch.as_str(), head_sha.as_str());
+        let new = NewPullRequest { head, head_sha, base, title: &title, body: &body, is_draft: true };
+        let opened = self.recorded(forge.publish(&new, &RuntimePause).await.map_err(Into::into)).await?;
+        let step = GitStep::Requested { number: opened.number, url: opened.url.unwrap_or_default() };
+        self.store.record_git_step(self.run_id, step, now_us()).await?;
+        self.row().await
+    }
+
+    /// Merges the pull request if the branch is still the commit that was looked at.
+    ///
+    /// # Errors
+    /// [`PublicationError`]
+    pub async fn merge(
+        &self,
+        forge: &Forge,
+        summary: &RunSummary,
+        head: &ObjectId,
+        method: MergeMethod,
+    ) -> Result<MergeOutcome, PublicationError> {
+        if !self.project.may_merge {
+            return Err(PublicationError::MergeIsOff);
+        }
+        let row = self.row().await?;
+        let number = row.pull_request.ok_or(PublicationError::NoPullRequest)?;
+        if row.published_sha.as_deref() != Some(head.as_str()) {
+            return Err(PublicationError::HeadMoved { head: row.published_sha.unwrap_or_default() });
+        }
+        let facts = self.facts(&row, summary);
+        let (title, message) = (pull_request_text::title(&facts), pull_request_text::commit_message(&facts));
+        let request = MergeRequest { method, head_sha: head.as_str(), title: &title, message: &message };
+        let outcome = self.recorded(merge(forge, number, &request, &RuntimePause).await.map_err(Into::into)).await?;
+        if let MergeOutcome::Merged { commit, .. } = &outcome {
+            let sha = commit.clone().unwrap_or_else(|| head.as_str().to_owned());
+            self.store.record_git_step(self.run_id, GitStep::Merged { sha }, now_us()).await?;
+        }
+        Ok(outcome)
+    }
+
+    fn repository(&self) -> Result<RunRepository, PublicationError> {
+        self.home.run_repository(self.run_id)?.ok_or(PublicationError::NoClone)
+    }
+
+    /// Pushes the commit to the first name that no other branch has.
+    async fn push(
+        &self,
+        row: &GitRun,
+        repository: &RunRepository,
+        head: &ObjectId,
+    ) -> Result<String, PublicationError> {
+        let credentials = project_access::credentials(self.project)?;
+        // A branch that was published keeps its name, and is moved only from where this run has left it.
+        if let Some(last) = &row.published_sha {
+            let lease: ObjectId = last.parse().map_err(|_| PublicationError::NotPublished)?;
+            let target: Branch = row.new.branch.parse()?;
+            repository.publish(&self.project.url, &credentials, &target, head, Some(&lease)).await?;
+            return Ok(row.new.branch.clone());
+        }
+        for nth in 1..=CANDIDATES {
+            let name = candidate(&row.new.branch, nth);
+            let target: Branch = name.parse()?;
+            match repository.publish(&self.project.url, &credentials, &target, head, None).await {
+                Ok(_) => return Ok(name),
+                Err(GitError::BranchTaken { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(PublicationError::Taken(row.new.branch.clone()))
+    }
+
+    fn facts<'a>(&'a self, row: &'a GitRun, summary: &'a RunSummary) -> RunFacts<'a> {
+        RunFacts {
+            ticket: row.new.ticket.as_deref(),
+            title: row.new.title.as_deref(),
+            asked: &summary.asked,
+            done: &summary.done,
+            cost: &summary.cost,
+            run_id: self.run_id.as_str(),
+            audit_head: &summary.audit_head,
+        }
+    }
+
+    /// Records a failure.
+    async fn recorded<T>(&self, done: Result<T, PublicationError>) -> Result<T, PublicationError> {
+        if let Err(error) = &done {
+            let step = GitStep::Failed { error: error.public_text() };
+            self.store.record_git_step(self.run_id, step, now_us()).await?;
+        }
+        done
+    }
+}
+
+/// Checks whether the branch may leave, and returns the commit that does.
+fn admit(row: &GitRun, look: &Look, consent: &Consent) -> Result<ObjectId, PublicationError> {
+    if row.new.publish == PublishRule::Never {
+        return Err(PublicationError::Never);
+    }
+    if look.head == look.base {
+        return Err(PublicationError::Nothing);
+    }
+    if consent.head.as_ref().is_some_and(|head| *head != look.head) {
+        return Err(PublicationError::HeadMoved { head: look.head.to_string() });
+    }
+    // Paths that are not known cannot be looked at.
+    if look.too_large {
+        return Err(PublicationError::TooLarge);
+    }
+    let guarded = guarded_of(look);
+    if !guarded.is_empty() && !consent.has_guarded {
+        return Err(PublicationError::Guarded { head: look.head.to_string(), paths: guarded });
+    }
+    Ok(look.head.clone())
+}
+
+/// Returns the changed paths that CI or the forge execute or obey, for people.
+#[must_use]
+pub fn guarded_of(look: &Look) -> Vec<String> {
+    look.guarded().map(|(path, _)| visible_path(path)).collect()
+}

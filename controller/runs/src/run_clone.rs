@@ -1,0 +1,219 @@
+//! A clone of a repository in the workspace of a run: made before its container exists, pushed from while the program
+//! works, and collected at the end.
+//!
+//! Git of this host never works in the clone once a sandbox could have written it. What the run commits comes as a pack:
+//! by pushes through the sidecar, and by a bundle that a second container makes. See docs/design/run-clones.md.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
+use sluice_git::{Branch, Credentials, GitHome, Identity, MirrorOptions, RepositoryUrl, RunRepository};
+use sluice_state::layout::RunPaths;
+use sluice_state::run_tokens::RunTokenValue;
+use sluice_state::store::RunDriver;
+
+use crate::blueprint::{Blueprint, PORT};
+use crate::engine::Engine;
+use crate::exchange::{OutputFile, PatchReport};
+use crate::rundir;
+
+mod bundle;
+mod error;
+mod handover;
+mod message;
+mod push_relay;
+mod push_routes;
+mod report;
+
+pub use error::CloneError;
+pub use push_routes::{PushAnswer, answer_push};
+pub use report::{CloneReport, GuardedChange, ReportedCommit};
+
+use push_relay::PushRelay;
+
+/// Name of the clone in the workspace.
+const REPOSITORY: &str = "repo";
+/// Maximum size of a patch.
+const PATCH_MAX: usize = 64 << 20;
+
+/// The clone that a run starts with.
+#[derive(Debug, Clone)]
+pub struct RunClone {
+    /// Repositories of this host.
+    pub home: GitHome,
+    /// Address of the repository.
+    pub url: RepositoryUrl,
+    /// Credentials for the address.
+    pub credentials: Credentials,
+    /// Base of the run.
+    pub options: MirrorOptions,
+    /// The only branch that the run may push.
+    pub branch: Branch,
+    /// Name and address under which it commits.
+    pub identity: Identity,
+}
+
+/// Pushes so far. Clones of this value are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PushTally(Arc<Mutex<Tally>>);
+
+#[derive(Debug, Default)]
+struct Tally {
+    taken: u32,
+    /// Fault of this host that the last failed push met.
+    fault: Option<String>,
+}
+
+/// The clone of a run that exists. Nothing can be pushed any more when this is dropped.
+#[derive(Debug)]
+pub(crate) struct LiveClone {
+    repository: RunRepository,
+    _relay: Option<PushRelay>,
+    pushes: PushTally,
+}
+
+/// Ends of the two bundles of a run.
+struct Collected {
+    branch: Result<(), CloneError>,
+    /// Commit with what was not committed.
+    uncommitted: Result<Option<String>, CloneError>,
+}
+
+impl PushTally {
+    fn add(&self, answer: &PushAnswer) {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.taken += u32::from(answer.pushed.is_some());
+        if let Some(fault) = &answer.fault {
+            tally.fault = Some(error_chain(fault));
+        }
+    }
+
+    fn taken(&self) -> u32 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).taken
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fault.clone()
+    }
+}
+
+impl RunClone {
+    /// Makes the clone. The container does not exist yet. A one-shot run also gets the socket for its pushes; a daemon has one
+    /// for everything that its runs report.
+    pub(crate) async fn begin(
+        &self,
+        paths: &RunPaths,
+        key: &RunKey,
+        driver: RunDriver,
+    ) -> Result<LiveClone, CloneError> {
+        let mirror = self.home.mirror(&self.url, &self.credentials, &self.options).await?;
+        let repository = mirror.run_repository(&key.run_id).await?;
+        let directory = paths.work.join(REPOSITORY);
+        let origin = format!("http://localhost:{PORT}/git/{}.git", key.run_id);
+        repository.clone_into(&directory, &self.branch, &origin, &self.identity).await?;
+        let file = CloneError::file("give the clone to the sandbox");
+        let uid = rundir::sandbox_uid(paths).map_err(CloneError::file("find the user of the sandbox"))?;
+        let given = tokio::task::spawn_blocking(move || handover::give(&directory, uid));
+        given.await.map_err(std::io::Error::other).and_then(|given| given).map_err(file)?;
+        let pushes = PushTally::default();
+        let relay = if driver == RunDriver::Once {
+            let token = RunTokenValue::create()?;
+            rundir::write_relay_token(paths, &token).map_err(CloneError::file("write the token of the run"))?;
+            let started = PushRelay::start(paths, repository.clone(), &token, pushes.clone());
+            Some(started.map_err(CloneError::file("open the socket for pushes"))?)
+        } else {
+            None
+        };
+        Ok(LiveClone { repository, _relay: relay, pushes })
+    }
+}
+
+impl LiveClone {
+    /// Collects what the run has committed. No process of the run is left. A fault is a part of the report: the run is over.
+    pub(crate) async fn collect(
+        &self,
+        engine: &Engine,
+        container: Blueprint,
+        paths: &RunPaths,
+        clone: &RunClone,
+    ) -> CloneReport {
+        let collected = self.take_bundles(engine, container, paths, clone).await;
+        let mut report =
+            CloneReport::of(&self.repository, clone.url.as_str(), clone.branch.as_str(), self.pushes.taken()).await;
+        match collected {
+            Ok(collected) => {
+                report.faults.extend(collected.branch.err().map(|error| error_chain(&error)));
+                match collected.uncommitted {
+                    Ok(commit) => report.uncommitted = commit,
+                    Err(error) => report.uncommitted_fault = Some(error_chain(&error)),
+                }
+            }
+            Err(error) => report.faults.push(error_chain(&error)),
+        }
+        report.faults.extend(self.pushes.fault().map(|fault| format!("a push failed: {fault}")));
+        report
+    }
+
+    /// Writes the difference between base and head.
+    pub(crate) async fn write_patch(
+        &self,
+        file: &OutputFile,
+        paths: &RunPaths,
+        report: &CloneReport,
+    ) -> Result<PatchReport, CloneError> {
+        let text = self.repository.diff(PATCH_MAX).await?.ok_or(CloneError::LargePatch(PATCH_MAX))?;
+        let temporary =
+            [b".sluice-unfinished.", paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat();
+        file.write(&text, &temporary).map_err(CloneError::file("write the file of --patch"))?;
+        Ok(PatchReport {
+            path: file.directory.path.join(&file.name).display().to_string(),
+            files: report.files,
+            insertions: report.insertions,
+            deletions: report.deletions,
+            bytes: text.len() as u64,
+            sensitive: report.guarded.iter().map(|change| change.path.clone()).collect(),
+            left_out: Vec::new(),
+        })
+    }
+
+    /// Makes bundles of the work in a second container, and takes each into the repository, whatever becomes of the other.
+    async fn take_bundles(
+        &self,
+        engine: &Engine,
+        container: Blueprint,
+        paths: &RunPaths,
+        clone: &RunClone,
+    ) -> Result<Collected, CloneError> {
+        if !is_directory(&paths.work.join(REPOSITORY)) {
+            return Err(CloneError::Gone);
+        }
+        let plan = bundle::BundlePlan {
+            branch: &clone.branch,
+            run: &self.repository.run().to_string(),
+            base: self.repository.base(),
+            identity: &clone.identity,
+        };
+        let bundles = bundle::make(engine, container, paths, &plan).await?;
+        let branch = self.import(bundles.branch).await.map(drop);
+        let uncommitted = match bundles.uncommitted {
+            Ok(bundle) => self.import(bundle).await,
+            Err(error) => Err(error),
+        };
+        Ok(Collected { branch, uncommitted })
+    }
+
+    /// Takes a bundle into the repository. Returns the commit of what was not committed, if the bundle has one.
+    async fn import(&self, bundle: Option<File>) -> Result<Option<String>, CloneError> {
+        let Some(bundle) = bundle else { return Ok(None) };
+        let imported = self.repository.import_bundle(bundle).await?;
+        Ok(imported.uncommitted.map(|id| id.to_string()))
+    }
+}
+
+/// Returns true for a directory; a link is none.
+fn is_directory(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}

@@ -1,0 +1,177 @@
+//! The bundles of a run's work, which a second container makes: the same image, no network, the workspace read-only.
+//!
+//! Whatever the run has put into its repository, git executes it there and not on the host. The bundles are hostile, as a
+//! push is. What was not committed may be anything, of any size, so it has a bundle of its own after that of the branch.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::path::Path;
+use std::time::Duration;
+
+use sluice_contract::text::sanitize;
+use sluice_git::{Branch, Identity, ObjectId};
+use sluice_state::layout::RunPaths;
+
+use super::error::CloneError;
+use crate::blueprint::{Blueprint, MountAccess, Volume, WORKSPACE};
+use crate::capture::Captured;
+use crate::engine::{Engine, OutputConfig, StdioConfig};
+use crate::input::Stdin;
+use crate::rundir;
+
+/// Time of the container that collects.
+const WITHIN: Duration = Duration::from_secs(120);
+/// Kept output of that container.
+const OUTPUT: usize = 4096;
+/// Mount point of the directory for the bundle.
+const TARGET: &str = "/bundle";
+/// Exit code of the script without git.
+const NO_GIT: i64 = 93;
+
+/// File in that directory, once the branch is packed or has nothing new. Later faults concern what is not committed.
+const BRANCH_DONE: &str = "branch.done";
+
+/// Packs what the branch has, and then, in a bundle of its own, what is not committed. A repository of its own borrows the
+/// objects of the clone, which is read-only.
+const SCRIPT: &str = r#"
+set -eu
+command -v git >/dev/null 2>&1 || exit 93
+ulimit -f 2097152
+export HOME=/bundle GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 LC_ALL=C
+clone=/workspace/repo/.git
+git init -q --bare /bundle/pack
+printf '%s\n' "$clone/objects" > /bundle/pack/objects/info/alternates
+[ ! -f "$clone/shallow" ] || cp "$clone/shallow" /bundle/pack/shallow
+in_clone() {
+  GIT_DIR=$clone GIT_WORK_TREE=/workspace/repo GIT_INDEX_FILE=/bundle/index GIT_OBJECT_DIRECTORY=/bundle/pack/objects \
+    GIT_ALTERNATE_OBJECT_DIRECTORIES=$clone/objects git -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null "$@"
+}
+head=$(in_clone rev-parse --quiet --verify "refs/heads/$SLUICE_BRANCH^{commit}" || true)
+if [ -n "$head" ]; then
+  git -C /bundle/pack update-ref "refs/heads/$SLUICE_BRANCH" "$head"
+  new=$(git -C /bundle/pack rev-list --max-count=1 "$head" "^$SLUICE_BASE")
+  # git makes no bundle of nothing.
+  [ -z "$new" ] || git -C /bundle/pack bundle create -q /bundle/branch.bundle "refs/heads/$SLUICE_BRANCH" "^$SLUICE_BASE"
+fi
+: > /bundle/branch.done
+at=$(in_clone rev-parse --quiet --verify 'HEAD^{commit}' || true)
+[ -n "$at" ] || exit 0
+[ ! -f "$clone/index" ] || cp "$clone/index" /bundle/index
+# What cannot be added, such as a repository in it without a commit, is left out.
+in_clone add --all --ignore-errors -- /workspace/repo || :
+tree=$(in_clone write-tree)
+[ "$tree" != "$(in_clone rev-parse "$at^{tree}")" ] || [ "$at" != "${head:-$SLUICE_BASE}" ] || exit 0
+wip=$(in_clone commit-tree "$tree" -p "$at" -m "What run $SLUICE_RUN did not commit")
+git -C /bundle/pack update-ref "refs/sluice/wip/$SLUICE_RUN" "$wip"
+git -C /bundle/pack bundle create -q /bundle/wip.bundle "refs/sluice/wip/$SLUICE_RUN" "^$SLUICE_BASE"
+"#;
+
+/// Bundles that a container made. Each is complete without the other.
+#[derive(Debug)]
+pub(super) struct Bundles {
+    /// The branch; none if it has nothing that its base does not have.
+    pub(super) branch: Option<File>,
+    /// Commit with uncommitted work; none if everything is committed.
+    pub(super) uncommitted: Result<Option<File>, CloneError>,
+}
+
+/// Names in the bundle of a run.
+pub(super) struct BundlePlan<'a> {
+    pub(super) branch: &'a Branch,
+    pub(super) run: &'a str,
+    pub(super) base: &'a ObjectId,
+    pub(super) identity: &'a Identity,
+}
+
+/// Makes the bundles in a container like that of the run, and opens them. An error is one of the branch.
+pub(super) async fn make(
+    engine: &Engine,
+    container: Blueprint,
+    paths: &RunPaths,
+    plan: &BundlePlan<'_>,
+) -> Result<Bundles, CloneError> {
+    let directory = paths.root.join("bundle");
+    let file = CloneError::file("make the directory for what the run committed");
+    let uid = rundir::sandbox_uid(paths).map_err(&file)?;
+    DirBuilder::new().mode(0o700).create(&directory).map_err(&file)?;
+    chown(&directory, Some(uid), Some(uid)).map_err(&file)?;
+    let blueprint = collecting(container, paths, &directory, plan);
+    let done = run(engine, &blueprint).await.and_then(|(code, output)| check(code, &output));
+    // Also after a failure: a container of this name would be in the way.
+    let removed = engine.remove(&blueprint.name).await;
+    let is_branch_done = directory.join(BRANCH_DONE).symlink_metadata().is_ok();
+    if !is_branch_done {
+        done?;
+        return Err(CloneError::Unfinished);
+    }
+    removed?;
+    let branch = open(&directory.join("branch.bundle")).map_err(CloneError::file("open what the run committed"))?;
+    let open_rest = || open(&directory.join("wip.bundle")).map_err(CloneError::file("open what was not committed"));
+    Ok(Bundles { branch, uncommitted: done.and_then(|()| open_rest()) })
+}
+
+/// Returns the error of an exit code.
+fn check(code: i64, output: &Captured) -> Result<(), CloneError> {
+    match code {
+        0 => Ok(()),
+        NO_GIT => Err(CloneError::NoGit),
+        code => Err(CloneError::Failed { code, message: sanitize(output.text().trim()) }),
+    }
+}
+
+/// Runs the container, and returns its exit code with what it wrote.
+async fn run(engine: &Engine, blueprint: &Blueprint) -> Result<(i64, Captured), CloneError> {
+    let id = engine.create(blueprint).await?;
+    let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: OUTPUT, live: None, record: None };
+    let mut running = engine.start(&id, OutputConfig::Attached(output)).await?;
+    engine.wait_until_stopped(&id, WITHIN).await;
+    let exit = engine.find(&id, &blueprint.labels).await?.and_then(|found| found.exit);
+    let Some(exit) = exit else { return Err(CloneError::Late(WITHIN.as_secs())) };
+    running.stop_waiting(Duration::from_secs(1));
+    running.drained().await;
+    let (_, stderr) = running.finish().captured;
+    Ok((exit.code, stderr))
+}
+
+/// Returns the container that collects: that of the run with another program, and without its way to the model.
+fn collecting(container: Blueprint, paths: &RunPaths, directory: &Path, plan: &BundlePlan<'_>) -> Blueprint {
+    let mount =
+        |source: &Path, target: &str, access| Volume { source: source.to_owned(), target: target.to_owned(), access };
+    let (name, email) = (plan.identity.name(), plan.identity.email());
+    let env = [
+        ("GIT_AUTHOR_EMAIL", email),
+        ("GIT_AUTHOR_NAME", name),
+        ("GIT_COMMITTER_EMAIL", email),
+        ("GIT_COMMITTER_NAME", name),
+        ("SLUICE_BASE", plan.base.as_str()),
+        ("SLUICE_BRANCH", plan.branch.as_str()),
+        ("SLUICE_RUN", plan.run),
+    ];
+    Blueprint {
+        entrypoint: Some(["/bin/sh", "-c", SCRIPT, "collect"].map(str::to_owned).into()),
+        argv: Vec::new(),
+        env: env.map(|(name, value)| format!("{name}={value}")).into(),
+        workdir: "/".to_owned(),
+        mounts: vec![
+            mount(&paths.work, WORKSPACE, MountAccess::ReadOnly),
+            mount(directory, TARGET, MountAccess::ReadWrite),
+        ],
+        stdin: Stdin::Closed,
+        tty: false,
+        log_max: None,
+        ..container
+    }
+}
+
+/// Opens a regular file, through no link. `None` if it is not there.
+fn open(path: &Path) -> std::io::Result<Option<File>> {
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    Ok(Some(file))
+}

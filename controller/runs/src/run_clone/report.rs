@@ -1,0 +1,144 @@
+//! Commits and changes of a run in its clone, for `--json` and for people.
+
+use serde::Serialize;
+use sluice_contract::text::error_chain;
+use sluice_git::guarded_paths::Guard;
+use sluice_git::{Look, RunRepository, visible_path};
+
+/// Maximum number of commits in a report.
+const COMMITS_MAX: usize = 100;
+
+/// Commits and changes of a run in its clone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct CloneReport {
+    /// Address of the repository, without credentials.
+    pub url: String,
+    /// Branch that the run started from.
+    pub base_branch: String,
+    /// Commit that the run started from.
+    pub base: String,
+    /// Branch of the run.
+    pub branch: String,
+    /// Head of that branch; the base if the run committed nothing.
+    pub head: String,
+    /// Commits, the last one first; at most 100.
+    pub commits: Vec<ReportedCommit>,
+    /// Number of commits.
+    pub ahead: u64,
+    /// Number of changed files.
+    pub files: u64,
+    /// Number of added lines.
+    pub insertions: u64,
+    /// Number of removed lines.
+    pub deletions: u64,
+    /// Number of pushes that were taken while the program worked.
+    pub pushes: u32,
+    /// Commit with what was not committed, under `refs/sluice/wip/RUN`; never published.
+    pub uncommitted: Option<String>,
+    /// Changed files that run a program or decide at the forge.
+    pub guarded: Vec<GuardedChange>,
+    /// True if the change is too large to be looked at; it is never published without a person then.
+    pub too_large: bool,
+    /// Branch at the forge; null if it was not published.
+    pub published: Option<String>,
+    /// Address of the pull request, or its number; null without one.
+    pub pull_request: Option<String>,
+    /// True if the branch was published, and the pull request could not be opened.
+    pub pr_failed: bool,
+    /// Reason why the branch is not at the forge although the run asked for it.
+    pub held: Option<String>,
+    /// Reason why what was not committed is not there; the commits are.
+    #[serde(skip)]
+    pub uncommitted_fault: Option<String>,
+    /// Faults while it was collected.
+    #[serde(skip)]
+    pub faults: Vec<String>,
+}
+
+/// One commit of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReportedCommit {
+    /// Commit.
+    pub id: String,
+    /// First line of its message, made printable.
+    pub subject: String,
+}
+
+/// A change that needs a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GuardedChange {
+    /// Path, made printable.
+    pub path: String,
+    /// Kind of the file.
+    pub guard: &'static str,
+}
+
+impl CloneReport {
+    /// Looks at the branch of a run, with what has come out of it so far.
+    pub async fn of(repository: &RunRepository, url: &str, branch: &str, pushes: u32) -> Self {
+        let mut report = Self {
+            url: url.to_owned(),
+            base_branch: repository.base_branch().to_string(),
+            base: repository.base().to_string(),
+            branch: branch.to_owned(),
+            head: repository.base().to_string(),
+            pushes,
+            ..Self::default()
+        };
+        match repository.look().await {
+            Ok(look) => report.take(&look),
+            Err(error) => {
+                report.faults.push(format!("cannot look at the run's branch: {}", error_chain(&error)));
+                // What it changes is not known, so it needs a person; its head is still there.
+                report.too_large = true;
+                match repository.head().await {
+                    Ok(head) => report.head = head.to_string(),
+                    Err(error) => report.faults.push(format!("cannot find its head: {}", error_chain(&error))),
+                }
+            }
+        }
+        report
+    }
+
+    /// Takes over what was seen.
+    pub fn take(&mut self, look: &Look) {
+        let commit =
+            |line: &sluice_git::CommitLine| ReportedCommit { id: line.id.to_string(), subject: line.subject.clone() };
+        self.head = look.head.to_string();
+        self.commits = look.commits.iter().take(COMMITS_MAX).map(commit).collect();
+        self.ahead = look.ahead;
+        self.files = look.files.len() as u64;
+        self.insertions = look.files.iter().filter_map(|file| file.added).sum();
+        self.deletions = look.files.iter().filter_map(|file| file.removed).sum();
+        self.too_large = look.too_large;
+        let change = |(path, guard): (&[u8], Guard)| GuardedChange { path: visible_path(path), guard: guard.as_str() };
+        self.guarded = look.guarded().map(change).collect();
+    }
+
+    /// Returns true if the branch has commits that its base does not have.
+    #[must_use]
+    pub fn has_commits(&self) -> bool {
+        self.head != self.base
+    }
+
+    /// Returns the summary for people, in lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Self { branch, ahead, files, insertions, deletions, .. } = self;
+        let mut lines = Vec::new();
+        if self.has_commits() {
+            let head = self.head.get(..12).unwrap_or(&self.head);
+            lines.push(format!(
+                "git: {ahead} commits on {branch} ({head}), {files} files changed, {insertions} insertions, {deletions} deletions"
+            ));
+        } else {
+            lines.push(format!("git: nothing was committed on {branch}"));
+        }
+        if self.uncommitted.is_some() {
+            lines.push("git: some changes were not committed; they stay on this host".to_owned());
+        }
+        if let Some(fault) = &self.uncommitted_fault {
+            lines.push(format!("git: what was not committed did not come out: {fault}"));
+        }
+        lines
+    }
+}

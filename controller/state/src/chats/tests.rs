@@ -1,0 +1,139 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::agents::NewAgent;
+use crate::process::Process;
+use crate::sandboxes::{NewSandbox, RunAgent, SandboxError, SandboxStep, SandboxVerdict};
+use crate::tokens::{NewToken, TokenRole, create_value};
+
+const CAP: i64 = 40;
+
+pub(super) struct Tokens {
+    _directory: tempfile::TempDir,
+    pub(super) store: Store,
+}
+
+impl Tokens {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().expect("there is room");
+        let store = Store::open(&directory.path().join("sluice.db")).expect("it is new");
+        Self { _directory: directory, store }
+    }
+
+    pub(super) async fn token(&self, runs_per_day: Option<u32>, cost_per_day: Option<i64>) -> String {
+        let new = NewToken {
+            owner: "o".to_owned(),
+            role: TokenRole::Chat,
+            accounts: vec!["acct".to_owned()],
+            label: None,
+            life_us: None,
+            runs_per_day,
+            cost_per_day,
+        };
+        let value = create_value().expect("there are random bytes");
+        let token = self.store.create_token(&value, new, 1).await.expect("it is writable");
+        format!("{TOKEN}{}", token.id)
+    }
+
+    async fn chat(&self, run_id: &str, principal: &str, now_us: i64) -> Result<(), SandboxError> {
+        let chat = NewChat {
+            principal: principal.to_owned(),
+            end_user: Some("u".to_owned()),
+            session_id: None,
+            is_resumable: true,
+            turn: None,
+        };
+        self.begin(run_id, chat, now_us).await
+    }
+
+    pub(super) async fn begin(&self, run_id: &str, chat: NewChat, now_us: i64) -> Result<(), SandboxError> {
+        let run_id: RunId = run_id.parse().expect("an id");
+        let agent = NewAgent {
+            owner: "o".to_owned(),
+            agent_id: run_id.to_string(),
+            name: None,
+            zone_id: None,
+            billing_account_id: "acct".to_owned(),
+            allow_sandbox: true,
+            grants: "[]".to_owned(),
+            metadata: "{}".to_owned(),
+        };
+        let new = NewSandbox {
+            run_id,
+            owner: "o".to_owned(),
+            agent: RunAgent::Ephemeral(agent),
+            name: None,
+            project: None,
+            account: "acct".to_owned(),
+            graph: "sandbox:agent".to_owned(),
+            model: None,
+            image: "image".to_owned(),
+            daemon: Process::current().expect("there is /proc"),
+            cap: Some(CAP),
+            hold_nano: CAP,
+            max_retries: 0,
+            retry_on: Vec::new(),
+            request: "{}".to_owned(),
+            priority: 0,
+            labels: BTreeMap::new(),
+            depends_on: BTreeSet::new(),
+            run_time_us: 1000,
+            mount_paths: Vec::new(),
+            queued_max: 1000,
+            idempotency: None,
+            chat: Some(chat),
+        };
+        self.store.create_sandbox(new, now_us).await.map(|_| ())
+    }
+
+    async fn drop_run(&self, run_id: &str) {
+        self.end(run_id, 3).await;
+    }
+
+    /// Ends a run that waits.
+    pub(super) async fn end(&self, run_id: &str, now_us: i64) {
+        let step = SandboxStep::Drop(SandboxVerdict::Cancelled);
+        self.store.step_sandbox(&run_id.parse().expect("an id"), 0, step, "test", now_us).await.expect("it waits");
+    }
+}
+
+fn refusal(refused: Result<(), SandboxError>) -> ChatCapError {
+    match refused.expect_err("a cap is exceeded") {
+        SandboxError::Chat(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_token_begins_no_more_chats_than_its_cap() {
+    let tokens = Tokens::new();
+    let (one, other) = (tokens.token(Some(2), None).await, tokens.token(None, None).await);
+
+    tokens.chat("r1", &one, 1).await.expect("the first");
+    tokens.chat("r2", &one, 2).await.expect("the second");
+    assert_eq!(refusal(tokens.chat("r3", &one, 3).await), ChatCapError::Runs { max: 2, wait_us: DAY_US - 3 });
+    tokens.chat("r4", &other, 4).await.expect("another token");
+    tokens.chat("r5", "uid:0", 5).await.expect("no token, no cap");
+    tokens.chat("r6", &one, DAY_US).await.expect("another day");
+
+    let live = tokens.store.live_chats().await.expect("it is readable");
+    assert_eq!(live.len(), 5, "a refused chat leaves nothing: {live:?}");
+    let found =
+        tokens.store.find_chat(&"r1".parse().expect("an id")).await.expect("it is readable").expect("it is there");
+    assert_eq!((found.owner.as_str(), found.new.principal, found.new.end_user.as_deref()), ("o", one, Some("u")));
+}
+
+#[tokio::test]
+async fn live_chats_count_with_their_whole_cap() {
+    let tokens = Tokens::new();
+    let token = tokens.token(None, Some(2 * CAP)).await;
+
+    tokens.chat("r1", &token, 1).await.expect("the first");
+    tokens.chat("r2", &token, 2).await.expect("the second");
+    assert_eq!(refusal(tokens.chat("r3", &token, 3).await), ChatCapError::Cost);
+    tokens.drop_run("r1").await;
+    tokens.chat("r4", &token, 4).await.expect("one that was cancelled cost nothing");
+    tokens.drop_run("r2").await;
+    let live = tokens.store.live_chats().await.expect("it is readable");
+    assert_eq!(live.iter().map(|chat| chat.run_id.as_str()).collect::<Vec<_>>(), ["r4"]);
+}
