@@ -1,0 +1,44 @@
+// Requests to the API, with the header that no form and no page of another origin can send.
+
+import { signal } from "@preact/signals";
+
+const HEADERS = { "X-Sluice": "1" };
+
+/** True once the session has ended. */
+export const loggedOut = signal(false);
+
+/** An answer that is not a success. */
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body?.error?.message ?? `the daemon answered ${status}`);
+    this.status = status;
+    this.code = body?.error?.code ?? "unknown";
+  }
+}
+
+/** Sends a request, and returns the response of a success. */
+export async function send(method, path, body, options = {}) {
+  const headers = { ...HEADERS, ...options.headers };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, {
+    method, headers, signal: options.signal, body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  loggedOut.value = answer.status === 401;
+  if (answer.ok) return answer;
+  let error;
+  try {
+    error = await answer.json();
+  } catch {
+    // A proxy may answer with a text.
+  }
+  throw new ApiError(answer.status, error);
+}
+
+export const get = async (path, options) => (await send("GET", path, undefined, options)).json();
+export const post = async (path, body, headers) => (await send("POST", path, body, { headers })).json();
+
+/** Returns a text for a person about a failed request. */
+export function errorText(error) {
+  if (error instanceof ApiError) return error.message;
+  return "The daemon does not answer. This page tries again by itself.";
+}

@@ -1,0 +1,40 @@
+// The entry of the console. The page in `data-page` replaces what the server has rendered once it has its first data.
+
+import { h, render } from "preact";
+import htm from "htm";
+import { effect } from "@preact/signals";
+import { loggedOut, send } from "./api.js";
+
+const html = htm.bind(h);
+const PAGES = {
+  sandboxes: "./list.js", sandbox: "./run.js", new: "./new.js", approvals: "./approvals.js", chat: "./chat.js", agents: "./agents.js",
+  spending: "./spending.js", host: "./host.js",
+};
+
+const main = document.getElementById("app");
+const page = PAGES[document.body.dataset.page];
+if (page) {
+  const { start } = await import(page);
+  await start((view) => {
+    main.replaceChildren();
+    render(view, main);
+  });
+}
+
+const leave = document.getElementById("logout");
+if (leave) {
+  leave.hidden = false;
+  leave.addEventListener("click", async () => {
+    await send("POST", "/api/v1/session/logout");
+    location.replace("/login");
+  });
+}
+
+const notice = document.getElementById("notice");
+effect(() => {
+  const text = html`<p role="alert" class="notice">
+    Your session has ended. <a href="/login" target="_blank" rel="noopener">Log in</a> with
+    ${" "}<code>sluice open --print</code>; this page then goes on where it was.
+  </p>`;
+  render(loggedOut.value ? text : null, notice);
+});

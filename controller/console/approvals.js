@@ -1,0 +1,82 @@
+// All approvals and questions that wait, over all live runs.
+
+import { signal } from "@preact/signals";
+import { errorText, get } from "./api.js";
+import { Approval, Question } from "./asks.js";
+import { Empty, Fault, html, Live } from "./parts.js";
+import { follow } from "./stream.js";
+
+const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
+const MOST = 200;
+
+const asks = signal(null);
+const fault = signal("");
+let stream;
+let timer;
+
+/** Returns what waits in a run; nothing for one that was removed meanwhile. */
+async function asksOf(path) {
+  try {
+    return [await get(`${path}/approvals`), await get(`${path}/questions`)];
+  } catch (error) {
+    if (error.status === 404) return [{ approvals: [] }, { questions: [] }];
+    throw error;
+  }
+}
+
+async function load() {
+  try {
+    const { sandboxes } = await get(`/api/v1/sandboxes?state=${LIVE}&limit=${MOST}`);
+    const found = [];
+    // A few at a time: a browser has six connections, and one is the stream.
+    const left = sandboxes.slice();
+    const work = async () => {
+      for (let run = left.pop(); run; run = left.pop()) {
+        const path = `/api/v1/sandboxes/${run.sandbox_id}`;
+        const [{ approvals }, { questions }] = await asksOf(path);
+        for (const approval of approvals) if (!approval.decision) found.push({ run, approval, at: approval.created_at });
+        for (const question of questions) if (question.state === "open") found.push({ run, question, at: question.created_at });
+      }
+    };
+    await Promise.all([work(), work(), work()]);
+    asks.value = found.sort((a, b) => a.at.localeCompare(b.at));
+    fault.value = "";
+  } catch (error) {
+    fault.value = errorText(error);
+  }
+}
+
+function soon() {
+  timer ??= setTimeout(() => {
+    timer = undefined;
+    load();
+  }, 200);
+}
+
+function Ask({ run, approval, question, place }) {
+  const title = html`<a href=${`/sandboxes/${run.sandbox_id}`}>${run.name ?? run.sandbox_id}</a>`;
+  return approval
+    ? html`<${Approval} approval=${approval} changed=${load} title=${title} place=${place} />`
+    : html`<${Question} question=${question} changed=${load} title=${title} place=${place} />`;
+}
+
+function Page() {
+  const found = asks.value;
+  // What moves under a pointer has to settle again.
+  const place = found?.map(({ approval, question }) => approval?.approval_id ?? question.question_id).join(" ");
+  return html`<div class="page">
+    <div class="row"><h1 class="grow">Approvals and questions</h1><${Live} state=${stream.state.value} /></div>
+    ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
+    ${found?.length === 0 && html`<${Empty} title="Nothing waits for you">
+      <p>When a run reaches a cap with <code>on_cap = ask</code>, or an agent asks a question, it is here.</p><//>`}
+    <div class="asks">${found?.map((ask) => html`<${Ask} key=${(ask.approval ?? ask.question).created_at + ask.run.sandbox_id} place=${place} ...${ask} />`)}</div>
+  </div>`;
+}
+
+export async function start(show) {
+  stream = follow("/api/v1/events/stream?types=approval.*,question.*,run.state_changed", null, {
+    snapshot: soon, event: soon, gap: soon,
+  });
+  await load();
+  show(html`<${Page} />`);
+}

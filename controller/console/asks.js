@@ -1,0 +1,93 @@
+// What waits for a person: approvals, which the system asks, and questions, which an agent asks.
+
+import { signal } from "@preact/signals";
+import { useState } from "preact/hooks";
+import { errorText, get, post } from "./api.js";
+import { age, dollars } from "./format.js";
+import { Command, Foreign, html, useSettled } from "./parts.js";
+
+const CAPS = { max_calls: "calls", max_tokens: "tokens", max_cost_usd: "dollars" };
+
+/** Dollars up to which this session may raise a cap of cost; null if it may raise none. */
+const mostHere = signal(null);
+get("/api/v1/session").then(({ approval_max_usd: most }) => { mostHere.value = most; }, () => {});
+
+function amount(approval, value) {
+  return approval.cap === "max_cost_usd" ? dollars(value) : Number(value).toLocaleString("en");
+}
+
+/** An approval. All its words are those of this page, from typed members. */
+export function Approval({ approval, changed, title, place = "" }) {
+  const settled = useSettled(`${place} ${approval.approval_id} ${approval.digest}`);
+  const [fault, setFault] = useState("");
+  const [busy, setBusy] = useState(false);
+  const path = `/api/v1/sandboxes/${approval.sandbox_id}/approvals/${approval.approval_id}/decision`;
+  const decide = async (decision) => {
+    setBusy(true);
+    setFault("");
+    try {
+      await post(path, { decision, digest: approval.digest });
+    } catch (error) {
+      setFault(errorText(error));
+    }
+    setBusy(false);
+    changed();
+  };
+  const isAllowed = approval.cap === "max_cost_usd" && mostHere.value !== null && Number(approval.new) <= Number(mostHere.value);
+  const words = ["sluice", "approve", approval.sandbox_id, approval.approval_id, "--digest", approval.digest];
+  return html`<section class="ask approval" aria-label="Approval">
+    <h3>Approval${title && html`: ${title}`}</h3>
+    <p>The cap of ${CAPS[approval.cap] ?? approval.kind} is ${approval.held_at ? "reached, and a call waits" : "nearly reached"}.
+      Proposed: from <strong>${amount(approval, approval.old)}</strong> to
+      ${" "}<strong>${amount(approval, approval.new)}</strong>.</p>
+    <p class="small">Asked ${age(approval.created_at)} ago. Digest <code>${approval.digest.slice(0, 8)}</code>.</p>
+    <div class="row">
+      ${isAllowed && html`<button class="primary" disabled=${!settled || busy} onClick=${() => decide("approve")}>
+        Approve: ${amount(approval, approval.new)}</button>`}
+      <button class="danger" disabled=${!settled || busy} onClick=${() => decide("deny")}>Deny</button>
+    </div>
+    ${!isAllowed && html`<p class="small">${mostHere.value === null ? "A browser session cannot raise a cap here."
+      : `A browser session can raise a cap of cost to at most ${dollars(mostHere.value)}.`} To approve, run:</p>
+      <${Command} words=${words} />`}
+    ${fault && html`<p role="alert" class="fault-text">${fault}</p>`}
+  </section>`;
+}
+
+/** A question of an agent, in the frame of its own. An answer is data for the agent, and changes nothing else. */
+export function Question({ question, changed, title, place = "" }) {
+  const settled = useSettled(`${place} ${question.question_id}`);
+  const [text, setText] = useState("");
+  const [fault, setFault] = useState("");
+  const [busy, setBusy] = useState(false);
+  const path = `/api/v1/sandboxes/${question.sandbox_id}/questions/${question.question_id}/answer`;
+  const answer = async (words) => {
+    setBusy(true);
+    setFault("");
+    try {
+      await post(path, { answer: words });
+    } catch (error) {
+      setFault(errorText(error));
+    }
+    setBusy(false);
+    changed();
+  };
+  const field = html`<form class="row" onSubmit=${(event) => {
+    event.preventDefault();
+    if (settled && text.trim()) answer(text);
+  }}>
+    <label class="grow"><span class="visually-hidden">Your answer</span>
+      <input value=${text} maxlength="1000" onInput=${(event) => setText(event.currentTarget.value)} /></label>
+    <button disabled=${!settled || busy || !text.trim()}>Answer</button>
+  </form>`;
+  return html`<section class="ask question" aria-label="Question from the agent">
+    <h3>Question${title && html`: ${title}`}</h3>
+    <div class="from-agent"><span class="label">from the agent</span>
+      <${Foreign} text=${question.question} />
+    </div>
+    <p class="small">Asked ${age(question.created_at)} ago. Your answer is data for the agent; it approves nothing.</p>
+    ${question.options.length === 0 ? field : html`<div class="row wrap">${question.options.map((option) =>
+      html`<button key=${option} disabled=${!settled || busy} onClick=${() => answer(option)}>
+        Answer: <${Foreign} inline text=${option} /></button>`)}</div>`}
+    ${fault && html`<p role="alert" class="fault-text">${fault}</p>`}
+  </section>`;
+}

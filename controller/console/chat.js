@@ -1,0 +1,121 @@
+// A conversation with an agent. Each turn is a run, which has a page of its own.
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { errorText, get, send } from "./api.js";
+import { Empty, Fault, Foreign, FromAgent, html } from "./parts.js";
+import { frames } from "./stream.js";
+
+const agents = signal(null);
+const chosen = signal("");
+const turns = signal([]);
+const draft = signal("");
+const fault = signal("");
+const session = crypto.randomUUID();
+let abort = null;
+const busy = signal(false);
+
+const PHASES = {
+  queued: "waits for a place", starting: "its sandbox is being made", running: "works", thinking: "thinks", waiting: "waits for an approval",
+  finishing: "ends",
+};
+
+/** Changes the last turn. */
+function change(part) {
+  turns.value = [...turns.value.slice(0, -1), { ...turns.value.at(-1), ...part }];
+}
+
+function take({ event, data: text }) {
+  const data = JSON.parse(text);
+  const turn = turns.value.at(-1);
+  if (event === "text_delta") change({ text: turn.text + data.delta, phase: "" });
+  else if (event === "status") change({ phase: PHASES[data.phase] ?? data.phase });
+  else if (event === "tool_call_start") change({ tools: [...turn.tools, { id: data.toolCallId, name: data.toolName, done: false }] });
+  else if (event === "tool_call_result") {
+    change({ tools: turn.tools.map((tool) => (tool.id === data.toolCallId ? { ...tool, done: true, failed: data.isError } : tool)) });
+  } else if (event === "error") change({ fault: `${data.error}: ${data.message}` });
+  else if (event === "done") change({ phase: "", ended: true });
+}
+
+async function ask() {
+  const text = draft.value.trim();
+  if (!text || busy.value) return;
+  const messages = turns.value.filter((turn) => turn.text).map(({ role, text: content }) => ({ role, content }));
+  turns.value = [...turns.value, { role: "user", text }, { role: "assistant", text: "", tools: [], phase: "is asked", run: "", fault: "", ended: false }];
+  draft.value = "";
+  busy.value = true;
+  abort = new AbortController();
+  try {
+    const body = { agentId: chosen.value, messages: [...messages, { role: "user", content: text }], session_id: session };
+    const answer = await send("POST", "/api/v1/ai/chat", body, { signal: abort.signal });
+    change({ run: answer.headers.get("x-sluice-run-id") ?? "" });
+    for await (const frame of frames(answer.body)) take(frame);
+    if (!turns.value.at(-1).ended) change({ fault: "The answer broke off. The page of the run says what became of it.", phase: "" });
+  } catch (error) {
+    change({ fault: abort.signal.aborted ? "You have stopped it." : errorText(error), phase: "" });
+  }
+  busy.value = false;
+}
+
+function Answer({ turn }) {
+  return html`<div class="turn"><p class="small quiet">Agent${turn.run && html` · <a href=${`/sandboxes/${turn.run}`}>its run</a>`}
+      ${turn.phase && html` · <span role="status">${turn.phase} …</span>`}</p>
+    ${turn.tools.map((tool) => html`<p key=${tool.id} class="call"><span class="kind">Tool</span> <${Foreign} inline text=${tool.name} max=${80} />
+      ${" "}<span class=${tool.failed ? "bad" : "quiet"}>${tool.failed ? "failed" : tool.done ? "done" : "under way"}</span></p>`)}
+    ${turn.text && html`<div class="text"><${FromAgent}><${Foreign} text=${turn.text} max=${50_000} /><//></div>`}
+    ${turn.fault && html`<p class="fault-text" role="alert">${turn.fault}</p>`}</div>`;
+}
+
+const Question = ({ turn }) => html`<div class="turn own"><p class="small quiet">You</p><p class="own-text">${turn.text}</p></div>`;
+
+function Box() {
+  const key = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    ask();
+  };
+  return html`<div class="message-box"><label><span class="visually-hidden">Message</span>
+      <textarea id="chat-message" rows="3" maxlength="100000" placeholder="Message to the agent" value=${draft.value}
+        onInput=${(event) => { draft.value = event.currentTarget.value; }} onKeyDown=${key}></textarea></label>
+    <div class="row wrap"><span class="small quiet grow">Enter sends, Shift+Enter is a new line. Each turn is a run.</span>
+      ${busy.value && html`<button onClick=${() => abort.abort()}>Stop</button>`}
+      <button class="primary" disabled=${busy.value || !draft.value.trim()} onClick=${ask}>Send</button></div></div>`;
+}
+
+function Choice() {
+  return html`<label class="row"><span>Agent</span><select value=${chosen.value} disabled=${busy.value}
+    onChange=${(event) => { chosen.value = event.currentTarget.value; turns.value = []; }}>${agents.value.map((agent) =>
+      html`<option key=${agent.agentId} value=${agent.agentId}>${agent.name}</option>`)}</select></label>`;
+}
+
+function Page() {
+  const end = useRef(null);
+  useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns.value]);
+  const about = agents.value?.find((agent) => agent.agentId === chosen.value)?.description;
+  return html`<div class="page chat">
+    <div class="row wrap"><h1 class="grow">Chat</h1>${agents.value?.length > 0 && html`<${Choice} />`}</div>
+    ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
+    ${agents.value?.length === 0 && html`<${Empty} title="There is no agent to talk to"><p>This host creates no sandboxes: an admin sets
+      <code>sandbox_enabled</code> and an upstream key.</p><//>`}
+    ${agents.value?.length > 0 && html`${turns.value.length === 0 && html`<p class="quiet">${about || "Ask something. The answer comes from a run of its own."}</p>`}
+      <div class="turns" role="log" aria-label="Conversation">${turns.value.map((turn, at) =>
+        turn.role === "user" ? html`<${Question} key=${at} turn=${turn} />` : html`<${Answer} key=${at} turn=${turn} />`)}<div ref=${end}></div></div>
+      <${Box} />`}
+  </div>`;
+}
+
+async function load() {
+  try {
+    const catalog = await get("/api/v1/ai/agents");
+    agents.value = catalog.agents;
+    chosen.value = catalog.defaultAgentId ?? catalog.agents[0]?.agentId ?? "";
+    fault.value = "";
+  } catch (error) {
+    fault.value = errorText(error);
+  }
+}
+
+export async function start(show) {
+  await load();
+  show(html`<${Page} />`);
+}

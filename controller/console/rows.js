@@ -1,0 +1,31 @@
+// Which events are a row of the transcript, and which belong to another one.
+
+const HIDDEN = new Set(["agent.heartbeat"]);
+const RESULTS = new Set(["agent.tool_result", "agent.tool_completed", "agent.user_tool_result"]);
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+/** Returns the rows of these events. A tool call has its result, and the begin of a call is left out after its end. */
+export function rowsOf(all) {
+  const events = all.map((event) => (isObject(event.event_data) ? event : { ...event, event_data: { value: event.event_data } }));
+  const uses = new Set();
+  const results = new Map();
+  const ended = new Set();
+  for (const { event_type: type, event_data: data } of events) {
+    if (type === "agent.tool_use" && data.id) uses.add(data.id);
+    if (type === "llm.call") ended.add(data.call_id);
+  }
+  for (const event of events) {
+    const of = event.event_data.tool_use_id;
+    if (RESULTS.has(event.event_type) && uses.has(of) && !results.has(of)) results.set(of, event);
+  }
+  const rows = [];
+  for (const event of events) {
+    const { event_type: type, event_data: data } = event;
+    if (HIDDEN.has(type)) continue;
+    if (type === "llm.call_started" && ended.has(data.call_id)) continue;
+    if (RESULTS.has(type) && uses.has(data.tool_use_id)) continue;
+    rows.push({ event, result: type === "agent.tool_use" ? results.get(data.id) : undefined });
+  }
+  return rows;
+}

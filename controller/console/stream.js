@@ -1,0 +1,112 @@
+// The one event stream of a tab: closed while the tab is hidden, and resumed after the last event that it has seen.
+
+import { signal } from "@preact/signals";
+import { ApiError, send } from "./api.js";
+
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 8000;
+
+/** Returns the frames of a stream of server-sent events, as they come. */
+export async function* frames(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer += value;
+    for (let end = buffer.indexOf("\n\n"); end >= 0; end = buffer.indexOf("\n\n")) {
+      const frame = { event: "message", data: "" };
+      for (const line of buffer.slice(0, end).split("\n")) {
+        const colon = line.indexOf(":");
+        if (colon > 0) frame[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+      }
+      buffer = buffer.slice(end + 2);
+      if (frame.data) yield frame;
+    }
+  }
+}
+
+/** Waits for a time, or until the tab is looked at again. */
+function pause(ms) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    document.addEventListener("visibilitychange", done);
+  });
+}
+
+/**
+ * Follows a stream. `on` has `snapshot(data)`, `event(data)`, `gap(data)` and `end(data)`. The state of the returned object
+ * is `connecting`, `live`, `reconnecting`, `paused` or `ended`. A hidden tab closes the stream, unless `staysOpen()`.
+ */
+export function follow(path, after, on, staysOpen = () => false) {
+  const state = signal("connecting");
+  let cursor = after;
+  let wait = FIRST_WAIT;
+  let abort = new AbortController();
+  let closed = false;
+
+  async function connect() {
+    abort = new AbortController();
+    const headers = cursor === null ? {} : { "Last-Event-ID": String(cursor) };
+    const answer = await send("GET", path, undefined, { headers, signal: abort.signal });
+    for await (const frame of frames(answer.body)) {
+      const data = JSON.parse(frame.data);
+      state.value = "live";
+      wait = FIRST_WAIT;
+      if (frame.event === "end") {
+        on.end?.(data);
+        state.value = "ended";
+        closed = true;
+        return;
+      }
+      if (frame.event === "snapshot") {
+        cursor ??= data.seq;
+        on.snapshot?.(data);
+      } else if (frame.event === "gap") {
+        on.gap?.(data);
+      } else if (cursor === null || data.seq > cursor) {
+        cursor = data.seq;
+        on.event(data);
+      }
+    }
+  }
+
+  const isAway = () => document.hidden && !staysOpen();
+
+  const hide = () => {
+    if (isAway()) abort.abort();
+  };
+
+  async function run() {
+    document.addEventListener("visibilitychange", hide);
+    while (!closed) {
+      if (isAway()) state.value = "paused";
+      while (isAway()) await pause(60_000);
+      if (closed) break;
+      try {
+        await connect();
+      } catch (error) {
+        if (error instanceof ApiError && error.status === 404) closed = true;
+      }
+      if (closed) break;
+      state.value = isAway() ? "paused" : "reconnecting";
+      await pause(isAway() ? 0 : wait * (0.75 + Math.random() / 2));
+      wait = Math.min(wait * 2, LONGEST_WAIT);
+    }
+    document.removeEventListener("visibilitychange", hide);
+  }
+
+  run();
+  return {
+    state,
+    close() {
+      closed = true;
+      abort.abort();
+    },
+  };
+}
