@@ -15,6 +15,7 @@ mod approvals;
 mod attach;
 mod audit;
 mod backup;
+mod branch;
 mod budget;
 mod cancel;
 mod compare;
@@ -27,6 +28,8 @@ mod events;
 mod exec;
 mod find_run;
 mod forbidden_places;
+mod git_child;
+mod git_home;
 mod host_args;
 mod inspect;
 mod ledger;
@@ -101,6 +104,11 @@ enum Command {
     Run(Box<run::RunArgs>),
     Preflight(preflight::PreflightArgs),
     Rerun(run::RerunArgs),
+    Diff(branch::DiffArgs),
+    Apply(branch::ApplyArgs),
+    Push(branch::PushArgs),
+    Pr(branch::PrArgs),
+    Merge(branch::MergeArgs),
     Ps(ps::PsArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
@@ -149,7 +157,7 @@ enum Command {
 /// Reads the command line and runs the command.
 #[must_use]
 pub fn main() -> ExitCode {
-    output::exit_code(run_command())
+    git_child::run_if_asked().unwrap_or_else(|| output::exit_code(run_command()))
 }
 
 /// Returns the whole command line: commands, flags and help texts.
@@ -194,6 +202,11 @@ impl Command {
             Self::Run(args) => run::run(*args).await,
             Self::Preflight(args) => preflight::run(&args).await,
             Self::Rerun(args) => run::rerun(args).await,
+            Self::Diff(args) => branch::diff(&args).await,
+            Self::Apply(args) => branch::apply(&args).await,
+            Self::Push(args) => branch::push(&args).await,
+            Self::Pr(args) => branch::pr(&args).await,
+            Self::Merge(args) => branch::merge(&args).await,
             Self::Ps(args) => ps::run(&args).await,
             Self::Inspect(args) => inspect::run(&args).await,
             Self::Logs(args) => logs::run(&args).await,

@@ -73,6 +73,17 @@ pub enum CheckStatus {
 }
 
 impl CheckStatus {
+    /// Returns the name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+            Self::Skipped => "skipped",
+        }
+    }
+
     /// Returns the word at the start of a line.
     #[must_use]
     pub fn as_str(self) -> &'static str {

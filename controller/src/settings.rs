@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
+use sluice_daemon::chat::ChatSettings;
 use sluice_daemon::guardian::GuardianSettings;
+use sluice_daemon::otel::OtelTarget;
+use sluice_daemon::run_policy::Project;
 use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
@@ -22,9 +25,11 @@ mod file;
 mod file_value;
 mod guardian;
 mod layers;
+mod otel;
 mod parse;
 mod profile;
 mod project;
+mod project_repository;
 mod secret_file;
 mod sidecar_flags;
 mod similar;
@@ -55,6 +60,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Agents of the catalogue and of the configuration file.
     pub agents: Vec<Agent>,
+    /// Projects of the configuration file.
+    pub projects: Vec<Project>,
 }
 
 /// The records of runs.
@@ -78,12 +85,15 @@ pub struct ServeSettings {
     pub sandbox_enabled: bool,
     pub metrics_public: bool,
     pub viewer_files: bool,
+    pub chat: ChatSettings,
     pub record_keep: Duration,
     pub event_rate: u32,
     pub event_keep: Duration,
     pub events_per_run: u32,
+    pub event_disk_free: u8,
     pub webhooks: Vec<Webhook>,
     pub guardian: GuardianSettings,
+    pub otel: Vec<OtelTarget>,
 }
 
 /// Format of messages on stderr.

@@ -118,7 +118,34 @@ impl ApiClient {
         self.bytes_up_to(request, self.limits.answer).await
     }
 
-    /// The same with another limit on the size.
+    /// Sends a request again as long as the daemon answers that there are too many. A request that is answered so has changed
+    /// nothing.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send`]; that answer when it comes for `without_connection`.
+    pub async fn bytes_in_turn(&self, request: ApiRequest) -> Result<(u16, Vec<u8>), ClientError> {
+        let mut retries = Retries::default();
+        loop {
+            match self.bytes(request.clone()).await {
+                Err(error) if error.failure().is_some_and(|failure| failure.status == 429) => {
+                    retries.wait(error, self.limits.without_connection).await?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The same with a typed object as the answer.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::bytes_in_turn`].
+    pub async fn send_in_turn<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
+        let name = request.name();
+        let (_, body) = self.bytes_in_turn(request).await?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::Malformed(self.server.name.clone(), name, error))
+    }
+
+    /// Sends a request with another limit on the size of its answer.
     ///
     /// # Errors
     /// As of [`ApiClient::send`].

@@ -11,6 +11,7 @@ mod decisions;
 mod ended;
 mod error;
 mod event_stream;
+mod git;
 mod line_splitter;
 mod line_stream;
 mod log_stream;
@@ -25,6 +26,7 @@ pub use client::{ApiClient, ClientLimits};
 pub use decisions::{Approval, ApprovalPage, PausedRun, Question, QuestionPage};
 pub use error::{ApiFailure, ClientError};
 pub use event_stream::{EventStream, StreamItem, StreamSelection};
+pub use git::{ChangedFile, RunBranch, RunCommit, RunCommits, RunPullRequest};
 pub use line_stream::LineStream;
 pub use log_stream::{LogLine, LogSelection, LogStream};
 pub use objects::{

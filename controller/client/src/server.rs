@@ -1,6 +1,5 @@
 //! The server of requests: an address, the certificates that it is trusted by, and a token.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use sluice_upstream::{Address, AddressError, Scheme};
@@ -36,7 +35,7 @@ impl Server {
     pub fn new(url: &str, ca: Option<PathBuf>, token: Option<Token>) -> Result<Self, ServerError> {
         let name = sluice_upstream::redact(url);
         let address: Address = url.parse().map_err(|error| ServerError::Address(name.clone(), error))?;
-        if address.scheme == Scheme::Http && token.is_some() && !is_loopback(&address.host) {
+        if address.scheme == Scheme::Http && token.is_some() && !address.is_local() {
             return Err(ServerError::Unencrypted(name));
         }
         Ok(Self { address, ca, token, name })
@@ -49,10 +48,6 @@ impl Server {
     pub fn at_socket(path: &Path) -> Result<Self, ServerError> {
         Self::new(&format!("unix:{}", path.display()), None, None)
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

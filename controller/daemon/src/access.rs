@@ -142,6 +142,11 @@ impl Access {
         std::mem::take(&mut self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported)
     }
 
+    /// Takes failed logins back that could not be reported.
+    pub(crate) fn put_back_failures(&self, number: u64) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported += number;
+    }
+
     /// Counts a failed login, and returns the time that its answer waits.
     pub(crate) fn failed_login(&self, peer: &Peer) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

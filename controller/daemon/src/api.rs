@@ -27,12 +27,19 @@ mod approvals;
 mod attachment;
 mod budgets;
 mod byte_range;
+mod chat;
+mod chat_session;
+mod chat_start;
+mod chat_worker;
+mod commands;
 mod common_answers;
+mod completions;
 mod download;
 mod event_stream;
 mod event_view;
 mod events;
 mod file_name;
+mod git;
 mod idempotent;
 mod messages;
 pub(crate) mod metrics;
@@ -86,10 +93,14 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(pauses::routes())
         .merge(approvals::routes())
         .merge(questions::routes())
+        .merge(git::routes())
         .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
+        .merge(chat::routes())
+        .merge(completions::routes())
         .merge(session::routes())
+        .merge(commands::routes())
         .merge(pages::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -112,13 +123,18 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         pauses::Doc::openapi(),
         approvals::Doc::openapi(),
         questions::Doc::openapi(),
+        git::Doc::openapi(),
         agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),
+        chat::Doc::openapi(),
+        completions::Doc::openapi(),
         session::Doc::openapi(),
+        commands::Doc::openapi(),
     ] {
         document.merge(group);
     }
+    chat::add_root_paths(&mut document);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of sluice token create"));
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));

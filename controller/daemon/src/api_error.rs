@@ -29,6 +29,10 @@ pub struct ApiError {
     details: Option<Value>,
     retry_after: Option<u64>,
     cause: Option<String>,
+    /// True for a client of the OpenAI form, whose errors have a type.
+    is_openai: bool,
+    /// True if the same request must not be sent again by itself: what it began was done.
+    is_final: bool,
 }
 
 /// The body of the answer.
@@ -45,6 +49,12 @@ pub struct ErrorFields {
     pub code: &'static str,
     /// Message that says what went wrong, and what to do.
     pub message: String,
+    /// The kind of the error; under `/v1` alone.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// Name of the wrong parameter; under `/v1` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub param: Option<String>,
     /// Facts for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -64,7 +74,8 @@ impl ApiError {
     /// Returns an error with a stable word.
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), details: None, retry_after: None, cause: None }
+        let message = message.into();
+        Self { status, code, message, details: None, retry_after: None, cause: None, is_openai: false, is_final: false }
     }
 
     /// Adds facts for programs.
@@ -134,6 +145,18 @@ impl ApiError {
         Self { retry_after: Some(retry_after), ..error }
     }
 
+    /// Names another field than the one that the error was made for.
+    #[must_use]
+    pub(crate) fn of_field(self, field: &str) -> Self {
+        self.with_details(json!({ "field": field }))
+    }
+
+    /// Says after how many seconds the request may be sent again.
+    #[must_use]
+    pub fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
+    }
+
     /// Returns the error of an operation that cannot be recorded, and is not done.
     #[must_use]
     pub fn audit_unavailable(cause: &dyn std::error::Error) -> Self {
@@ -167,10 +190,36 @@ impl ApiError {
         if is_retryable { Self::storage_unavailable(cause) } else { Self::internal(cause) }
     }
 
+    /// Returns the error for a client of a chat: what is wrong with its request is 400.
+    #[must_use]
+    pub(crate) fn for_chat(mut self) -> Self {
+        if matches!(self.status, StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE) {
+            self.status = StatusCode::BAD_REQUEST;
+        }
+        self
+    }
+
+    /// Returns the error in the form of OpenAI.
+    #[must_use]
+    pub(crate) fn for_openai(self) -> Self {
+        Self { is_openai: true, ..self.for_chat() }
+    }
+
+    /// Returns the error of a run that was made, and has failed: clients that retry by themselves must not make another.
+    #[must_use]
+    pub(crate) fn after_run(self) -> Self {
+        Self { is_final: true, ..self }
+    }
+
     /// Returns the stable word.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.code
+    }
+
+    #[cfg(test)]
+    pub(crate) fn details(&self) -> Option<&Value> {
+        self.details.as_ref()
     }
 }
 
@@ -181,10 +230,20 @@ impl IntoResponse for ApiError {
         if let Some(internal) = &internal {
             self.details = Some(json!({ "error_id": internal.id }));
         }
-        let error = ErrorFields { code: self.code, message: self.message, details: self.details };
+        let param = self.details.as_ref().and_then(|details| details["field"].as_str()).map(str::to_owned);
+        let error = ErrorFields {
+            code: self.code,
+            message: self.message,
+            kind: self.is_openai.then(|| openai_type(self.status)),
+            param: param.filter(|_| self.is_openai),
+            details: self.details,
+        };
         let mut response = (self.status, Json(ErrorBody { error })).into_response();
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.is_final {
+            response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -193,6 +252,19 @@ impl IntoResponse for ApiError {
             response.extensions_mut().insert(internal);
         }
         response
+    }
+}
+
+/// Returns the type of an error in the form of OpenAI.
+fn openai_type(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::REQUEST_TIMEOUT => "timeout_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
     }
 }
 

@@ -1,9 +1,11 @@
-//! What handlers share.
+//! State that handlers share.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use sluice_contract::RunId;
+use sluice_git::GitHome;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -13,6 +15,8 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::api_error::ApiError;
+use crate::chat::ChatSettings;
+use crate::chat::followers::ChatFollowers;
 use crate::conversations::Conversations;
 use crate::event_intake::EventIntake;
 use crate::execs::Execs;
@@ -56,6 +60,8 @@ pub struct ApiContext {
     pub(crate) conversations: Conversations,
     /// Limits of runs; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
+    /// Repositories of this host.
+    pub git: GitHome,
     /// Variables of runs that wait.
     pub variables: VariableValues,
     /// Wakes the orchestrator after a change that no event reports, such as another desired state.
@@ -70,6 +76,14 @@ pub struct ApiContext {
     pub(crate) execs: Arc<Execs>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
+    /// Chats that each owner has begun lately.
+    pub(crate) chat_creations: Mutex<RequestRate<String>>,
+    /// Clients of chats, as streams.
+    pub(crate) chat_streams: Arc<StreamCount>,
+    /// Clients of each chat.
+    pub(crate) followers: Arc<ChatFollowers>,
+    /// The settings of chats.
+    pub(crate) chat: ChatSettings,
     /// Operations of each owner that were recorded lately.
     pub(crate) changes: Mutex<RequestRate<String>>,
     /// Measurements of the daemon about itself.
@@ -116,6 +130,12 @@ impl ApiContext {
             ..ControlEntry::default()
         };
         self.append(by.signs(entry)).await.err().unwrap_or(error)
+    }
+
+    /// Returns the policy of a caller's runs: that of its account. None where sandboxes are switched off.
+    pub(crate) fn policy_of(&self, principal: &Principal) -> Option<Cow<'_, RunPolicy>> {
+        let account = principal.accounts.first().map(String::as_str);
+        self.policy.as_ref().map(|policy| policy.of_account(account))
     }
 
     /// Records what came of an operation that takes its time: `result` is a stable word.

@@ -1,4 +1,4 @@
-//! What the daemon keeps in memory of the conversations with agents: rates, workers, and signs of life that are written
+//! Conversations with agents, as the daemon keeps them in memory: rates, workers, and signs of life that are written
 //! together.
 
 use std::collections::{HashMap, HashSet};

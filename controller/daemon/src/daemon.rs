@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::access::{Access, Entrance};
 use crate::api;
+use crate::chat::abandoned;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
 use crate::conversations::Conversations;
@@ -29,7 +30,8 @@ use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::login_report;
-use crate::monitor::{FindingCounter, Monitor, engine_probe, follower};
+use crate::monitor::{FindingCounter, Monitor, engine_probe, follower, upstream_probe};
+use crate::otel::OtelTarget;
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
@@ -156,7 +158,7 @@ impl Opened {
         Ok(Arc::new(ApiContext {
             control: Arc::new(ControlLog::open(&layout, &keys)?),
             access: Access::new(Tokens(store.clone()), limits),
-            monitor: Arc::new(Monitor::new(settings.metrics, store.newest_event().await?)),
+            monitor: Arc::new(Monitor::new(settings.metrics, settings.checks.clone(), store.newest_event().await?)),
             layout,
             store,
             keys,
@@ -167,6 +169,7 @@ impl Opened {
             heartbeats: Heartbeats::default(),
             conversations: Conversations::new(limits),
             policy: policy.map(Arc::new),
+            git: settings.git.clone(),
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
@@ -174,6 +177,10 @@ impl Opened {
             file_work: StreamCount::new(limits.file_work, limits.file_work_per_token),
             execs: Execs::new(host),
             creations: per_minute(limits.creations),
+            chat_creations: per_minute(limits.chat_creations),
+            chat_streams: StreamCount::new(limits.chats, limits.chats_per_token),
+            followers: Arc::default(),
+            chat: settings.chat,
             changes: per_minute(limits.changes),
             stop,
             origins: OnceLock::new(),
@@ -188,6 +195,7 @@ async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result
     let configuration = json!({
         "behind_proxy": settings.behind_proxy,
         "listen": settings.listen,
+        "otel": settings.upkeep.otel.iter().map(recorded_target).collect::<Vec<_>>(),
         "sandbox_enabled": context.policy.is_some(),
         "tls": settings.tls_cert.is_some(),
         "webhooks": settings.upkeep.webhooks.iter().map(recorded_webhook).collect::<Vec<_>>(),
@@ -205,6 +213,12 @@ fn spawn_tasks(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Optio
     tasks.spawn("the count of events", |stop| follower::run(store, monitor, loops, settings.log, stop));
     if let Some(orchestrator) = orchestrator(settings, context, host) {
         spawn_host_tasks(tasks, context, orchestrator.host());
+        if let Some(upstream) = settings.runs.as_ref().and_then(|runs| runs.upstream.clone()) {
+            let loops = Arc::clone(&context.loops);
+            tasks.spawn("the probe of the upstream", |stop| upstream_probe::run(upstream, loops, settings.log, stop));
+        }
+        let of_chats = Arc::clone(context);
+        tasks.spawn("the chats", |stop| abandoned::run(of_chats, stop));
         tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
     }
     upkeep::start(tasks, context, &settings.upkeep, settings.behind_proxy.as_deref().unwrap_or_default());
@@ -259,10 +273,16 @@ fn recorded_webhook(webhook: &Webhook) -> Value {
     })
 }
 
+/// Returns what the control log has of a target of OpenTelemetry.
+fn recorded_target(target: &OtelTarget) -> Value {
+    json!({ "name": target.name, "target": target.address.to_string() })
+}
+
 /// Starts what looks after the host of runs.
 fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
     let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
-    tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, loops, log, stop));
+    let monitor = Arc::clone(&context.monitor);
+    tasks.spawn("the probe of the engine", move |stop| engine_probe::run(probed, monitor, loops, log, stop));
     let of_sweep = (Arc::clone(context), Arc::clone(host));
     tasks.spawn("the sweep", |stop| sweeper::run(of_sweep.0, of_sweep.1, stop));
     let of_programs = (Arc::clone(context), Arc::clone(host));

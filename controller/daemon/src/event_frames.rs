@@ -17,6 +17,18 @@ pub(crate) fn frame(
     id: Option<i64>,
     data: &impl Serialize,
 ) -> Result<Bytes, serde_json::Error> {
+    frame_at(name, id.map(|id| id.to_string()).as_deref(), data)
+}
+
+/// Returns a frame with an id of one line.
+///
+/// # Errors
+/// The data is no JSON.
+pub(crate) fn frame_at(
+    name: Option<&str>,
+    id: Option<&str>,
+    data: &impl Serialize,
+) -> Result<Bytes, serde_json::Error> {
     let mut text = String::new();
     if let Some(id) = id {
         text += &format!("id: {id}\n");

@@ -22,9 +22,10 @@ pub struct EventLimits {
     pub quota: EventQuota,
     /// Size of the database from which the events of runs are refused.
     pub store_max: u64,
-    /// Free part of the disk, in percent, below which the events of runs are refused, unless the disk has room for
-    /// `store_max`.
+    /// Free part of the disk, in percent, below which the events of runs are refused, unless `disk_enough` is free.
     pub disk_free_min: u8,
+    /// Free bytes of the disk that are always enough: more than runs report between two looks.
+    pub disk_enough: u64,
 }
 
 impl EventLimits {
@@ -45,6 +46,7 @@ impl Default for EventLimits {
             quota: EventQuota::default(),
             store_max: 20 << 30,
             disk_free_min: 10,
+            disk_enough: 5 << 30,
         }
     }
 }
@@ -109,14 +111,17 @@ impl fmt::Display for StoreFull {
                 write!(f, "the database has {} MiB, so events of runs are refused; shorten event_keep", used >> 20)
             }
             Self::Disk { free_percent } => {
-                write!(f, "{free_percent} % of the disk is free, so events of runs are refused; free some of it")
+                write!(
+                    f,
+                    "{free_percent} % of the disk is free, so events of runs are refused; free some of it, or lower event_disk_free"
+                )
             }
         }
     }
 }
 
 /// Returns the reason to refuse the events of runs. Once refused, they are taken again only when a twentieth of the size, or
-/// one percent of the disk, is there to be used. A large disk needs no tenth of it free: room for a full store is enough.
+/// one percent of the disk, is there to be used. A large disk needs no tenth of it free.
 pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool) -> Option<StoreFull> {
     let (store_max, free_min) = match was_full {
         true => (limits.store_max - limits.store_max / 20, u64::from(limits.disk_free_min) + 1),
@@ -127,7 +132,7 @@ pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool
     }
     // A disk of unknown size counts as empty.
     let free_percent = level.disk_free.saturating_mul(100).checked_div(level.disk_total).unwrap_or(100);
-    let is_scarce = free_percent < free_min && level.disk_free < limits.store_max;
+    let is_scarce = free_percent < free_min && level.disk_free < limits.disk_enough;
     (limits.disk_free_min > 0 && is_scarce).then_some(StoreFull::Disk { free_percent })
 }
 
@@ -142,6 +147,7 @@ mod tests {
         quota: EventQuota { bytes: 0, events: 0, diff_bytes: 0 },
         store_max: 1000,
         disk_free_min: 10,
+        disk_enough: 500,
     };
 
     #[test]
@@ -184,8 +190,9 @@ mod tests {
         ] {
             assert_eq!(store_full(level(used, free), &LIMITS, was_full).is_some(), is_full, "{used} {free} {was_full}");
         }
-        let large = StoreLevel { used: 0, disk_free: 1000, disk_total: 1_000_000 };
-        assert_eq!(store_full(large, &LIMITS, true), None, "it has room for a full store");
+        let large = |disk_free| StoreLevel { used: 0, disk_free, disk_total: 1_000_000 };
+        assert_eq!(store_full(large(500), &LIMITS, true), None, "it has enough");
+        assert!(store_full(large(499), &LIMITS, false).is_some());
         let unknown = StoreLevel { used: 0, disk_free: 0, disk_total: 0 };
         assert_eq!(store_full(unknown, &LIMITS, false), None);
         let any_disk = EventLimits { disk_free_min: 0, ..LIMITS };

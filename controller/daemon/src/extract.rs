@@ -1,6 +1,6 @@
 //! Strict readers of requests: JSON bodies, queries, paths, and who asks.
 //!
-//! What a type does not name is refused and named.
+//! Members that a type does not name are refused and named.
 
 use std::convert::Infallible;
 use std::sync::Arc;

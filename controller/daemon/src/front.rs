@@ -15,12 +15,14 @@ use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::access::{Entrance, Peer, Refused};
 use crate::api::{metrics, status};
 use crate::api_error::{ApiError, InternalCause};
 use crate::body_rule::takes_no_body;
+use crate::client_gone::ClientGone;
 use crate::context::ApiContext;
 use crate::credential::Credential;
 use crate::listen_plan::literal;
@@ -69,8 +71,13 @@ impl Front {
 
     /// Answers a request. `local` is the address that the client has reached.
     pub(crate) async fn answer(&self, peer: Peer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+        let is_openai = request.uri().path().starts_with("/v1/");
         let answered = self.route(peer, local, request).await;
-        let mut response = answered.unwrap_or_else(IntoResponse::into_response);
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(error) if is_openai => error.for_openai().into_response(),
+            Err(error) => error.into_response(),
+        };
         if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
             (self.context.log)(&format!("internal error {id}: {cause}"));
         }
@@ -95,7 +102,10 @@ impl Front {
             principal.into_iter().for_each(|principal| drop(request.extensions_mut().insert(principal)));
         }
         request.extensions_mut().insert(PageRequest { channel, peer });
-        let request = without_unexpected_body(request.map(Body::new), self.context.limits.body_time).await?;
+        let mut request = without_unexpected_body(request.map(Body::new), self.context.limits.body_time).await?;
+        // Dropped with this future, when the client hangs up.
+        let (_client, presence) = watch::channel(());
+        request.extensions_mut().insert(ClientGone(presence));
         // A client that hangs up does not stop a change half way.
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});

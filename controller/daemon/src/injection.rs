@@ -2,8 +2,6 @@
 //!
 //! The database says what the sidecar is to have, so both functions can be called at any time and by anyone.
 
-use std::io::ErrorKind;
-
 use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectMessages};
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
@@ -27,8 +25,8 @@ pub(crate) enum InjectionError {
     Control(#[from] ControlError),
 }
 
-/// Gives the sidecar the messages that it is to have, unless it has them, and puts those into the queue that it is to have no
-/// more. Returns what it has.
+/// Gives the sidecar the messages that it is to have, unless it has them. Messages that it had and is to have no more go back
+/// into the queue. Returns what it has.
 ///
 /// # Errors
 /// [`InjectionError`]
@@ -45,6 +43,10 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
         if let Err(error) = SidecarControl::of(&context.layout, key).set_messages(&messages).await {
             let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
             let free = ids.filter(|id| !may_have(&error, &before, id)).collect();
+            if matches!(error, ControlError::Refused { .. }) {
+                // It has what it had.
+                *given = before;
+            }
             context.store.take_back_messages(free).await?;
             return Err(error.into());
         }
@@ -62,8 +64,7 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
 /// list, and its answer is missing.
 fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
     match error {
-        // No sidecar listens.
-        ControlError::Unreachable(cause) => !matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
+        ControlError::Unreachable(_) => !error.is_absent(),
         // It is of an older version.
         ControlError::Refused { code, .. } if code == "not_found" => false,
         // Nothing has changed.
@@ -96,6 +97,8 @@ pub(crate) async fn pull(context: &ApiContext, key: &RunKey) -> Result<(), Injec
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use sluice_contract::control::{MessageType, PendingMessage};
 
     use super::*;

@@ -57,6 +57,12 @@ pub struct HttpLimits {
     pub upload_time: (Duration, Duration),
     /// Runs that one owner may create in a minute.
     pub creations: u32,
+    /// Chats that one owner may begin in a minute.
+    pub chat_creations: u32,
+    /// Clients of chats of one token.
+    pub chats_per_token: usize,
+    /// Clients of chats of all tokens.
+    pub chats: usize,
     /// Operations of one owner in a minute that the control log records.
     pub changes: u32,
     /// Heartbeats that a run may report in a minute.
@@ -99,6 +105,9 @@ impl Default for HttpLimits {
             file_work: 32,
             upload_time: (Duration::from_secs(600), Duration::from_secs(30)),
             creations: 60,
+            chat_creations: 240,
+            chats_per_token: 250,
+            chats: 500,
             changes: 300,
             heartbeats: 10,
             messages: 30,

@@ -1,4 +1,4 @@
-//! Where the daemon listens, and the refusal to listen unsafely.
+//! Addresses of the daemon, and the refusal to listen unsafely.
 //!
 //! Beyond this machine, requests need a token and a channel that nobody else reads: TLS of this daemon, or a proxy on this
 //! machine that ends TLS.

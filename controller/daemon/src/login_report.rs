@@ -1,4 +1,4 @@
-//! What the control log has of logins that no request records: failed ones, and the ends of sessions.
+//! Lines of the control log about logins that no request records: failed ones, and the ends of sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,19 +29,21 @@ pub(crate) async fn run(context: Arc<ApiContext>, stop: StopSignal) {
 
 /// Records failed logins, and the sessions that have ended.
 async fn record(context: &ApiContext) -> Result<(), ApiError> {
-    for EndedSession { id, owner, reason } in context.access.sessions.take_ended() {
-        // A logout has its own line, and so has a new login.
-        if matches!(reason, "logout" | "replaced") {
-            continue;
-        }
+    let mut ended = context.access.sessions.take_ended();
+    // A logout has its own line, and so has a new login.
+    ended.retain(|session| !matches!(session.reason, "logout" | "replaced"));
+    for (at, EndedSession { id, owner, reason }) in ended.iter().enumerate() {
         let entry = ControlEntry {
             operation: "session.end".to_owned(),
-            object: Some(id),
-            owner: Some(owner),
+            object: Some(id.clone()),
+            owner: Some(owner.clone()),
             after: Some(json!({ "reason": reason })),
             ..ControlEntry::default()
         };
-        context.record_own(entry).await?;
+        if let Err(error) = context.record_own(entry).await {
+            context.access.sessions.put_back(ended.split_off(at));
+            return Err(error);
+        }
     }
     let failures = context.access.take_failures();
     if failures == 0 {
@@ -52,5 +54,9 @@ async fn record(context: &ApiContext) -> Result<(), ApiError> {
         after: Some(json!({ "count": failures })),
         ..ControlEntry::default()
     };
-    context.record_own(entry).await.map(|_| ())
+    let recorded = context.record_own(entry).await;
+    if recorded.is_err() {
+        context.access.put_back_failures(failures);
+    }
+    recorded.map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! What the daemon measures of itself: counters since its start.
+//! Measurements of the daemon itself: counters since its start.
 //!
 //! Counters of runs and calls come from the event log alone: `follower` reads what was committed, `measurement` says what
 //! an event counts, and `instruments` has the numbers. `scrape` adds what the database knows at that moment.
@@ -11,15 +11,19 @@ use sluice_runs::timings::Timings;
 
 pub(crate) mod engine_probe;
 pub(crate) mod follower;
+mod host_report;
 mod instruments;
 mod label_values;
 mod measurement;
 mod read_position;
 mod scrape;
+pub(crate) mod upstream_probe;
 
+pub use host_report::HostCheck;
 pub(crate) use read_position::ReadPosition;
 pub(crate) use scrape::{METRICS_TYPE, Scrape, age};
 
+use host_report::HostReport;
 use instruments::Instruments;
 use measurement::Measurement;
 
@@ -41,6 +45,8 @@ pub struct Monitor {
     pub(crate) read: ReadPosition,
     /// The last scrape.
     pub(crate) scrape: Scrape,
+    /// The host.
+    pub(crate) host: HostReport,
     started: Instant,
     /// Time of the start in the text of audit files.
     started_at: String,
@@ -61,11 +67,12 @@ impl FindingCounter {
 impl Monitor {
     /// Starts with counters of 0. Events up to the position `read` are not counted.
     #[must_use]
-    pub(crate) fn new(readers: MetricsReaders, read: i64) -> Self {
+    pub(crate) fn new(readers: MetricsReaders, checks: Vec<HostCheck>, read: i64) -> Self {
         Self {
             readers,
             read: ReadPosition::new(read),
             scrape: Scrape::default(),
+            host: HostReport::of(checks),
             started: Instant::now(),
             started_at: humantime::format_rfc3339_micros(SystemTime::now()).to_string(),
             instruments: Mutex::new(Instruments::new(env!("CARGO_PKG_VERSION"))),
@@ -80,6 +87,11 @@ impl Monitor {
     /// Counts an error of an audit log: one that cannot be written, or that has a wrong line.
     pub(crate) fn count_audit_error(&self) {
         self.lock().count_audit_error();
+    }
+
+    /// Counts spans of a target of OpenTelemetry: `sent`, `dropped` or `refused`. A result without spans is counted as 0.
+    pub(crate) fn count_spans(&self, target: &str, result: &'static str, number: u64) {
+        self.lock().count_spans(target, result, number);
     }
 
     /// Counts findings of a reconciliation.

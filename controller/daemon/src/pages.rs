@@ -1,6 +1,6 @@
-//! The pages of the daemon: the login of a browser, and the first page after it.
+//! The pages of the daemon: the login of a browser, and the console.
 //!
-//! A page has no script or style inside it. What is not known here stands as text.
+//! A page has no script or style inside it, except for the map of the console's libraries.
 
 use std::sync::Arc;
 
@@ -18,28 +18,30 @@ use tokio::time::sleep;
 use crate::access::Peer;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
-use crate::extract::{PathNames, Query};
-use crate::permission::Operation;
+use crate::extract::Query;
 use crate::principal::{Principal, Way};
 use crate::session_channel::SessionChannel;
 use crate::sessions::{LoginView, new_session};
 
 mod assets;
+mod console;
+mod console_html;
+mod empty_query;
 mod form;
 mod html;
+mod new_run;
+mod new_run_html;
+mod overview;
+mod overview_html;
 
+use empty_query::EmptyQuery;
 use form::LoginForm;
-use html::{Page, confirm_page, home_page, login_page, message_page, sandbox_page};
+use html::{Page, confirm_page, login_page, message_page};
 
 type Context = State<Arc<ApiContext>>;
 
 /// Bytes of the longest form.
 const FORM_MAX: usize = 1024;
-
-/// A query that has nothing.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EmptyQuery {}
 
 /// Facts that the front has of a request with a page: its way, and its client.
 #[derive(Debug, Clone)]
@@ -50,8 +52,9 @@ pub(crate) struct PageRequest {
 
 pub(crate) fn routes() -> Router<Arc<ApiContext>> {
     Router::new()
-        .route("/", get(home))
-        .route("/sandboxes/{id}", get(sandbox))
+        .merge(console::routes())
+        .merge(new_run::routes())
+        .merge(overview::routes())
         .route("/login", get(login).post(preview))
         .route("/login/confirm", post(confirm))
         .route("/assets/{hash}/{name}", get(assets::serve))
@@ -59,41 +62,14 @@ pub(crate) fn routes() -> Router<Arc<ApiContext>> {
 
 /// Returns whether a path is a page: it is answered without a credential too, and a browser opens it without `X-Sluice`.
 pub(crate) fn is_page(path: &str) -> bool {
-    matches!(path, "/" | "/login" | "/login/confirm") || path.starts_with("/assets/") || path.starts_with("/sandboxes/")
+    const PAGES: [&str; 9] =
+        ["/", "/login", "/login/confirm", "/sandboxes", "/approvals", "/agents", "/spending", "/host", "/chat"];
+    PAGES.contains(&path) || path.starts_with("/assets/") || path.starts_with("/sandboxes/")
 }
 
 /// Returns whether a file of the client's machine may send this request: it shows a page and changes nothing.
 pub(crate) fn is_opened_by_a_file(method: &Method, path: &str) -> bool {
     method == Method::POST && path == "/login"
-}
-
-/// The first page: who is logged in.
-async fn home(
-    State(context): Context,
-    principal: Option<Principal>,
-    Query(EmptyQuery {}): Query<EmptyQuery>,
-) -> Result<Response, ApiError> {
-    let Some(principal) = principal else { return Ok(not_logged_in()) };
-    Ok(home_page(&principal, context.policy.is_some()).into_response())
-}
-
-/// A run, as far as it is known without the console.
-async fn sandbox(
-    State(context): Context,
-    principal: Option<Principal>,
-    PathNames([id]): PathNames<1>,
-    Query(EmptyQuery {}): Query<EmptyQuery>,
-) -> Result<Response, ApiError> {
-    let Some(principal) = principal else { return Ok(not_logged_in()) };
-    let scope = principal.require(Operation::Read)?;
-    let id = id.parse().map_err(|_| ApiError::not_found())?;
-    let run = context.store.find_sandbox(scope.owner(), &id).await?.ok_or_else(ApiError::not_found)?;
-    Ok(sandbox_page(&principal, &run).into_response())
-}
-
-fn not_logged_in() -> Response {
-    message_page(StatusCode::UNAUTHORIZED, "You are not logged in", "Run sluice open on the host of the daemon.")
-        .into_response()
 }
 
 /// The page that asks for a code. It uses none up.

@@ -13,12 +13,16 @@ pub enum Operation {
     ReadContent,
     /// Creation of a sandbox, retry, dry run.
     Create,
+    /// Chats with agents: the catalogue, requests, and what is left of an answer.
+    Chat,
     /// Pause, resume, interrupt, cancel.
     Control,
     /// Messages in the name of the operator, and interventions.
     Steer,
     /// Decisions about approvals, and answers to questions.
     Decide,
+    /// Publication of a run's branch, its pull request, and the merge.
+    Publish,
     /// Programs in a sandbox, and files into it.
     Execute,
     /// Registration and removal of an agent.
@@ -52,21 +56,22 @@ pub enum Permission {
 #[must_use]
 pub fn permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
-        RegisterAgent, Steer, SuspendAgent,
+        ChangeBudget, Chat, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Publish,
+        Read, ReadContent, RegisterAgent, Steer, SuspendAgent,
     };
     use Permission::{All, Denied, Own};
     match (role, operation) {
         (Role::Admin, _) | (Role::Metrics, Monitor) => All,
         (
             Role::Owner,
-            Read | ReadContent | Create | Control | Decide | Execute | RegisterAgent | SuspendAgent | OpenSession,
+            Read | ReadContent | Create | Chat | Control | Decide | Publish | Execute | RegisterAgent | SuspendAgent | OpenSession,
         )
-        | (Role::Viewer, Read | ReadContent | OpenSession) => Own,
+        | (Role::Viewer, Read | ReadContent | OpenSession)
+        | (Role::Chat, Chat) => Own,
         (Role::Owner, Steer | GrantAgent | ChangeBudget | Monitor | Diagnose)
         | (
             Role::Viewer,
-            Create | Control | Decide | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
+            Create | Chat | Control | Decide | Publish | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
         )
         // Its own runs are those of its end users, by the chat routes alone.
         | (Role::Chat | Role::Metrics, _) => Denied,
@@ -78,19 +83,17 @@ pub fn permission(role: Role, operation: Operation) -> Permission {
 #[must_use]
 pub fn session_permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
-        ChangeBudget, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Read, ReadContent,
-        RegisterAgent, Steer, SuspendAgent,
+        ChangeBudget, Chat, Control, Create, Decide, Diagnose, Execute, GrantAgent, Monitor, OpenSession, Publish,
+        Read, ReadContent, RegisterAgent, Steer, SuspendAgent,
     };
     match (operation, permission(role, operation)) {
-        (Read | ReadContent | Control | Decide, permission) => permission,
-        // An admin's session creates what its own owner pays for.
-        (Create, Permission::All) => Permission::Own,
-        (Create, permission) => permission,
-        (
-            Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose
-            | OpenSession,
-            _,
-        ) => Permission::Denied,
+        (Read | ReadContent | Control | Decide | Monitor, permission) => permission,
+        // An admin's session creates what its own owner pays for, and suspends its own agents: that of others stays for good.
+        (Create | Chat | SuspendAgent, Permission::All) => Permission::Own,
+        (Create | Chat | SuspendAgent, permission) => permission,
+        (Publish | Steer | Execute | RegisterAgent | GrantAgent | ChangeBudget | Diagnose | OpenSession, _) => {
+            Permission::Denied
+        }
     }
 }
 
@@ -153,6 +156,7 @@ mod tests {
             (Operation::Read, [All, Own, Own, Denied, Denied]),
             (Operation::ReadContent, [All, Own, Own, Denied, Denied]),
             (Operation::Create, [All, Own, Denied, Denied, Denied]),
+            (Operation::Chat, [All, Own, Denied, Own, Denied]),
             (Operation::Control, [All, Own, Denied, Denied, Denied]),
             (Operation::Steer, [All, Denied, Denied, Denied, Denied]),
             (Operation::Decide, [All, Own, Denied, Denied, Denied]),
@@ -179,13 +183,14 @@ mod tests {
             (Operation::Read, [All, Own, Own]),
             (Operation::ReadContent, [All, Own, Own]),
             (Operation::Create, [Own, Own, Denied]),
+            (Operation::Chat, [Own, Own, Denied]),
             (Operation::Control, [All, Own, Denied]),
             (Operation::Execute, [Denied; 3]),
             (Operation::RegisterAgent, [Denied; 3]),
-            (Operation::SuspendAgent, [Denied; 3]),
+            (Operation::SuspendAgent, [Own, Own, Denied]),
             (Operation::GrantAgent, [Denied; 3]),
             (Operation::ChangeBudget, [Denied; 3]),
-            (Operation::Monitor, [Denied; 3]),
+            (Operation::Monitor, [All, Denied, Denied]),
             (Operation::Diagnose, [Denied; 3]),
             (Operation::OpenSession, [Denied; 3]),
         ];

@@ -1,4 +1,4 @@
-//! Whether the daemon can do its work, and why it cannot.
+//! Readiness of the daemon for its work, and the reasons against it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What sandboxes report: one unix socket for each live attempt, with a router of its own that knows run tokens alone.
+//! Reports of sandboxes: one unix socket for each live attempt, with a router of its own that knows run tokens alone.
 //!
 //! The sidecar of the attempt relays a closed list of requests, with a token that only it has. A route is one function in a
 //! file of its own, and is named once in [`router`]. Nothing else of the API is reached from here.
@@ -20,6 +20,7 @@ mod front;
 mod interventions;
 mod listener;
 mod messages;
+mod push;
 mod questions;
 mod task;
 
@@ -36,6 +37,8 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .route("/api/v1/sandboxes/{id}/interventions", get(interventions::list))
         .route("/api/v1/sandboxes/{id}/questions", post(questions::ask))
         .route("/api/v1/sandboxes/{id}/questions/{question}", get(questions::own))
+        .route("/git/{repository}/info/refs", get(push::push))
+        .route("/git/{repository}/git-receive-pack", post(push::push))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(context))

@@ -1,9 +1,12 @@
-//! What runs of the daemon may be, and the values that a request leaves out.
+//! Limits of the daemon's runs, and the values that a request leaves out.
 //!
 //! Pure.
 
 use std::borrow::Cow;
 use std::time::Duration;
+
+use sluice_runs::project_repository::ProjectRepository;
+use sluice_runs::verdict::Contract;
 
 use crate::grants::GrantPolicy;
 use crate::on_cap::OnCap;
@@ -22,6 +25,8 @@ pub struct Graph {
     pub image: Option<String>,
     /// True if it takes exactly one message of the user.
     pub takes_one_message: bool,
+    /// Meaning of its stdout.
+    pub output: Contract,
     /// Models of a run that names none.
     pub models: Vec<String>,
     /// Limits of a run that names none.
@@ -48,6 +53,8 @@ pub struct Project {
     pub name: String,
     /// Owners whose runs may be of it.
     pub owners: Vec<String>,
+    /// Repository that its runs may work on.
+    pub repository: Option<ProjectRepository>,
 }
 
 /// Longest time for which a person may think.
@@ -98,6 +105,8 @@ pub struct RunPolicy {
     pub ask_timeout: Duration,
     /// Cost in nano-USD from which another person than the run's owner has to approve a raise.
     pub second_person: Option<i64>,
+    /// Cost in nano-USD up to which a browser session may raise a cap; none without one.
+    pub session_approval_max: Option<i64>,
 }
 
 impl RunPolicy {

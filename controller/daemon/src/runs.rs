@@ -7,6 +7,8 @@
 mod after_attempt;
 mod attempt;
 mod call_events;
+pub(crate) mod cancellation;
+mod chat_workspace;
 pub mod failure_text;
 pub(crate) mod file_event;
 mod file_events;
@@ -26,6 +28,8 @@ mod steps;
 pub(crate) mod sweeper;
 mod talk;
 pub mod watchdog;
+
+pub(crate) use refusal::Refusal;
 
 #[cfg(test)]
 pub(crate) mod test_run;

@@ -97,6 +97,11 @@ impl Sessions {
         table.take_ended()
     }
 
+    /// Takes sessions back whose end could not be recorded.
+    pub(crate) fn put_back(&self, ended: Vec<EndedSession>) {
+        self.lock().put_back(ended);
+    }
+
     fn lock(&self) -> MutexGuard<'_, SessionTable> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +130,7 @@ mod tests {
     #[test]
     fn codes_have_256_bits_and_are_never_the_same() {
         let (sessions, maker) = (Sessions::default(), Principal::for_tests(Role::Owner, "alice", &[]));
-        let make = || sessions.create_code(&maker, Login::of(&maker, Role::Owner)).expect("random bytes");
+        let make = || sessions.create_code(&maker, Login::of(&maker, Role::Owner, None)).expect("random bytes");
         let (first, second) = (make(), make());
         assert_eq!((first.value.len(), first.value.starts_with("slc_")), (4 + 64, true));
         assert_ne!(*first.value, *second.value);

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_git::GitHome;
 use sluice_runs::host::HostSettings;
+use sluice_upstream::Upstream;
 
+use crate::chat::ChatSettings;
 use crate::limits::HttpLimits;
-use crate::monitor::MetricsReaders;
+use crate::monitor::{HostCheck, MetricsReaders};
 use crate::run_policy::RunPolicy;
 use crate::runs::service::Planner;
 use crate::runs::watchdog::RunTimes;
@@ -21,6 +24,8 @@ pub struct DaemonSettings {
     pub state: PathBuf,
     /// Directory of the sockets.
     pub run_dir: PathBuf,
+    /// Repositories of this host.
+    pub git: GitHome,
     /// TCP addresses, each `HOST:PORT`.
     pub listen: Vec<String>,
     /// Certificate of the TCP listeners.
@@ -31,8 +36,12 @@ pub struct DaemonSettings {
     pub behind_proxy: Option<String>,
     /// Clients that may read the metrics.
     pub metrics: MetricsReaders,
+    /// Checks before the start.
+    pub checks: Vec<HostCheck>,
     /// True if viewers may read files of live runs.
     pub viewer_files: bool,
+    /// Chats.
+    pub chat: ChatSettings,
     /// Runs; none for a daemon that neither creates nor looks after any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.
@@ -50,6 +59,8 @@ pub struct RunSettings {
     pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,
+    /// Upstream of the runs, whose state is shown; none if no sandboxes may be created.
+    pub upstream: Option<Upstream>,
     /// Makes requests of what is stored.
     pub planner: Arc<dyn Planner>,
     /// Bytes of output that are kept of each stream.

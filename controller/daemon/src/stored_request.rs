@@ -1,4 +1,4 @@
-//! What a run of the daemon is asked to do, as the database keeps it.
+//! Request of a daemon's run, as the database keeps it.
 //!
 //! Pure. Values of environment variables are never part of it: the database has only their names.
 
@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::identity::{RunMetadata, TraceParent};
 use crate::mount_table::MountTable;
 use crate::on_cap::OnCap;
 
@@ -40,12 +41,52 @@ pub struct StoredRequest {
     /// `RUN.ATTEMPT` whose transcript the workspace begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<String>,
+    /// True if the workspace begins with the kept one of `resume_from`, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes_workspace: bool,
+    /// True if the workspace is kept after each attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_workspace: bool,
+    /// Work on the repository of its project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<StoredRepository>,
     /// Treatment of a call that would exceed a cap.
     #[serde(default)]
     pub on_cap: OnCap,
-    /// Metadata for LiteLLM, beside the run's own names.
+    /// True for a turn of a chat: its program says its answer in parts, if it can.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_chat: bool,
+    /// Seconds for which its worker waits for the next turn, if it gets the later turns of its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Value>,
+    pub chat_stay_s: Option<u64>,
+    /// Metadata of its calls, as the caller has given it.
+    #[serde(default, skip_serializing_if = "RunMetadata::is_empty")]
+    pub metadata: RunMetadata,
+    /// Span of the request that has created the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
+}
+
+/// Work of a run on the repository of its project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredRepository {
+    /// Branch that the run begins with; none for the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Branch of the run.
+    pub branch: String,
+    /// Ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// Title of the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Rule of its publication: `approve`, `auto` or `never`.
+    pub publish: String,
+    /// True if a pull request is wanted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull_request: bool,
 }
 
 /// Limits of a run. `None` is no limit of its own.

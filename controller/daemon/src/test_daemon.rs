@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_git::{GitHome, GitProgram};
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 use sluice_runs::sandbox_user::DEFAULT_UIDS;
+use sluice_runs::verdict::Contract;
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::keys::Keys;
 use sluice_state::layout::{Layout, RunPaths};
@@ -19,11 +21,12 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::chat::ChatSettings;
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::event_limits::EventLimits;
 use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
-use crate::monitor::MetricsReaders;
+use crate::monitor::{HostCheck, MetricsReaders};
 use crate::on_cap::OnCap;
 use crate::principal::Role;
 use crate::run_policy::{ASK_TIMEOUT, Graph, Project, RunPolicy};
@@ -52,12 +55,15 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
     DaemonSettings {
         state: scratch.join("st"),
         run_dir: scratch.join("run"),
+        git: GitHome::new(scratch.join("st/git"), GitProgram::unconfined("/usr/bin/git".into())),
         listen: vec!["127.0.0.1:0".to_owned()],
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
         metrics: MetricsReaders::WithRole,
+        checks: vec![HostCheck { name: "engine", status: "pass" }, HostCheck { name: "image", status: "warn" }],
         viewer_files: true,
+        chat: ChatSettings::default(),
         runs: None,
         limits: HttpLimits::default(),
         // The disk of a test may be nearly full.
@@ -88,6 +94,7 @@ pub(crate) fn policy() -> RunPolicy {
             description: "an agent".to_owned(),
             image: Some("agent@sha256:0".to_owned()),
             takes_one_message: true,
+            output: Contract::Envelope,
             models: vec!["small".to_owned()],
             limits: limits.clone(),
             max_cost: None,
@@ -95,8 +102,8 @@ pub(crate) fn policy() -> RunPolicy {
         default_image: "base@sha256:0".to_owned(),
         images: vec!["tools@sha256:0".to_owned()],
         projects: vec![
-            Project { name: "site".to_owned(), owners: vec!["alice".to_owned()] },
-            Project { name: "depot".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()] },
+            Project { name: "site".to_owned(), owners: vec!["alice".to_owned()], repository: None },
+            Project { name: "depot".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()], repository: None },
         ],
         grants: GrantPolicy {
             roots: Vec::new(),
@@ -119,6 +126,7 @@ pub(crate) fn policy() -> RunPolicy {
         on_cap: OnCap::Refuse,
         ask_timeout: ASK_TIMEOUT,
         second_person: None,
+        session_approval_max: None,
     }
 }
 
@@ -139,7 +147,8 @@ async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue,
     ] {
         let owner = name.trim_end_matches('2').to_owned();
         let accounts = accounts.iter().map(ToString::to_string).collect();
-        let new = NewToken { owner, role, accounts, label: None, life_us: None };
+        let new =
+            NewToken { owner, role, accounts, label: None, life_us: None, runs_per_day: None, cost_per_day: None };
         let value = create_value().expect("the kernel has random bytes");
         let token = store.create_token(&value, new, now_us()).await.expect("there is room");
         tokens.insert(format!("slu_{name}"), (value, token));
@@ -239,8 +248,15 @@ impl TestDaemon {
     /// Makes a token of a viewer of this owner, and returns its value.
     pub(crate) async fn viewer_of(&self, owner: &str) -> String {
         let value = create_value().expect("the kernel has random bytes");
-        let new =
-            NewToken { owner: owner.to_owned(), role: Role::Viewer, accounts: Vec::new(), label: None, life_us: None };
+        let new = NewToken {
+            owner: owner.to_owned(),
+            role: Role::Viewer,
+            accounts: Vec::new(),
+            label: None,
+            life_us: None,
+            runs_per_day: None,
+            cost_per_day: None,
+        };
         self.store().create_token(&value, new, now_us()).await.expect("there is room");
         value.expose().to_owned()
     }
@@ -309,7 +325,8 @@ where
 pub(crate) async fn read_answer(mut stream: impl AsyncRead + Unpin) -> Answer {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
-    let text = String::from_utf8(bytes).expect("it is text");
+    // The body may be compressed.
+    let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
     Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }

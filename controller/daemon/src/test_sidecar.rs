@@ -20,6 +20,10 @@ struct FakeState {
     messages: Vec<Value>,
     entries: Vec<Value>,
     interrupts: Vec<Value>,
+    /// Request lines to which it gives no answer begin so.
+    silent: Option<&'static str>,
+    /// Request lines that it refuses begin so.
+    refused: Option<&'static str>,
 }
 
 impl FakeSidecar {
@@ -47,6 +51,16 @@ impl FakeSidecar {
     /// Returns the interruptions.
     pub(crate) fn interrupts(&self) -> Vec<Value> {
         self.state.lock().expect("nothing panics").interrupts.clone()
+    }
+
+    /// Lets it give no answer to some requests: those whose lines begin so; `None` for an answer to each.
+    pub(crate) fn silence(&self, line: Option<&'static str>) {
+        self.state.lock().expect("nothing panics").silent = line;
+    }
+
+    /// Lets it refuse some requests: those whose lines begin so; `None` for none.
+    pub(crate) fn refuse(&self, line: Option<&'static str>) {
+        self.state.lock().expect("nothing panics").refused = line;
     }
 
     /// Lets it report a step of a message.
@@ -83,8 +97,18 @@ async fn answer(mut stream: UnixStream, state: &Mutex<FakeState>) {
             return;
         }
     };
-    let answer = respond(&head, &body, &mut state.lock().expect("nothing panics"));
-    let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+    let (status, answer) = {
+        let mut state = state.lock().expect("nothing panics");
+        if state.silent.is_some_and(|line| head.starts_with(line)) {
+            return;
+        }
+        if state.refused.is_some_and(|line| head.starts_with(line)) {
+            ("503 Unavailable", r#"{"error":{"code":"draining","message":"no"}}"#.to_owned())
+        } else {
+            ("200 OK", respond(&head, &body, &mut state))
+        }
+    };
+    let text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
     let _ = stream.write_all(text.as_bytes()).await;
 }
 

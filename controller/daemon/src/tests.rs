@@ -19,6 +19,7 @@ mod pauses;
 mod process;
 mod questions;
 mod relay;
+mod resumed;
 mod roles;
 mod sandboxes;
 mod sessions;

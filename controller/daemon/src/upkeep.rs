@@ -1,4 +1,4 @@
-//! What the daemon does by itself beside its runs: retention, agents and heartbeats, the level of the event log, webhooks.
+//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the level of the event log, webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,14 @@ use crate::event_limits::EventLimits;
 use crate::guardian::GuardianSettings;
 use crate::guardian::watcher::Guardian;
 use crate::loops::{LoopFault, LoopTimer, every};
+use crate::otel::OtelTarget;
+use crate::otel::exporter::Exporter;
 use crate::tasks::Tasks;
 use crate::webhooks::Webhook;
 use crate::webhooks::consumer::{Consumer, Share};
 
 mod event_store;
+mod kept_workspaces;
 mod retention;
 
 /// Settings of the upkeep.
@@ -31,6 +34,8 @@ pub struct UpkeepSettings {
     pub webhooks: Vec<Webhook>,
     /// Rules of the Guardian.
     pub guardian: GuardianSettings,
+    /// Targets of OpenTelemetry.
+    pub otel: Vec<OtelTarget>,
 }
 
 impl Default for UpkeepSettings {
@@ -42,6 +47,7 @@ impl Default for UpkeepSettings {
             events: EventLimits::default(),
             webhooks: Vec::new(),
             guardian: GuardianSettings::default(),
+            otel: Vec::new(),
         }
     }
 }
@@ -86,6 +92,10 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
     if !settings.guardian.is_empty() {
         let guardian = Guardian::new(Arc::clone(context), settings.guardian.clone());
         tasks.spawn("the guardian", |stop| guardian.run(stop));
+    }
+    for target in &settings.otel {
+        let exporter = Exporter::new(Arc::clone(context), target.clone(), context.monitor.read.get());
+        tasks.spawn("an export to OpenTelemetry", |stop| exporter.run(stop));
     }
     let share = Share::of(settings.webhooks.len());
     for webhook in &settings.webhooks {

@@ -13,9 +13,10 @@ mod target;
 
 use std::path::PathBuf;
 
+pub use crate::outbound::DeliveryFault;
 pub use message::{TEST_TYPE, test_message};
 pub use secret::{SecretError, WebhookSecret};
-pub use sender::{DeliveryFault, send};
+pub use sender::send;
 pub use target::{TargetError, WebhookTarget};
 
 /// Most webhooks of one daemon.

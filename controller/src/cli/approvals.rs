@@ -12,7 +12,7 @@ use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
-use super::output::{dash, print, print_json, terminal_width};
+use super::output::{dash, date_time, print, print_json, terminal_width};
 use super::retry::idempotent;
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
@@ -51,8 +51,6 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = APPROVE_EXAMPLES)]
 pub(super) struct ApproveArgs {
-    #[command(flatten)]
-    of: DecisionArgs,
     /// The new cap in dollars, in place of the proposed one
     #[arg(long, value_name = "USD")]
     raise_cost: Option<String>,
@@ -62,6 +60,8 @@ pub(super) struct ApproveArgs {
     /// The new number of tokens, in place of the proposed one
     #[arg(long, value_name = "N")]
     raise_tokens: Option<u64>,
+    #[command(flatten)]
+    of: DecisionArgs,
 }
 
 const DENY_EXAMPLES: &str = "\
@@ -165,7 +165,7 @@ fn text(approvals: &[Approval], terminal: Option<usize>) -> String {
             dash(approval.raised_to.as_ref().or(approval.new.as_ref())),
             approval.digest.get(..8).unwrap_or_default().to_owned(),
             approval.decision.as_deref().unwrap_or(waits).to_owned(),
-            approval.expires_at.get(..19).unwrap_or(&approval.expires_at).replace('T', " "),
+            date_time(&approval.expires_at),
         ]);
     }
     table.take()
@@ -234,13 +234,19 @@ fn confirmed(approval: &Approval, decision: &str, raise: &Map<String, Value>) ->
             "this asks on a terminal; in a script, give --yes and the --digest of sluice approvals".to_owned(),
         ));
     }
-    let raised = raise.values().next().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let cap = approval.cap.as_deref().unwrap_or_default();
+    if raise.keys().any(|name| name != cap) {
+        let message = format!("this approval is about {cap}; give the --raise flag of that, or none");
+        return Err(wrong(message));
+    }
+    let raised = raise.get(cap).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let new = if decision == "approve" { raised.or_else(|| approval.new.clone()) } else { None };
     let lines = [
         format!("run       {} (attempt {})", approval.sandbox_id, approval.attempt),
         format!("account   {}", approval.subject["account"].as_str().unwrap_or("-")),
         format!("agent     {}", approval.subject["agent_id"].as_str().unwrap_or("-")),
         format!("cap       {}: {} -> {}", dash(approval.cap.as_ref()), dash(approval.old.as_ref()), dash(new)),
+        format!("expires   {}", approval.expires_at),
         format!("digest    {}", approval.digest),
     ];
     let mut stderr = io::stderr();

@@ -89,10 +89,7 @@ async fn show_output(api: &ApiClient, id: &str) -> Result<SandboxDetail, AttachF
         let mut output = LogStream::new(api, selection.clone());
         while let Some(line) = output.next().await? {
             selection.after = line.position;
-            let bytes = match line.missing {
-                Some(missing) => format!("\n[{missing} bytes left out]\n").into_bytes(),
-                None => line.bytes(),
-            };
+            let bytes = line.missing.map_or_else(|| line.bytes(), logs::left_out);
             let put = if line.stream == "stderr" { stderr.put(&bytes) } else { stdout.put(&bytes) };
             put.map_err(AttachFault::Reader)?;
         }

@@ -14,6 +14,7 @@ use super::named_run;
 use super::output::{print, print_json, say};
 use super::server_args::ServerArgs;
 
+mod host_tree;
 mod source;
 mod tree;
 
@@ -26,7 +27,7 @@ Examples:
 /// Copies files out of a sandbox of a daemon into a new directory, or a file or a directory into a live sandbox.
 ///
 /// Regular files and directories are copied, with the modes 0644 and 0755. Links are not followed; they are named and left out,
-/// as devices are. At most 100,000 files and 2 GiB are copied; into a sandbox, files of at most 64 MiB.
+/// as are devices, and files that change meanwhile. At most 100,000 files and 2 GiB are copied; into a sandbox, files of at most 64 MiB.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct CpArgs {

@@ -9,7 +9,7 @@ use sluice_client::{Event, HeartbeatSummary};
 use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json, put, say};
+use super::output::{date_time, print, print_json, put, say};
 use super::server_args::ServerArgs;
 
 mod here;
@@ -114,7 +114,7 @@ fn say_gap(from: i64, to: i64) {
 
 /// Formats an event: position, time, run, source, type and data.
 pub(super) fn line(event: &Event) -> String {
-    let time = event.created_at.get(..19).unwrap_or(&event.created_at).replace('T', " ");
+    let time = date_time(&event.created_at);
     let run = event.sandbox_id.as_deref().unwrap_or("-");
     let data = sluice_contract::text::truncate(&event.event_data.to_string());
     format!("{:>6}  {time}  {run}  {:<6}  {}  {data}\n", event.seq, event.source, event.event_type)

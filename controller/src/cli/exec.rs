@@ -30,6 +30,9 @@ use input::{ExecTarget, RawTerminal};
 /// Exit code of a program that Ctrl-C has ended: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
+/// Reason that a program was not started, as far as the daemon says one.
+const NOT_STARTED: &str = "the program was not started: the sandbox has no such program or directory; look at the name after --, and at --cwd";
+
 const EXAMPLES: &str = "\
 Examples:
   sluice exec nightly -- ls -l /workspace
@@ -66,7 +69,7 @@ pub(super) struct ExecArgs {
     /// Pass stdin to the program; otherwise it has none
     #[arg(long, short)]
     interactive: bool,
-    /// Give the program a terminal: this one, with its size. What it writes is not made harmless
+    /// Give the program a terminal: this one, with its size. Its output is not sanitised
     #[arg(long, short, conflicts_with = "json")]
     tty: bool,
     /// Print one JSON object, with the output, when the program has ended
@@ -138,7 +141,7 @@ impl ExecArgs {
         if !self.tty {
             return Ok(None);
         }
-        say("this terminal is in the hands of the sandbox until the program ends");
+        say("the sandbox controls this terminal until the program ends; its output is not sanitised");
         if !self.interactive {
             return Ok(None);
         }
@@ -253,6 +256,7 @@ impl Program<'_> {
     fn report(&self, end: &ExecEnd, as_json: bool) -> ExitCode {
         let (word, code) = match (end.stopped.as_deref(), end.exit_code) {
             (Some("timed_out"), _) => ("timeout", exit::TIMEOUT),
+            (Some("not_started"), _) => ("not_started", exit::NOT_STARTED),
             (Some(_), _) => ("cancelled", INTERRUPTED),
             (None, Some(0)) => ("", 0),
             (None, Some(code)) => ("program_failed", u8::try_from(code).unwrap_or(exit::FAILED)),
@@ -270,11 +274,16 @@ impl Program<'_> {
             if code == 0 {
                 print_object(&CommandObject::done(data));
             } else {
-                let message = format!("the program ended with exit code {code}");
+                let message = match word {
+                    "not_started" => NOT_STARTED.to_owned(),
+                    _ => format!("the program ended with exit code {code}"),
+                };
                 print_object(&CommandObject::failed_with(word, &CommandError { code, message }, data));
             }
         } else if word == "timeout" {
             say("the time of the program was over");
+        } else if word == "not_started" {
+            say(NOT_STARTED);
         }
         ExitCode::from(code)
     }

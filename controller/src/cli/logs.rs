@@ -27,6 +27,7 @@ mod source;
 
 use line_selection::{LineFlags, LineSelection};
 use source::LogSource;
+pub(super) use source::left_out;
 
 /// Time between two looks at the record of a run that goes on.
 const EVERY: Duration = Duration::from_millis(200);
@@ -65,7 +66,7 @@ pub(super) struct LogsArgs {
     /// Show the log of the controller: one JSON object per line
     #[arg(long, group = "source")]
     controller: bool,
-    /// Show lines since this time: 2026-11-20, 2026-11-20T16:00:00Z, or 10m ago
+    /// Show lines since this time: 2026-11-20, 2026-11-20T16:00:00Z, or how long ago, such as 10m
     #[arg(long, value_name = "TIME", conflicts_with_all = ["sidecar", "controller"])]
     since: Option<String>,
     /// Show the last N lines of what is there, and with --follow what comes after them

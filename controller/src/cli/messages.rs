@@ -12,7 +12,7 @@ use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
-use super::output::{print, print_json};
+use super::output::{date_time, print, print_json};
 use super::retry::idempotent;
 use super::server_args::ServerArgs;
 
@@ -169,7 +169,7 @@ fn read_stdin() -> Result<String, CommandError> {
 
 /// Formats a message: id, time, state, kind and text.
 fn line(message: &AgentMessage) -> String {
-    let time = message.created_at.get(..19).unwrap_or(&message.created_at).replace('T', " ");
+    let time = date_time(&message.created_at);
     let mark = if message.urgent { "!" } else { " " };
     let (id, status, kind) = (&message.message_id, &message.status, &message.message_type);
     format!("{id}  {time}  {status:<9} {mark} {kind:<14}  {}\n", truncate(&message.content))

@@ -42,7 +42,7 @@ pub(super) struct OpenArgs {
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Print the page and a code in place of opening a browser
-    #[arg(long)]
+    #[arg(long, conflicts_with = "run")]
     print: bool,
     /// Keep the role admin in the session
     #[arg(long)]

@@ -176,6 +176,11 @@ pub(super) fn exit_code(code: ExitCode) -> ExitCode {
     }
 }
 
+/// Returns a timestamp of RFC 3339 for people: date and time, to the second.
+pub(super) fn date_time(timestamp: &str) -> String {
+    timestamp.get(..19).unwrap_or(timestamp).replace('T', " ")
+}
+
 /// Returns a value for a table, or a dash.
 pub(super) fn dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())

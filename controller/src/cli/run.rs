@@ -29,6 +29,7 @@ use crate::settings::{SettingLayers, Settings};
 
 mod args;
 pub(super) mod background;
+mod clone;
 mod detached;
 mod environment;
 mod files;
@@ -36,6 +37,7 @@ mod image;
 mod input;
 mod mounts;
 mod no_run;
+mod publishing;
 mod recording;
 mod request;
 mod request_error;
@@ -44,6 +46,7 @@ pub(super) mod seccomp;
 mod watch;
 
 pub(super) use args::RunArgs;
+pub(super) use clone::project_of;
 use no_run::NoRun;
 pub(super) use rerun::{RerunArgs, rerun};
 
@@ -99,6 +102,10 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
     watch.begin(&request);
     let admitted = admit(&host, &request).await?;
+    let clone = request.spec.clone.clone();
+    if let Some(clone) = &clone {
+        publishing::begin(&args, &settings, &host, &request.key, clone).await.map_err(|error| before(&error))?;
+    }
     let recorder = begin_record(&args, &layers, &settings, &host, &request);
     let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.clone());
     // The terminal is restored however the run ends.
@@ -136,7 +143,10 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     drop(status);
     report_faults(&faults);
     drop(restore);
-    let done = done.map_err(|error| before(&error))?;
+    let mut done = done.map_err(|error| before(&error))?;
+    if let Some(clone) = &clone {
+        publishing::end(&settings, &host, &own, clone, &mut done).await;
+    }
     watch.end(&done.report);
     Ok(finish(args, &host, own.to_string(), contract, done).await)
 }

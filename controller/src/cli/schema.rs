@@ -27,11 +27,11 @@ macro_rules! schemas {
 
 /// Definitions that the schemas share.
 const COMMON: &str = include_str!("../../../docs/reference/json/common.json");
-const SCHEMAS: [(&str, &str); 47] = schemas![
-    "agent" "agents" "answer" "approvals" "approve" "audit-approvals" "audit-hash" "audit-keys" "audit-show" "audit-verify"
-    "backup" "budget" "budget-history" "cancel" "compare" "config-show" "cp" "deny" "events" "exec" "fail" "inspect"
-    "interrupt" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void" "messages" "open" "pause" "preflight" "prune"
-    "ps" "receipts" "reconcile" "restore" "resume" "retry" "run" "run-detached" "send" "sweep" "token" "top" "usage"
+const SCHEMAS: [(&str, &str); 52] = schemas![
+    "agent" "agents" "answer" "apply" "approvals" "approve" "audit-approvals" "audit-hash" "audit-keys" "audit-show" "audit-verify"
+    "backup" "budget" "budget-history" "cancel" "compare" "config-show" "cp" "deny" "diff" "events" "exec" "fail" "inspect"
+    "interrupt" "ledger-backup" "ledger-import" "ledger-rebuild" "ledger-void" "merge" "messages" "open" "pause" "pr" "preflight" "prune"
+    "ps" "push" "receipts" "reconcile" "restore" "resume" "retry" "run" "run-detached" "send" "sweep" "token" "top" "usage"
     "wait" "webhook"
 ];
 

@@ -7,20 +7,18 @@ use std::sync::Arc;
 
 use clap::Args;
 use sluice_contract::exit;
-use sluice_contract::text::error_chain;
 use sluice_daemon::event_limits::EventLimits;
-use sluice_daemon::monitor::MetricsReaders;
+use sluice_daemon::monitor::{HostCheck, MetricsReaders};
 use sluice_daemon::runs::watchdog::RunTimes;
 use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings, UpkeepSettings};
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
-use sluice_runs::upstream;
 use sluice_state::events::EventQuota;
 use sluice_state::layout::Layout;
-use sluice_upstream::Upstream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
 use super::forbidden_places::{forbidden_places, real_path};
+use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::output::say;
 use super::run::{background, seccomp};
@@ -96,18 +94,21 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     }
     let (litellm, records) = (all.litellm.clone(), all.record);
     let creates = serve.sandbox_enabled && has_key;
-    let runs = Some(runs(args, &layers, all, &serve, creates).await?);
+    let (runs, checks) = runs(args, &layers, all, &serve, creates).await?;
     let upkeep = upkeep(&serve);
     let settings = DaemonSettings {
         state: layers.state_dir(),
         run_dir: serve.run_dir,
+        git: git_home(&layers.state_dir()),
         listen: serve.listen,
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
         metrics: if serve.metrics_public { MetricsReaders::Everyone } else { MetricsReaders::WithRole },
+        checks: checks.iter().map(|check| HostCheck { name: check.name, status: check.status.name() }).collect(),
         viewer_files: serve.viewer_files,
-        runs,
+        chat: serve.chat,
+        runs: Some(runs),
         limits: HttpLimits::default(),
         upkeep,
         log: say,
@@ -122,17 +123,13 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     say(&places(running.addresses(), settings.tls_cert.is_some(), &settings.run_dir));
     let layout = Layout::open(&settings.state).map_err(|error| CommandError::failed(&error))?;
     background::start(&litellm, records, layout, Some(running.finding_counter()));
-    // Nothing waits for it: while the upstream does not answer, calls fail and the daemon lives.
-    let look = litellm.upstream.filter(|_| creates).map(|upstream| tokio::spawn(look_at(upstream)));
     let stopped = running.run_until(async {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
     });
-    let stopped = stopped.await;
-    look.iter().for_each(tokio::task::JoinHandle::abort);
-    stopped.map_err(|error| CommandError::new(exit::FAILED, &error))?;
+    stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -149,36 +146,29 @@ fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     UpkeepSettings {
         record_keep: serve.record_keep,
         event_keep: serve.event_keep,
-        events: EventLimits { quota, ..limits },
+        events: EventLimits { quota, disk_free_min: serve.event_disk_free, ..limits },
         webhooks: serve.webhooks.clone(),
         guardian: serve.guardian.clone(),
+        otel: serve.otel.clone(),
     }
 }
 
-/// Returns the settings of runs. Where they may be created, a check that says that each of them would fail is an error.
+/// Returns the settings of runs, and the checks of the host. Where runs may be created, a check that says that each of them
+/// would fail is an error.
 async fn runs(
     args: &ServeArgs,
     layers: &SettingLayers,
     settings: Settings,
     serve: &ServeSettings,
     may_create: bool,
-) -> Result<RunSettings, CommandError> {
+) -> Result<(RunSettings, Vec<Check>), CommandError> {
     let usage = |error| CommandError::usage(&error);
     let daemon = layers.daemon_runs().map_err(usage)?;
     let seccomp = seccomp::profile(&settings).map_err(|error| CommandError::usage(&error))?;
-    if may_create {
-        judge(&daemon_preflight(&settings, &daemon.users).await)?;
-    }
+    let checks = if may_create { daemon_preflight(&settings, &daemon.users).await } else { Vec::new() };
+    judge(&checks)?;
     let agents = agents_of(args, &settings, None).map_err(usage)?;
-    let mut accounts = Vec::new();
-    for account in layers.profile_accounts() {
-        let own = args.host.collect([("account", account.to_owned())].into()).map_err(usage)?;
-        accounts.push(AccountDefaults {
-            account: account.to_owned(),
-            defaults: own.agent_run_defaults().map_err(usage)?,
-            agents: agents_of(args, &settings, Some(account)).map_err(usage)?,
-        });
-    }
+    let accounts = accounts_of(args, layers, &settings).map_err(usage)?;
     let policy = policy::policy(policy::PolicyInput {
         daemon: &daemon,
         host: &settings.run,
@@ -190,11 +180,17 @@ async fn runs(
     let of_agents = |agents: Vec<(Agent, AgentRunDefaults)>| {
         agents.into_iter().map(|(agent, own)| (agent.agent_id, own.sidecar_flags)).collect()
     };
-    let agent_flags = of_agents(agents);
-    let account_flags = accounts.into_iter().map(|own| (own.account, of_agents(own.agents))).collect();
-    Ok(RunSettings {
+    let agent_flags: BTreeMap<_, _> = of_agents(agents);
+    let account_flags: BTreeMap<_, BTreeMap<_, _>> =
+        accounts.into_iter().map(|own| (own.account, of_agents(own.agents))).collect();
+    let all_flags = account_flags.values().chain([&agent_flags]).flat_map(BTreeMap::values);
+    for flags in all_flags.chain([&settings.run.sidecar_flags]) {
+        planner::check_metadata(flags).map_err(|error| CommandError::usage(&error))?;
+    }
+    let runs = RunSettings {
         policy: may_create.then_some(policy),
         host: settings.host.clone(),
+        upstream: settings.litellm.upstream.clone().filter(|_| may_create),
         output_max: settings.run.output_max as u64,
         stop_grace: settings.run.stop_grace,
         times: RunTimes {
@@ -210,7 +206,25 @@ async fn runs(
             agent_flags,
             account_flags,
         }),
-    })
+    };
+    Ok((runs, checks))
+}
+
+/// Returns the accounts that have profiles, with the values of their runs.
+fn accounts_of(
+    args: &ServeArgs,
+    layers: &SettingLayers,
+    settings: &Settings,
+) -> Result<Vec<AccountDefaults>, SettingError> {
+    let of_account = |account: &str| -> Result<_, SettingError> {
+        let own = args.host.collect([("account", account.to_owned())].into())?;
+        Ok(AccountDefaults {
+            account: account.to_owned(),
+            defaults: own.agent_run_defaults()?,
+            agents: agents_of(args, settings, Some(account))?,
+        })
+    };
+    layers.profile_accounts().map(of_account).collect()
 }
 
 /// Returns the agents with the values of their runs: with the profiles of the agent and of the account, and what the catalogue
@@ -251,13 +265,6 @@ fn judge(checks: &[Check]) -> Result<(), CommandError> {
     }
     let message = format!("each run would fail, so the daemon does not start: {}", faults.join("; "));
     Err(CommandError { code: exit::FAILED, message })
-}
-
-/// Warns if the upstream does not answer.
-async fn look_at(named: Upstream) {
-    if let Err(error) = upstream::negotiate(&named).await {
-        say(&format!("warning: runs fail until their upstream answers: {}", error_chain(&error)));
-    }
 }
 
 /// Returns where the daemon listens.

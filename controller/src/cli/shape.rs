@@ -18,6 +18,7 @@ const UNUSED: [(&[&str], &[&str]); 3] = [
         &[
             "receipts", "usage", "ps", "inspect", "logs", "wait", "retry", "fail", "events", "exec", "cp", "agent",
             "send", "attach", "interrupt", "messages", "pause", "resume", "approvals", "approve", "deny", "answer",
+            "open", "top", "compare",
         ],
         &["docker_host", "upstream", "key_file", "proxy"],
     ),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
@@ -9,11 +10,13 @@ use sluice_contract::exit;
 use sluice_contract::text::{error_chain, sanitize};
 use sluice_runs::event_log::LogLevel;
 use sluice_runs::host::Host;
+use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep};
 use sluice_state::daemon_lock::DaemonLock;
 use sluice_state::records::remove_old_records;
 
 use super::error::CommandError;
+use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, say};
@@ -103,6 +106,10 @@ async fn remove_records(host: &Host, settings: RecordSettings) {
             say(&format!("the record of run {key} is not removed: {reason}"));
         }),
         Err(error) => say(&format!("old records are not removed: {}", error_chain(&error))),
+    }
+    let home = git_home(host.layout.state());
+    if let Err(error) = remove_old_repositories(&home, &host.store, settings.keep, SystemTime::now()).await {
+        say(&format!("old repositories are not removed: {}", error_chain(&error)));
     }
 }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::json;
+use sluice_contract::money::Usd;
 use sluice_contract::text::sanitize;
 use sluice_contract::time::{duration_micros, from_unix_micros};
 use sluice_contract::{Account, exit, units};
+use sluice_state::chats::ChatCaps;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
@@ -56,6 +58,12 @@ enum TokenCommand {
         /// Time for which it is valid, at most 366d [default: 90d]
         #[arg(long, value_name = "TIME", value_parser = units::time)]
         expires: Option<Duration>,
+        /// Chats that a chat token may begin in a day [default: 500]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        runs_per_day: Option<u32>,
+        /// Dollars that the chats of a chat token may cost in a day; each then has a cap [default: no limit]
+        #[arg(long, value_name = "USD", value_parser = dollars)]
+        cost_per_day: Option<i64>,
         /// A text for people
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
@@ -92,14 +100,21 @@ struct TokenObject<'a> {
     expires_at: String,
     last_used_at: Option<String>,
     revoked_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs_per_day: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_day_usd: Option<String>,
 }
 
 pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     match &args.command {
-        TokenCommand::Create { owner, role, account, expires, label, json } => {
+        TokenCommand::Create { owner, role, account, expires, runs_per_day, cost_per_day, label, json } => {
             if account.is_empty() && matches!(role, TokenRole::Owner | TokenRole::Chat) {
                 return Err(wrong(format!("a token with the role {} needs --account", role.as_str())));
+            }
+            if *role != TokenRole::Chat && (runs_per_day.is_some() || cost_per_day.is_some()) {
+                return Err(wrong("--runs-per-day and --cost-per-day are of tokens with the role chat".to_owned()));
             }
             let new = NewToken {
                 owner: owner.clone(),
@@ -107,6 +122,8 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
                 accounts: account.iter().map(Account::to_string).collect(),
                 label: label.clone(),
                 life_us: expires.map(duration_micros),
+                runs_per_day: *runs_per_day,
+                cost_per_day: *cost_per_day,
             };
             create(&open_or_create(&state)?, &state, new, *json).await?;
         }
@@ -139,7 +156,10 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
         return Err(TokenError::Life.into());
     }
     let value = create_value()?;
-    let after = json!({ "accounts": new.accounts, "life_us": life_us, "role": new.role.as_str() });
+    let mut after = json!({ "accounts": new.accounts, "life_us": life_us, "role": new.role.as_str() });
+    if let Some((runs, cost)) = day_caps(new.role, new.runs_per_day, new.cost_per_day) {
+        after["caps"] = json!({ "cost_usd_per_day": cost, "runs_per_day": runs });
+    }
     let owner = new.owner.clone();
     let log = control_log(state)?;
     let line = record(&log, "token.create", None, &owner, Some(after))?;
@@ -188,6 +208,18 @@ fn owner(text: &str) -> Result<String, String> {
     if is_name { Ok(text.to_owned()) } else { Err("a name has 1 to 63 of a-z, 0-9, '.', '_' and '-'".to_owned()) }
 }
 
+fn dollars(text: &str) -> Result<i64, String> {
+    let amount = Usd::parse(text).map(|usd| usd.to_nanos()).ok().filter(|nanos| *nanos > 0);
+    amount.ok_or_else(|| "write a number of dollars, such as 5 or 0.50".to_owned())
+}
+
+/// Returns the caps of a chat token for a day: runs, and dollars.
+fn day_caps(role: TokenRole, runs: Option<u32>, cost: Option<i64>) -> Option<(u32, Option<String>)> {
+    let ChatCaps { runs_per_day, cost_per_day } = ChatCaps::default();
+    let cost = cost.or(cost_per_day).map(|nanos| Usd::from_nanos(nanos).to_string());
+    (role == TokenRole::Chat).then(|| (runs.unwrap_or(runs_per_day), cost))
+}
+
 fn role(text: &str) -> Result<TokenRole, String> {
     TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer, chat or metrics".to_owned())
 }
@@ -198,6 +230,7 @@ fn time(us: i64) -> String {
 }
 
 fn object(token: &Token) -> TokenObject<'_> {
+    let caps = day_caps(token.role, token.runs_per_day, token.cost_per_day);
     TokenObject {
         id: &token.id,
         owner: &token.owner,
@@ -208,6 +241,8 @@ fn object(token: &Token) -> TokenObject<'_> {
         expires_at: time(token.expires_us),
         last_used_at: token.last_used_us.map(time),
         revoked_at: token.revoked_us.map(time),
+        runs_per_day: caps.as_ref().map(|(runs, _)| *runs),
+        cost_per_day_usd: caps.and_then(|(_, cost)| cost),
     }
 }
 

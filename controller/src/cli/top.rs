@@ -21,10 +21,17 @@ use super::table::{Column, Table};
 /// Moves the cursor of a terminal to its first place, and clears what is after it.
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
-/// Shows the runs that go on, with their calls and costs, until Ctrl-C. The dearest are first.
+const EXAMPLES: &str = "\
+Examples:
+  sluice top
+  sluice top --every 10s
+  sluice top --json | jq -r '.runs[].run'";
+
+/// Shows the runs that go on, with their calls and costs, until Ctrl-C. The most expensive ones come first.
 ///
 /// Off a terminal, and with --once or --json, it shows them once.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct TopArgs {
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::time)]

@@ -1,4 +1,4 @@
-//! What the upstream's answer to `GET /v1/models` says about the key and the address.
+//! Verdict on the key and the address, from the upstream's answer to `GET /v1/models`.
 //!
 //! Pure. The sidecar passes most answers on; it replaces a few by its own, with a reason.
 

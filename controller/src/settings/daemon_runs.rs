@@ -1,4 +1,4 @@
-//! What the settings say about runs of the daemon.
+//! Settings of the daemon's runs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct DaemonRunSettings {
     pub ask_timeout: Duration,
     /// Nano-USD from which a raised cap needs another person.
     pub second_person: Option<i64>,
+    /// Cost in nano-USD up to which a browser session may raise a cap; none without one.
+    pub session_approval_max: Option<i64>,
     /// Directories under which grants of agents may be.
     pub grant_roots: Vec<PathBuf>,
     /// Projects.
@@ -85,6 +87,7 @@ impl SettingLayers {
             on_cap: self.required("on_cap", daemon_values::on_cap)?,
             ask_timeout: self.required("ask_timeout", daemon_values::ask_timeout)?,
             second_person: self.parse("second_person_usd", values::nano_usd)?,
+            session_approval_max: self.parse("session_approval_max", values::nano_usd)?,
             grant_roots: self.parse("grant_roots", daemon_values::grant_roots)?.unwrap_or_default(),
             projects: self.projects().to_vec(),
             users: self.required("uid_range", daemon_values::sandbox_users)?,

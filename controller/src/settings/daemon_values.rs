@@ -5,6 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use sluice_daemon::chat::{Carried, HangUp, RemoteContent};
 use sluice_daemon::on_cap::OnCap;
 use sluice_runs::sandbox_user::SandboxUsers;
 
@@ -15,6 +16,8 @@ type Parsed<T> = Result<T, InvalidValue>;
 
 /// Longest time that a run of the daemon may have.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest time for which the worker of a chat session may wait.
+const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Hexadecimal digits of a SHA-256.
 const DIGEST_LENGTH: usize = 64;
 
@@ -54,6 +57,40 @@ impl Default for RunningMax {
 
 fn invalid<T>(reason: String) -> Parsed<T> {
     Err(InvalidValue::new(reason))
+}
+
+/// Parses what becomes of images and HTML in an agent's text.
+pub(super) fn chat_remote(value: &str) -> Parsed<RemoteContent> {
+    match value {
+        "defang" => Ok(RemoteContent::Defang),
+        "keep" => Ok(RemoteContent::Keep),
+        _ => invalid(format!("'{value}' is neither defang nor keep")),
+    }
+}
+
+/// Parses what becomes of a run whose chat client has hung up.
+pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
+    match value {
+        "cancel" => Ok(HangUp::Cancel),
+        "keep" => Ok(HangUp::Keep),
+        _ => invalid(format!("'{value}' is neither cancel nor keep")),
+    }
+}
+
+/// Parses what a turn of a chat hands on to the next one of its session.
+pub(super) fn chat_session(value: &str) -> Parsed<Carried> {
+    match value {
+        "workspace" => Ok(Carried::Workspace),
+        "worker" => Ok(Carried::Worker),
+        "none" => Ok(Carried::Nothing),
+        _ => invalid(format!("'{value}' is none of workspace, worker and none")),
+    }
+}
+
+/// Parses the time without a turn after which the worker of a chat session ends.
+pub(super) fn chat_session_idle(value: &str) -> Parsed<Duration> {
+    let idle = values::positive_duration(value)?;
+    if idle <= IDLE_MAX { Ok(idle) } else { invalid(format!("'{value}' is longer than 12h")) }
 }
 
 /// Parses `NAME=VALUE` words.

@@ -65,6 +65,14 @@ pub enum SettingError {
         /// Reason.
         reason: InvalidValue,
     },
+    /// A target of OpenTelemetry cannot be used.
+    #[error("otel {name}: {reason}")]
+    Otel {
+        /// Name of the target.
+        name: String,
+        /// Reason.
+        reason: InvalidValue,
+    },
     /// Several required settings have no value.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     AllMissing(Vec<SettingError>),

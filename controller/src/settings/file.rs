@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::SettingError;
 use super::file_value::{FileFault, FileValue, setting};
 use super::guardian;
+use super::otel::{self, OtelEntry};
 use super::profile::{self, Profile};
 use super::project;
 use super::secret_file::check_private;
@@ -18,7 +19,7 @@ use super::webhooks::{self, WebhookEntry};
 use crate::agent_catalogue::{self, Agent};
 
 /// Members that are no settings.
-const TABLES: [&str; 5] = ["agents", "profiles", "projects", "webhooks", "guardian"];
+const TABLES: [&str; 6] = ["agents", "profiles", "projects", "webhooks", "guardian", "otel"];
 
 /// The content of a configuration file.
 pub(super) struct FileContent {
@@ -32,6 +33,8 @@ pub(super) struct FileContent {
     pub(super) agents: Vec<Agent>,
     /// Webhooks of the daemon.
     pub(super) webhooks: Vec<WebhookEntry>,
+    /// Targets of OpenTelemetry.
+    pub(super) otel: Vec<OtelEntry>,
     /// Rules of the Guardian.
     pub(super) guardian: GuardianSettings,
 }
@@ -63,6 +66,7 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
         projects: Vec::new(),
         agents: Vec::new(),
         webhooks: Vec::new(),
+        otel: Vec::new(),
         guardian: GuardianSettings::default(),
     };
     for (key, value) in table.get_ref() {
@@ -71,6 +75,7 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
             "profiles" => content.profiles = profile::read(value)?,
             "projects" => content.projects = project::read(value)?,
             "webhooks" => content.webhooks = webhooks(text, value)?,
+            "otel" => content.otel = otel(text, value)?,
             "guardian" => content.guardian = guardian(text, value)?,
             name => {
                 if name == "key" {
@@ -106,6 +111,16 @@ fn webhooks(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<WebhookEnt
     let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
     let value = table.get("webhooks").cloned().unwrap_or(toml::Value::Array(Vec::new()));
     webhooks::read(value).map_err(|(index, reason)| {
+        let wrong = index.and_then(|index| spanned.get_ref().get(index));
+        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
+    })
+}
+
+/// Returns the targets of OpenTelemetry.
+fn otel(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<OtelEntry>, FileFault> {
+    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
+    let value = table.get("otel").cloned().unwrap_or(toml::Value::Array(Vec::new()));
+    otel::read(value).map_err(|(index, reason)| {
         let wrong = index.and_then(|index| spanned.get_ref().get(index));
         FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
     })

@@ -9,6 +9,7 @@ use sluice_daemon::run_policy::Project;
 
 use super::error::{SettingError, SettingSource};
 use super::file;
+use super::otel::OtelEntry;
 use super::profile::Profile;
 use super::table::{ITEMS, replaces, separator};
 use super::variables::CONFIG;
@@ -25,6 +26,7 @@ pub struct SettingLayers {
     agents: Vec<Agent>,
     projects: Vec<Project>,
     webhooks: Vec<WebhookEntry>,
+    otel: Vec<OtelEntry>,
     /// Accounts that profiles name.
     profile_accounts: BTreeSet<String>,
     guardian: GuardianSettings,
@@ -76,6 +78,7 @@ impl SettingLayers {
         self.agents = content.agents;
         self.projects = content.projects;
         self.webhooks = content.webhooks;
+        self.otel = content.otel;
         self.guardian = content.guardian;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
@@ -176,6 +179,11 @@ impl SettingLayers {
     /// Returns the webhooks of the configuration file.
     pub(super) fn webhook_entries(&self) -> &[WebhookEntry] {
         &self.webhooks
+    }
+
+    /// Returns the targets of OpenTelemetry in the configuration file.
+    pub(super) fn otel_entries(&self) -> &[OtelEntry] {
+        &self.otel
     }
 
     /// Returns the rules of the Guardian in the configuration file.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sluice_daemon::chat::{ChatSettings, SessionSettings};
 use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
@@ -12,10 +13,11 @@ use sluice_upstream::Upstream;
 
 use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
+use super::otel::OtelEntry;
 use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
 use super::webhooks::WebhookEntry;
-use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, values};
+use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, daemon_values, values};
 
 impl SettingLayers {
     /// Parses all values.
@@ -31,7 +33,8 @@ impl SettingLayers {
             output: self.required("record_output", values::record_output)?,
         };
         let log_format = self.required("log_format", values::log_format)?;
-        Ok(Settings { host, run, litellm, record, log_format, agents: self.agents().to_vec() })
+        let (agents, projects) = (self.agents().to_vec(), self.projects().to_vec());
+        Ok(Settings { host, run, litellm, record, log_format, agents, projects })
     }
 
     /// Returns the state directory. No other setting needs to be valid.
@@ -57,12 +60,26 @@ impl SettingLayers {
             sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
             metrics_public: self.required("metrics_public", values::boolean)?,
             viewer_files: self.required("viewer_files", values::boolean)?,
+            chat: ChatSettings {
+                remote: self.required("chat_remote", daemon_values::chat_remote)?,
+                hang_up: self.required("chat_hang_up", daemon_values::chat_hang_up)?,
+                resume: self.required("chat_resume", values::duration)?,
+                sessions: SessionSettings {
+                    carried: self.required("chat_session", daemon_values::chat_session)?,
+                    keep: self.required("chat_session_keep", values::positive_duration)?,
+                    idle: self.required("chat_session_idle", daemon_values::chat_session_idle)?,
+                    count: self.required("chat_session_max", values::count)?,
+                    bytes: self.required("chat_session_space", values::size)?,
+                },
+            },
             record_keep: self.record_keep()?,
             event_rate: self.required("event_rate", values::count)?,
             event_keep: self.required("event_keep", values::event_keep)?,
             events_per_run: self.required("events_per_run", values::count)?,
+            event_disk_free: self.required("event_disk_free", values::event_disk_free)?,
             webhooks: self.webhooks()?,
             guardian: self.guardian().clone(),
+            otel: self.otel_entries().iter().map(OtelEntry::load).collect::<Result<_, _>>()?,
         })
     }
 

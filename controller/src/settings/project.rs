@@ -7,10 +7,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::file_value::FileFault;
+use super::project_repository;
 use super::similar::similar;
 
 /// Members of an entry.
-const MEMBERS: [&str; 2] = ["name", "owners"];
+const MEMBERS: [&str; 10] =
+    ["name", "owners", "repository", "credentials", "known_hosts", "forge", "forge_api", "publish", "merge", "author"];
 /// Characters of a name.
 const NAME_MAX: usize = 63;
 /// Characters of an owner.
@@ -60,7 +62,8 @@ fn one(table: &DeTable<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Project, Fil
     };
     let list = owners.get_ref().as_array();
     let list = list.ok_or_else(|| FileFault::new(owners.span(), "projects: owners is a list of texts"))?;
-    Ok(Project { name: text.to_owned(), owners: list.iter().map(owner).collect::<Result<_, _>>()? })
+    let owners = list.iter().map(owner).collect::<Result<_, _>>()?;
+    Ok(Project { name: text.to_owned(), owners, repository: project_repository::read(table)? })
 }
 
 fn is_name(text: &str) -> bool {

@@ -115,7 +115,7 @@ fn limits_of_the_daemons_runs_are_tables_or_words() {
     assert_eq!((max_cost, timeout), (Some(500_000_000), None));
     assert_eq!(
         runs.projects,
-        [Project { name: "site".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()] }]
+        [Project { name: "site".to_owned(), owners: vec!["alice".to_owned(), "bob".to_owned()], repository: None }]
     );
     let replaced = of(&[("SLUICE_LIMITS_MAX", "timeout=3h"), ("SLUICE_GRANT_ROOTS", "/mnt")]).expect("it is right");
     assert_eq!((replaced.limits_max.memory, replaced.grant_roots), (None, vec!["/mnt".into()]));
@@ -373,6 +373,24 @@ fn faults_of_webhooks_are_placed_and_keep_secrets() {
             ("[[webhooks]]", "[[webhooks]]\nname = 'a'\nurl = 'https://h'\nsecret_files = ['/s']\n[[webhooks]]"),
             "webhooks: two have",
         ),
+    ] {
+        let error = file_error(&good.replacen(change.0, change.1, 1));
+        assert!(error.contains(expected) && !error.contains("canary"), "{change:?}: {error}");
+    }
+}
+
+#[test]
+fn faults_of_otel_targets_keep_secrets() {
+    let good = "[[otel]]\nname = 'a'\nendpoint = 'https://h:4318'\nsecret_file = '/s'\n";
+    for (change, expected) in [
+        (("https://h:4318", "grpc://canary"), "otel: endpoint is http://"),
+        (("https://h:4318", "https://u:canary@h"), "otel: endpoint is http://"),
+        (("'/s'", "'Bearer canary'"), "otel: secret_file is the path of a file"),
+        (("name = 'a'", "name = 'A b'"), "otel: a name has 1 to 63"),
+        (("name = 'a'", "name = 'a'\nkind = 'zipkin'"), "otel: kind is otlp or langfuse"),
+        (("name = 'a'", "name = 'a'\nsemconv = '1.30'"), "otel: semconv is current or 1.41"),
+        (("name = 'a'", "name = 'a'\nheaders = 'canary'"), "otel: unknown field `headers`"),
+        (("[[otel]]", "[[otel]]\nname = 'a'\nendpoint = 'https://h'\n[[otel]]"), "otel: two have the same name"),
     ] {
         let error = file_error(&good.replacen(change.0, change.1, 1));
         assert!(error.contains(expected) && !error.contains("canary"), "{change:?}: {error}");

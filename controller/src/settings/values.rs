@@ -37,7 +37,7 @@ pub(super) fn positive_duration(value: &str) -> Parsed<Duration> {
     }
 }
 
-fn size(value: &str) -> Parsed<u64> {
+pub(super) fn size(value: &str) -> Parsed<u64> {
     units::size(value).map_err(InvalidValue::from)
 }
 
@@ -119,6 +119,14 @@ pub(super) fn event_keep(value: &str) -> Parsed<Duration> {
         // A client that follows a run comes back within this time.
         time if time < EVENT_KEEP_MIN => invalid(format!("'{value}' is too short; give at least 1h")),
         time => Ok(time),
+    }
+}
+
+/// Returns the part of the disk that has to be free, in percent.
+pub(super) fn event_disk_free(value: &str) -> Parsed<u8> {
+    match value.parse() {
+        Ok(percent @ 0..=50) => Ok(percent),
+        _ => invalid(format!("'{value}' is not a number of percent; give 0 to 50")),
     }
 }
 

@@ -8,7 +8,6 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
-use sluice_state::ledger::usd;
 use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::{Repetition, RequestKey, release};
@@ -83,7 +82,7 @@ struct ApprovalView {
 impl ApprovalView {
     fn of(approval: Approval) -> Self {
         let cap = approval.cap.map(|(cap, _, _)| cap);
-        let value = |value: Option<i64>| cap.zip(value).map(|(cap, value)| shown(cap, value));
+        let value = |value: Option<i64>| cap.zip(value).map(|(cap, value)| cap.show(value));
         Self {
             kind: approval.kind(),
             sandbox_id: approval.key.run_id.to_string(),
@@ -104,13 +103,6 @@ impl ApprovalView {
             digest: approval.digest,
             approval_id: approval.id,
         }
-    }
-}
-
-fn shown(cap: AskedCap, value: i64) -> String {
-    match cap {
-        AskedCap::MaxCostUsd => usd(value.into()),
-        AskedCap::MaxCalls | AskedCap::MaxTokens => value.to_string(),
     }
 }
 

@@ -51,6 +51,11 @@ impl RequestKey {
         Self { key: None, method: String::new(), path: String::new() }
     }
 
+    /// Returns whether the request has a key.
+    pub(super) fn is_present(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Reserves the key for a request of this digest.
     ///
     /// # Errors

@@ -20,15 +20,16 @@ use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
-use crate::injection;
 use crate::permission::Operation;
 use crate::principal::Principal;
 
 mod interrupt;
 mod interventions;
 mod sending;
+mod withdrawal;
 
 use sending::{SentTo, send_message};
+use withdrawal::withdraw;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -281,22 +282,12 @@ async fn remove(
     const OPERATION: &str = "message.delete";
     let sandbox = lookup::named(&context, &principal, Operation::Control, &id).await?;
     let run_id = &sandbox.key.run_id;
-    let found = context.store.find_message(run_id, &message_id).await?;
+    context.store.find_message(run_id, &message_id).await?;
     let seq = record(&context, &principal, OPERATION, &sandbox, entry(&message_id)).await?;
-    let removed = match context.store.delete_message(run_id, &message_id, now_us()).await {
-        Ok(removed) => removed,
-        Err(error) => return Err(context.record_failure(&principal, OPERATION, seq, error.into()).await),
-    };
-    if found.state == MessageState::Offered && injection::push(&context, &sandbox.key).await.is_ok() {
-        // The sidecar has no more of it than what it had sent before.
-        let _ = injection::pull(&context, &sandbox.key).await;
-        let now = context.store.find_message(run_id, &message_id).await?;
-        if now.state != MessageState::Deleted {
-            let error = sluice_state::messages::MessageError::NotChangeable(now.state.as_str());
-            return Err(context.record_failure(&principal, OPERATION, seq, error.into()).await);
-        }
+    match withdraw(&context, &sandbox, &message_id).await {
+        Ok(removed) => Ok(Json(MessageView::of(removed))),
+        Err(error) => Err(context.record_failure(&principal, OPERATION, seq, error).await),
     }
-    Ok(Json(MessageView::of(removed)))
 }
 
 /// Puts a message that is not on its way to the agent yet among the urgent ones.

@@ -20,7 +20,7 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::Query;
 use crate::loops::LoopStatus;
-use crate::monitor::{age, engine_probe};
+use crate::monitor::{age, engine_probe, upstream_probe};
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
@@ -57,6 +57,10 @@ struct MonitoringStatus {
     sidecars: u64,
     /// The engine; null if no sandboxes can be created, or before the first answer.
     engine: Option<EngineStatus>,
+    /// Upstream of the runs; null if no sandboxes can be created, or before the first answer.
+    upstream: Option<UpstreamStatus>,
+    /// Checks before the start of the daemon. `sluice preflight` makes them again, with details and remedies.
+    checks: Vec<CheckView>,
     /// Disk of the state directory; null if the system does not say it.
     disk: Option<DiskStatus>,
     /// The loops of the daemon, by name.
@@ -114,6 +118,25 @@ struct EngineStatus {
     reachable: bool,
     /// Time of that question.
     asked_at: String,
+    /// Version that it has named; null until it has.
+    version: Option<String>,
+}
+
+/// The upstream.
+#[derive(Debug, Serialize, ToSchema)]
+struct UpstreamStatus {
+    /// True if the last connection was made.
+    reachable: bool,
+    /// Time of that connection.
+    asked_at: String,
+}
+
+/// A check of the host.
+#[derive(Debug, Serialize, ToSchema)]
+struct CheckView {
+    name: &'static str,
+    /// `pass`, `warn`, `fail` or `skipped`.
+    status: &'static str,
 }
 
 /// Disk of the state directory.
@@ -157,7 +180,8 @@ async fn status(
     let figures = context.store.figures(monitor.read.get(), now).await?;
     let not_ready: Vec<_> = context.readiness.reasons().into_keys().collect();
     let loops = context.loops.statuses();
-    let engine = loops.iter().find(|status| status.name == engine_probe::NAME);
+    let probe = |name| loops.iter().find(|status| status.name == name);
+    let upstream = probe(upstream_probe::NAME);
     Ok(Json(MonitoringStatus {
         status: if not_ready.is_empty() { "ready" } else { "not_ready" },
         not_ready,
@@ -176,9 +200,14 @@ async fn status(
         },
         receipts: ReceiptStatus { open: figures.open_receipts, oldest_s: age(figures.open_receipt_since_us, now) },
         sidecars: figures.sidecars,
-        engine: engine.and_then(|probe| {
-            Some(EngineStatus { reachable: !probe.is_failing, asked_at: timestamp(probe.last_end_us?) })
+        engine: probe(engine_probe::NAME).and_then(|probe| {
+            let version = monitor.host.engine_version();
+            Some(EngineStatus { reachable: !probe.is_failing, asked_at: timestamp(probe.last_end_us?), version })
         }),
+        upstream: upstream.and_then(|probe| {
+            Some(UpstreamStatus { reachable: !probe.is_failing, asked_at: timestamp(probe.last_end_us?) })
+        }),
+        checks: monitor.host.checks.iter().map(|check| CheckView { name: check.name, status: check.status }).collect(),
         disk: disk(&context).await,
         loops: loops.iter().map(|status| (status.name.clone(), shown(status))).collect(),
         runs: figures.runs.iter().map(|(state, count)| (state.as_str(), *count)).collect(),

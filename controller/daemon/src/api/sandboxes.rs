@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
-    DesiredState, IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
-    SandboxStep, SandboxVerdict,
+    IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
 };
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
@@ -25,11 +24,14 @@ use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::runs::cancellation;
 
 mod actions;
 mod artifacts;
 mod audit;
 mod audit_record;
+mod chat_run;
+mod chat_turn;
 mod create;
 mod exec;
 mod exec_control;
@@ -41,12 +43,19 @@ mod logs;
 pub(super) mod lookup;
 mod request;
 mod requested_limits;
+mod requested_repository;
+mod resumed;
 mod task;
 mod transcript;
 mod upload;
+mod verification;
 pub(super) mod view;
 mod wait;
 
+pub(super) use chat_run::create_chat;
+pub(super) use chat_turn::ChatTurn;
+pub(super) use create::{sandbox_disabled, take_creation};
+pub(super) use logs::record_removed;
 pub(crate) use task::Task;
 use view::{SandboxDetail, SandboxView};
 
@@ -55,10 +64,10 @@ use view::{SandboxDetail, SandboxView};
     paths(
         list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail,
         actions::receipts, logs::logs, exec::start, exec_control::write, exec_control::resize, exec_control::cancel,
-        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit, task::task,
-        transcript::transcript
+        files::list, files::read, upload::write, artifacts::list, artifacts::read, audit::audit,
+        verification::verification, task::task, transcript::transcript
     ),
-    components(schemas(logs::LogStream, wait::Until))
+    components(schemas(logs::LogStream, wait::Until, WaitingFor))
 )]
 pub(super) struct Doc;
 
@@ -81,14 +90,13 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/artifacts", get(artifacts::list))
         .route("/api/v1/sandboxes/{id}/artifacts/{*name}", get(artifacts::read))
         .route("/api/v1/sandboxes/{id}/audit", get(audit::audit))
+        .route("/api/v1/sandboxes/{id}/audit/verification", get(verification::verification))
         .route("/api/v1/sandboxes/{id}/task", get(task::task))
         .route("/api/v1/sandboxes/{id}/transcript", get(transcript::transcript))
 }
 
 /// Characters of a search.
 const SEARCH_MAX: usize = 200;
-/// Times that a change is tried anew when the run has changed in between.
-const TRIES: usize = 8;
 
 /// Selection of runs.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -97,6 +105,8 @@ const TRIES: usize = 8;
 struct SandboxQuery {
     /// States, joined by commas.
     state: Option<String>,
+    /// `approval`: only runs with a call that waits for an approval.
+    waiting_for: Option<WaitingFor>,
     /// Only runs of this agent.
     agent_id: Option<String>,
     /// `NAME=VALUE`: only runs with this label.
@@ -110,12 +120,22 @@ struct SandboxQuery {
     cursor: Option<String>,
 }
 
+/// Reason that a run waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum WaitingFor {
+    /// A call waits for an approval.
+    Approval,
+}
+
 /// A page of runs, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct Sandboxes {
     sandboxes: Vec<SandboxView>,
     /// Number of selected runs in each state, also in those that `state` leaves out.
     counts: BTreeMap<&'static str, u64>,
+    /// Number of selected runs with a call that waits for an approval, also of those that `state` and `waiting_for` leave out.
+    awaiting_approval: u64,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
     /// True if more runs follow.
@@ -146,12 +166,14 @@ async fn list(
         agent_id: query.agent_id,
         label: query.label.as_deref().map(label).transpose()?,
         text: query.q,
+        awaits_approval: query.waiting_for == Some(WaitingFor::Approval),
     };
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let page = context.store.list_sandboxes(filter, after, limit).await?;
     let mut counts: BTreeMap<_, _> = SandboxState::ALL.map(|state| (state.as_str(), 0)).into();
     counts.extend(page.counts.into_iter().map(|(state, count)| (state.as_str(), count)));
     Ok(Json(Sandboxes {
+        awaiting_approval: page.awaiting_approval,
         sandboxes: page.sandboxes.into_iter().map(SandboxView::of).collect(),
         counts,
         has_more: page.next.is_some(),
@@ -219,38 +241,13 @@ async fn cancel(
     PathNames([id]): PathNames<1>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, ApiError> {
-    let mut sandbox = lookup::identified(&context, &principal, Operation::Control, &id).await?;
+    let sandbox = lookup::identified(&context, &principal, Operation::Control, &id).await?;
     if sandbox.state.is_ended() {
         return Ok(Json(SandboxView::of(sandbox)).into_response());
     }
     record(&context, &principal, "sandbox.cancel", &sandbox, ControlEntry::default()).await?;
-    for _ in 0..TRIES {
-        let run_id = sandbox.key.run_id.clone();
-        let changed = match (sandbox.state, sandbox.desired_state) {
-            (SandboxState::Pending, _) => {
-                let step = SandboxStep::Drop(SandboxVerdict::Cancelled);
-                context.store.step_sandbox(&run_id, sandbox.generation, step, "cancelled", now_us()).await
-            }
-            (state, DesiredState::Stopped) if !state.is_ended() => Ok(sandbox),
-            (state, _) if state.is_ended() => Ok(sandbox),
-            _ => context.store.set_desired_state(&run_id, sandbox.generation, DesiredState::Stopped).await,
-        };
-        match changed {
-            Ok(sandbox) => {
-                if sandbox.state.is_ended() {
-                    context.variables.forget(&run_id);
-                }
-                context.work.notify_one();
-                return Ok((StatusCode::ACCEPTED, Json(SandboxView::of(sandbox))).into_response());
-            }
-            // It has changed since it was read.
-            Err(SandboxError::StaleGeneration { .. } | SandboxError::IllegalStep(_)) => {
-                sandbox = lookup::identified(&context, &principal, Operation::Control, run_id.as_str()).await?;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(SandboxError::StaleGeneration { found: sandbox.generation }.into())
+    let sandbox = cancellation::cancel(&context, &sandbox.key.run_id).await?;
+    Ok((StatusCode::ACCEPTED, Json(SandboxView::of(sandbox))).into_response())
 }
 
 /// Records an operation on a run before it takes effect, and returns the number of its line.

@@ -1,4 +1,4 @@
-//! Who asks, and the sessions of browsers.
+//! The caller of a request, and the sessions of browsers.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,6 +12,7 @@ use http::header::SET_COOKIE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_state::control_log::ControlEntry;
+use sluice_state::ledger::usd;
 use utoipa::{OpenApi, ToSchema};
 
 use super::{Context, NoQuery};
@@ -92,7 +93,9 @@ async fn create_code(
         ..ControlEntry::default()
     };
     context.record(&principal, entry).await?;
-    let made = context.access.sessions.create_code(&principal, Login::of(&principal, role));
+    let payer = context.policy.as_deref().map(|policy| policy.account.as_str());
+    let payer = payer.filter(|_| principal.role == Role::Admin);
+    let made = context.access.sessions.create_code(&principal, Login::of(&principal, role, payer));
     let secret = made.map_err(|error| ApiError::internal(&error))?;
     let answer = LoginCode {
         login_id: secret.id.clone(),
@@ -149,6 +152,8 @@ struct Identity {
     accounts: Vec<String>,
     /// Time in UTC at which the session ends at the latest; null for a token.
     expires_at: Option<String>,
+    /// Dollars up to which this session may raise a cap of cost; null for a token, and where the host lets no session do it.
+    approval_max_usd: Option<String>,
 }
 
 /// Returns the sender of this request.
@@ -160,7 +165,10 @@ async fn who(State(context): Context, principal: Principal, Query(NoQuery {}): Q
     let left = principal.session_id().and_then(|id| context.access.sessions.left(id));
     let expires_at = left.map(|left| humantime::format_rfc3339_seconds(SystemTime::now() + left).to_string());
     let (role, way) = (principal.role.as_str(), principal.way.as_str());
-    Json(Identity { owner: principal.owner, role, way, accounts: principal.accounts, expires_at })
+    let may_decide = principal.session_id().is_some() && principal.may(Operation::Decide).is_some();
+    let policy = context.policy.as_deref().filter(|_| may_decide);
+    let approval_max_usd = policy.and_then(|policy| policy.session_approval_max).map(|max| usd(max.into()));
+    Json(Identity { owner: principal.owner, role, way, accounts: principal.accounts, expires_at, approval_max_usd })
 }
 
 /// Ends the browser session that asks, and its streams.

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::json;
 use sluice_state::agents::{AgentError, TransitionError};
+use sluice_state::chats::{ChatCapError, SessionBusy};
 use sluice_state::events::EventFault;
 use sluice_state::idempotency::IdempotencyError;
 use sluice_state::messages::MessageError;
@@ -10,6 +11,9 @@ use sluice_state::sandboxes::SandboxError;
 
 use crate::api_error::ApiError;
 use crate::event_intake::EventRefusal;
+
+/// Seconds after which a turn of a session may have ended whose client has left.
+const SESSION_RETRY_S: u64 = 2;
 
 fn conflict(code: &'static str, error: &dyn std::error::Error) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, code, error.to_string())
@@ -29,6 +33,8 @@ impl From<SandboxError> for ApiError {
             SandboxError::RetriesSpent(_) => conflict("retries_spent", &error),
             SandboxError::CapSpent => conflict("cap_spent", &error),
             SandboxError::Agent(error) => error.into(),
+            SandboxError::Chat(error) => error.into(),
+            SandboxError::Session(error) => error.into(),
             SandboxError::Budget(error) => error.into(),
             SandboxError::Idempotency(error) => error.into(),
             SandboxError::Store(error) => error.into(),
@@ -41,6 +47,24 @@ pub(super) fn unknown_dependency() -> ApiError {
     let message = "depends_on names a run that you do not have; list your runs";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_dependency", message)
         .with_details(json!({ "field": "depends_on" }))
+}
+
+impl From<ChatCapError> for ApiError {
+    fn from(error: ChatCapError) -> Self {
+        match error {
+            ChatCapError::Runs { wait_us, .. } => {
+                let seconds = u64::try_from(wait_us / 1_000_000).unwrap_or_default();
+                Self::too_many("chat_runs_spent", error.to_string(), seconds.saturating_add(1))
+            }
+            ChatCapError::Cost => Self::new(StatusCode::PAYMENT_REQUIRED, "insufficient_credits", error.to_string()),
+        }
+    }
+}
+
+impl From<SessionBusy> for ApiError {
+    fn from(error: SessionBusy) -> Self {
+        conflict("session_busy", &error).retry_after(SESSION_RETRY_S)
+    }
 }
 
 impl From<MessageError> for ApiError {

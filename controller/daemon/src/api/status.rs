@@ -1,4 +1,4 @@
-//! Whether the daemon lives and can work.
+//! Answers that the daemon lives, and that it can work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

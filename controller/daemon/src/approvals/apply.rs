@@ -58,8 +58,9 @@ async fn raise(
         AskedCap::MaxCostUsd => RaiseCaps { max_cost_usd: Some(usd(to.into())), ..RaiseCaps::default() },
     };
     match control.raise_caps(&RaiseCaps { by, reason, ..raise }).await {
+        Ok(_) => Ok(()),
         // The cap in force is higher already, or the run has none.
-        Ok(_) | Err(ControlError::Refused { .. }) => Ok(()),
+        Err(error) if error.is_moot() => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -1,7 +1,5 @@
 //! The decision of a person: checked, recorded, written with the budget, and carried out.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluice_contract::Hash;
@@ -10,12 +8,11 @@ use sluice_runs::virtual_key;
 use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, AskedCap, DecisionRequest};
 use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
-use sluice_state::ledger::usd;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
 use super::apply::apply;
-use super::raise_rule::{RaiseRefusal, RaiseRule, check, highest};
+use super::raise_rule::{RaiseRefusal, RaiseRule, check, check_session, highest};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::principal::{Principal, Way};
@@ -54,9 +51,9 @@ pub(crate) async fn decide(
     }
     let raise = raise_of(&found, &input)?;
     if let Some((cap, to)) = raise {
-        // A page that was attacked must not spend.
         if principal.way == Way::Session {
-            return Err(ApiError::needs_token());
+            let max = context.policy.as_ref().and_then(|policy| policy.session_approval_max);
+            check_session(max, (cap, to))?;
         }
         let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
         let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
@@ -74,7 +71,7 @@ pub(crate) async fn decide(
         after: Some(json!({
             "approval_digest": found.digest,
             "decision": input.decision.as_str(),
-            "raise": raise.map(|(cap, to)| shown(cap, to)),
+            "raise": raise.map(|(cap, to)| cap.show(to)),
         })),
         reason: input.reason.clone(),
         ..ControlEntry::default()
@@ -138,8 +135,7 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(AskedC
 async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (AskedCap, i64)) -> Result<(), ApiError> {
     let Some(host) = context.execs.host() else { return Ok(()) };
     let max_cost = (cap == AskedCap::MaxCostUsd).then_some(to);
-    let longer = Duration::from_micros(sandbox.stopped_us(now_us()).unsigned_abs());
-    virtual_key::raise_of(host, &sandbox.key, max_cost, longer).await.map_err(|error| {
+    virtual_key::raise_of(host, &sandbox.key, max_cost, sandbox.ends_us(now_us())).await.map_err(|error| {
         (context.log)(&format!("run {}: its virtual key is not raised: {}", sandbox.key, error_chain(&error)));
         let message = "LiteLLM did not raise the key of the run, so the cap stays; the log of the daemon says why";
         ApiError::new(StatusCode::CONFLICT, "key_not_raised", message)
@@ -154,28 +150,21 @@ async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), Api
     Ok(())
 }
 
-/// Returns a value as a text: dollars, or a number.
-fn shown(cap: AskedCap, value: i64) -> String {
-    match cap {
-        AskedCap::MaxCostUsd => usd(value.into()),
-        AskedCap::MaxCalls | AskedCap::MaxTokens => value.to_string(),
-    }
-}
-
 fn values(approval: &Approval) -> Value {
     let cap = approval.cap;
     json!({
         "attempt": approval.key.attempt,
         "cap": cap.map(|(cap, _, _)| cap.as_str()),
         "kind": approval.kind(),
-        "new": cap.map(|(cap, _, new)| shown(cap, new)),
-        "old": cap.map(|(cap, old, _)| shown(cap, old)),
+        "new": cap.map(|(cap, _, new)| cap.show(new)),
+        "old": cap.map(|(cap, old, _)| cap.show(old)),
     })
 }
 
 impl From<RaiseRefusal> for ApiError {
     fn from(refusal: RaiseRefusal) -> Self {
         match refusal {
+            RaiseRefusal::NeedsToken => Self::needs_token(),
             RaiseRefusal::AdminOnly => {
                 let message = "this is above the highest value that the operator lets owners have; ask an admin";
                 Self::new(StatusCode::FORBIDDEN, "admin_only", message)

@@ -1,4 +1,4 @@
-//! Who may raise a cap to which value.
+//! Rule for people who raise a cap, and to which value.
 //!
 //! Pure.
 
@@ -12,7 +12,7 @@ use crate::run_policy::RunPolicy;
 pub(super) struct RaiseRule {
     /// Highest value that owners may approve; none for no limit.
     pub(super) highest: Option<i64>,
-    /// Cost in nano-USD from which another person than the run's owner has to approve.
+    /// Cost in nano-USD above which another person than the run's owner has to approve.
     pub(super) second_person: Option<i64>,
 }
 
@@ -23,6 +23,8 @@ pub(super) enum RaiseRefusal {
     AdminOnly,
     /// The run's own owner asks, and another person has to.
     SecondPerson,
+    /// A browser session asks, and a token has to.
+    NeedsToken,
 }
 
 /// Checks a raise.
@@ -42,6 +44,16 @@ pub(super) fn check(
     if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
+/// Checks a raise by a browser session. A page that was attacked must not spend, so it has an amount of its own, and raises
+/// no calls and tokens: a run without a cap of its cost would spend by them.
+///
+/// # Errors
+/// [`RaiseRefusal::NeedsToken`]
+pub(super) fn check_session(max_nano_usd: Option<i64>, (cap, to): (AskedCap, i64)) -> Result<(), RaiseRefusal> {
+    let is_within = cap == AskedCap::MaxCostUsd && max_nano_usd.is_some_and(|max| to <= max);
+    if is_within { Ok(()) } else { Err(RaiseRefusal::NeedsToken) }
+}
+
 /// Returns the highest value of a cap that the operator lets owners have. Without a policy, none is left to owners.
 pub(super) fn highest(policy: Option<&RunPolicy>, cap: AskedCap) -> Option<i64> {
     let Some(policy) = policy else { return Some(0) };
@@ -56,6 +68,21 @@ pub(super) fn highest(policy: Option<&RunPolicy>, cap: AskedCap) -> Option<i64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_raise_costs_alone_up_to_their_amount() {
+        let (cost, calls) = (AskedCap::MaxCostUsd, AskedCap::MaxCalls);
+        for (max, asked, is_allowed) in [
+            (None, (cost, 1), false),
+            (Some(5), (cost, 5), true),
+            (Some(5), (cost, 6), false),
+            (Some(5), (calls, 1), false),
+            (Some(5), (AskedCap::MaxTokens, 1), false),
+        ] {
+            let expected = if is_allowed { Ok(()) } else { Err(RaiseRefusal::NeedsToken) };
+            assert_eq!(check_session(max, asked), expected, "{max:?} {asked:?}");
+        }
+    }
 
     #[test]
     fn owners_stay_below_the_operators_limit() {

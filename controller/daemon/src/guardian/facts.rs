@@ -1,9 +1,10 @@
-//! What the rules need of an event: which tool call or error it is, as a hash, and no text of an agent.
+//! Facts of an event for the rules: which tool call or error it is, as a hash, and no text of an agent.
 //!
 //! Pure.
 
 use serde_json::Value;
 use sluice_contract::{Hash, Usd};
+use sluice_runs::blueprint::WORKSPACE;
 use sluice_state::events::{EventSource, HEARTBEAT, LoggedEvent};
 
 /// Fact that an event reports.
@@ -22,7 +23,7 @@ pub(super) enum Fact {
         /// Error of the call, if it failed.
         error: Option<Hash>,
     },
-    /// The host has seen a changed file.
+    /// The host has seen a changed file which is not the agent's own state.
     FileChanged,
     /// Something else happened.
     Other,
@@ -48,12 +49,20 @@ pub(super) fn fact(event: &LoggedEvent) -> Option<Fact> {
     Some(match (event.event_type.as_str(), event.source) {
         ("llm.call_started", _) => Fact::CallStarted,
         ("llm.call", _) => call_ended(&data()),
-        ("agent.file_edited", EventSource::System) => Fact::FileChanged,
+        ("agent.file_edited", EventSource::System) => file_edited(&data()),
         (TOOL_USE, _) => tool_use(&data()).map_or(Fact::Other, Fact::ToolUse),
         (name, _) if TOOL_RESULTS.contains(&name) => failed_result(&data()).map_or(Fact::Other, Fact::Error),
         (name, _) if ERRORS.contains(&name) => Fact::Error(error(&data())),
         _ => Fact::Other,
     })
+}
+
+/// The home directory of a run is its workspace, so agents keep sessions, logs and databases there, in names that begin with
+/// a dot. These change whatever the agent does.
+fn file_edited(data: &Value) -> Fact {
+    let path = data["file_path"].as_str().unwrap_or_default();
+    let is_state = path.strip_prefix(WORKSPACE).is_some_and(|rest| rest.starts_with("/."));
+    if is_state { Fact::Other } else { Fact::FileChanged }
 }
 
 fn call_ended(data: &Value) -> Fact {

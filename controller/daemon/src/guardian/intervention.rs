@@ -1,4 +1,4 @@
-//! What the Guardian says: an event for people, and a fixed text for an agent.
+//! Words of the Guardian: an event for people, and a fixed text for an agent.
 //!
 //! Pure. Nothing of an agent is in it, and for agents no limit either: a run that knows its limits works just below them.
 

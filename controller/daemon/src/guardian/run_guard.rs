@@ -97,6 +97,11 @@ impl RunGuard {
         }
     }
 
+    /// Begins in the midst of an attempt that has this many calls under way.
+    pub(super) fn with_open_calls(self, open_calls: u64) -> Self {
+        Self { open_calls, ..self }
+    }
+
     /// Takes an event, and returns the rules that it meets.
     pub(super) fn observe(&mut self, seq: i64, at_us: i64, fact: &Fact) -> Vec<Hit> {
         self.last = (self.last.0.max(at_us), Some(seq));

@@ -9,6 +9,8 @@ use super::rules::{CostRate, GuardianAction, GuardianRules, NoFileChange, Repeti
 use super::run_guard::{Hit, Rule, RunGuard};
 use crate::runs::test_run::running;
 
+mod recorded;
+
 const SECOND: i64 = 1_000_000;
 const NOTIFY: GuardianAction = GuardianAction::Notify;
 
@@ -109,6 +111,24 @@ fn calls_without_a_changed_file_are_noticed() {
     assert_eq!(hits(rules, &with(EventSource::System)), []);
     let claimed = hits(rules, &with(EventSource::Agent));
     assert_eq!(claimed, [(Rule::NoFileChange, 70, 3)], "what an agent claims is no changed file");
+}
+
+#[test]
+fn files_of_the_agents_own_state_do_not_count() {
+    let no_file_change = Some(NoFileChange { after: seconds(60), calls: 3, action: NOTIFY });
+    let rules = GuardianRules { no_file_change, ..GuardianRules::default() };
+    for (path, is_work) in [
+        ("/workspace/.claude/sessions/1.json", false),
+        ("/workspace/.claude.json", false),
+        ("/workspace/src/.hidden", true),
+        ("/workspace/a", true),
+        ("/mnt/.a", true),
+    ] {
+        let change =
+            LoggedEvent { source: EventSource::System, ..event(40, "agent.file_edited", &json!({"file_path": path})) };
+        let log = [call(10, "0"), call(30, "0"), change, call(50, "0"), call(70, "0"), call(80, "0")];
+        assert_eq!(hits(rules, &log).is_empty(), is_work, "{path}");
+    }
 }
 
 #[test]

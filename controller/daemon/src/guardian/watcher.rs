@@ -1,6 +1,6 @@
 //! The task of the Guardian: reads the event log, asks the rules, and does what they say.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct Guardian {
     cursor: i64,
     /// The runs that work; `None` for a run without rules.
     runs: HashMap<RunId, Option<GuardedRun>>,
+    /// Hits that are not recorded yet.
+    due: VecDeque<DueHit>,
 }
 
 #[derive(Debug)]
@@ -51,10 +53,19 @@ struct GuardedRun {
     guard: RunGuard,
 }
 
+/// A hit of a rule whose event is not recorded yet.
+#[derive(Debug)]
+struct DueHit {
+    run: RunId,
+    hit: Hit,
+    /// Result of its action; none before it.
+    performed: Option<Performed>,
+}
+
 impl Guardian {
     /// Makes a Guardian that begins with the next event.
     pub(crate) fn new(context: Arc<ApiContext>, settings: GuardianSettings) -> Self {
-        Self { context, settings, cursor: 0, runs: HashMap::new() }
+        Self { context, settings, cursor: 0, runs: HashMap::new(), due: VecDeque::new() }
     }
 
     /// Works until the signal.
@@ -65,7 +76,9 @@ impl Guardian {
         let mut is_begun = false;
         loop {
             self.context.loops.begin(NAME, now_us());
-            let result = self.turn(&mut is_begun, &mut look_at).await;
+            let read = self.turn(&mut is_begun, &mut look_at).await;
+            // One owner's fault does not hold up what is due for others.
+            let result = read.and(self.perform_due().await);
             if let Some(line) = self.context.loops.end(NAME, result, now_us()) {
                 (self.context.log)(&line);
             }
@@ -82,6 +95,7 @@ impl Guardian {
         }
     }
 
+    /// Reads, and looks at what does not happen if it is time.
     async fn turn(&mut self, is_begun: &mut bool, look_at: &mut Instant) -> Result<(), LoopFault> {
         if !*is_begun {
             self.cursor = self.context.store.newest_event().await?;
@@ -121,10 +135,15 @@ impl Guardian {
     async fn take(&mut self, event: &LoggedEvent) -> Result<(), LoopFault> {
         let Some(id) = event.sandbox_id.as_deref().and_then(|id| id.parse::<RunId>().ok()) else { return Ok(()) };
         let Some(fact) = fact(event) else { return Ok(()) };
-        if !self.runs.contains_key(&id) {
+        let is_known = match self.runs.get(&id) {
+            Some(Some(run)) => event.attempt.is_none_or(|attempt| attempt <= run.attempt),
+            Some(None) => true,
+            None => false,
+        };
+        if !is_known {
             let run = self.context.store.find_sandbox(None, &id).await?;
             let guarded = match run.filter(|run| !run.state.is_ended()) {
-                Some(run) => self.guarded(&run, event.created_us).await?,
+                Some(run) => self.guarded(&run, event.created_us, event.seq).await?,
                 None => None,
             };
             self.runs.insert(id.clone(), guarded);
@@ -133,9 +152,8 @@ impl Guardian {
         if event.attempt.is_some_and(|attempt| attempt < run.attempt) {
             return Ok(());
         }
-        for hit in run.guard.observe(event.seq, event.created_us, &fact) {
-            self.perform(&id, &hit).await?;
-        }
+        let hits = run.guard.observe(event.seq, event.created_us, &fact);
+        self.due.extend(hits.into_iter().map(|hit| DueHit { run: id.clone(), hit, performed: None }));
         Ok(())
     }
 
@@ -153,7 +171,7 @@ impl Guardian {
                 None => false,
             };
             if !is_known {
-                let guarded = self.guarded(&run, now_us).await?;
+                let guarded = self.guarded(&run, now_us, self.cursor.saturating_add(1)).await?;
                 self.runs.insert(id.clone(), guarded);
             }
             let Some(Some(guarded)) = self.runs.get_mut(&id) else { continue };
@@ -162,33 +180,53 @@ impl Guardian {
                 guarded.guard.rest(now_us);
                 continue;
             }
-            for hit in guarded.guard.look(now_us) {
-                self.perform(&id, &hit).await?;
+            let hits = guarded.guard.look(now_us);
+            self.due.extend(hits.into_iter().map(|hit| DueHit { run: id.clone(), hit, performed: None }));
+        }
+        Ok(())
+    }
+
+    /// Returns the rules for a run, if it has any. Events from this position on are still to come.
+    async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<Option<GuardedRun>, LoopFault> {
+        let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
+        let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());
+        let rules = stored.map_or(self.settings.host, |stored| self.settings.of(&stored.graph_id));
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let open_calls = self.context.store.open_calls(&run.key, from).await?;
+        let guard = RunGuard::new(rules, now_us).with_open_calls(open_calls);
+        Ok(Some(GuardedRun { attempt: run.key.attempt, guard }))
+    }
+
+    /// Does what the rules say, and records it. What fails is done at the next turn.
+    pub(super) async fn perform_due(&mut self) -> Result<(), LoopFault> {
+        while let Some(mut due) = self.due.pop_front() {
+            if let Err(fault) = self.perform(&mut due).await {
+                self.due.push_front(due);
+                return Err(fault);
             }
         }
         Ok(())
     }
 
-    /// Returns the rules for a run, if it has any.
-    async fn guarded(&self, run: &Sandbox, now_us: i64) -> Result<Option<GuardedRun>, LoopFault> {
-        let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
-        let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());
-        let rules = stored.map_or(self.settings.host, |stored| self.settings.of(&stored.graph_id));
-        let attempt = run.key.attempt;
-        Ok((!rules.is_empty()).then(|| GuardedRun { attempt, guard: RunGuard::new(rules, now_us) }))
-    }
-
-    /// Does what a rule says, and records it.
-    async fn perform(&self, id: &RunId, hit: &Hit) -> Result<(), LoopFault> {
+    async fn perform(&self, due: &mut DueHit) -> Result<(), LoopFault> {
+        let DueHit { run: id, hit, performed } = due;
         let run = self.context.store.find_sandbox(None, id).await?;
         let Some(run) = run.filter(|run| !run.state.is_ended()) else { return Ok(()) };
-        let performed = match hit.action {
-            GuardianAction::Notify => Performed::Done,
-            GuardianAction::Nudge => self.nudge(id, hit).await?,
-            GuardianAction::Pause => self.pause(run.clone(), hit).await,
+        let done = match (*performed, hit.action) {
+            (Some(done), _) => done,
+            (None, GuardianAction::Notify) => Performed::Done,
+            (None, GuardianAction::Nudge) => self.nudge(id, hit).await?,
+            (None, GuardianAction::Pause) => self.pause(run.clone(), hit).await,
         };
-        let event = intervention(&run, hit, performed, now_us());
-        self.context.store.append_events(vec![event], EventQuota::default()).await?;
+        *performed = Some(done);
+        let event = intervention(&run, hit, done, now_us());
+        for appended in self.context.store.append_events(vec![event], EventQuota::default()).await? {
+            if let Err(fault) = appended {
+                (self.context.log)(&format!("guardian: run {id}: its event is not valid: {}", error_chain(&fault)));
+            }
+        }
         Ok(())
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sluice_runs::host::Host;
 
-use crate::loops::{LoopTimer, Loops, every};
+use crate::loops::{LoopFault, LoopTimer, Loops, every};
+use crate::monitor::Monitor;
 use crate::stop_signal::StopSignal;
 
 /// Name of the loop.
@@ -13,10 +14,25 @@ pub(crate) const NAME: &str = "engine";
 const TIMER: LoopTimer = LoopTimer { name: NAME, period: Duration::from_secs(10), first: Duration::ZERO };
 
 /// Asks until the signal. The state of the loop has the result of the last question.
-pub(crate) async fn run(host: Arc<Host>, loops: Arc<Loops>, log: fn(&str), stop: StopSignal) {
+pub(crate) async fn run(host: Arc<Host>, monitor: Arc<Monitor>, loops: Arc<Loops>, log: fn(&str), stop: StopSignal) {
     every(TIMER, loops, log, stop, || {
-        let host = Arc::clone(&host);
-        async move { Ok(host.engine.ping().await?) }
+        let (host, monitor) = (Arc::clone(&host), Arc::clone(&monitor));
+        async move {
+            let asked = ask(&host, &monitor).await;
+            if asked.is_err() {
+                monitor.host.set_engine_version(None);
+            }
+            asked
+        }
     })
     .await;
+}
+
+/// Asks once; for the version, too, unless it is known since the last failure.
+async fn ask(host: &Host, monitor: &Monitor) -> Result<(), LoopFault> {
+    host.engine.ping().await?;
+    if monitor.host.engine_version().is_none() {
+        monitor.host.set_engine_version(Some(host.engine.info().await?.version));
+    }
+    Ok(())
 }

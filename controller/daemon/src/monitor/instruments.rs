@@ -50,6 +50,7 @@ pub(super) struct Instruments {
     state: StateMetrics,
     audit_errors: Counter,
     findings: Family<Labels<1>, Counter>,
+    spans: Family<Labels<2>, Counter>,
 }
 
 /// Metrics of runs that have begun or ended.
@@ -173,6 +174,7 @@ impl Instruments {
             state: StateMetrics::new(&mut registry),
             audit_errors: add(&mut registry, "audit_errors", audit, Counter::default()),
             findings: add(&mut registry, "reconcile_findings", findings, Family::default()),
+            spans: add(&mut registry, "otel_spans", "Spans for targets of OpenTelemetry, by result", Family::default()),
             registry,
         }
     }
@@ -203,6 +205,12 @@ impl Instruments {
     /// Counts findings of a reconciliation.
     pub(super) fn count_findings(&mut self, class: &'static str, number: u64) {
         self.findings.get_or_create(&[("class", class.to_owned())]).inc_by(number);
+    }
+
+    /// Counts spans of a target of OpenTelemetry.
+    pub(super) fn count_spans(&mut self, target: &str, result: &'static str, number: u64) {
+        let labels = [("target", target.to_owned()), ("result", result.to_owned())];
+        self.spans.get_or_create(&labels).inc_by(number);
     }
 
     /// Counts an error of an audit log.

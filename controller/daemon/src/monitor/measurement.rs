@@ -1,4 +1,4 @@
-//! What an event of the log counts.
+//! Counters of each event of the log.
 //!
 //! Only events of the system count: an agent's are claims.
 //!

@@ -1,23 +1,25 @@
-//! The texts of the pages.
+//! The frame of the pages, and the pages of the login.
 //!
 //! Pure.
-
-use std::fmt::Write;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
-use sluice_state::sandboxes::Sandbox;
 
 use super::assets;
 use super::form::LoginForm;
 use crate::principal::{Principal, Way};
 use crate::sessions::LoginView;
 
-/// Policy of all pages: their own scripts and styles alone, and no frame around them.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; \
-                      trusted-types 'none'";
+/// Pages of the navigation: path, word, and name of the page in `data-page`.
+const NAVIGATION: [(&str, &str, &str); 6] = [
+    ("/sandboxes", "Sandboxes", "sandboxes"),
+    ("/approvals", "Approvals", "approvals"),
+    ("/chat", "Chat", "chat"),
+    ("/agents", "Agents", "agents"),
+    ("/spending", "Spending", "spending"),
+    ("/host", "Host", "host"),
+];
 
 /// A page.
 #[derive(Debug)]
@@ -25,34 +27,88 @@ pub(super) struct Page {
     status: StatusCode,
     title: String,
     main: String,
-    has_script: bool,
+    console: Option<Console>,
+}
+
+/// Frame of each page of the console.
+#[derive(Debug)]
+struct Console {
+    /// Name of the page.
+    name: &'static str,
+    /// Id of its run.
+    run: String,
+    who: String,
+    has_session: bool,
 }
 
 impl Page {
     fn new(title: &str, main: String) -> Self {
-        Self { status: StatusCode::OK, title: title.to_owned(), main, has_script: false }
+        Self { status: StatusCode::OK, title: title.to_owned(), main, console: None }
     }
 
-    fn text(&self) -> String {
-        let (style, script) = (assets::path("page.css"), assets::path("session.js"));
-        let script =
-            if self.has_script { format!("<script type=\"module\" src=\"{script}\"></script>") } else { String::new() };
+    /// Returns a page of the console. Its script replaces `main`, which is readable without one.
+    pub(super) fn of_console(principal: &Principal, name: &'static str, title: &str, run: &str, main: String) -> Self {
+        let who = format!("{} ({})", escape(&principal.owner), principal.role.as_str());
+        let has_session = principal.way == Way::Session;
+        let console = Console { name, run: run.to_owned(), who, has_session };
+        Self { console: Some(console), ..Self::new(title, main) }
+    }
+
+    pub(super) fn text(&self) -> String {
         let title = escape(&self.title);
+        let (style, icon) = (assets::path("console.css"), assets::path("icon.svg"));
+        let script = self.console.as_ref().filter(|console| console.has_session).map_or_else(String::new, |_| script());
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title} - Sluice</title>\
-             <link rel=\"stylesheet\" href=\"{style}\">{script}</head>\n<body><main><h1>{title}</h1>\n{}</main></body></html>\n",
+             <link rel=\"icon\" href=\"{icon}\"><link rel=\"stylesheet\" href=\"{style}\">{script}</head>\n{}</html>\n",
+            self.body(&title)
+        )
+    }
+
+    fn body(&self, title: &str) -> String {
+        let Some(Console { name, run, who, has_session }) = &self.console else {
+            return format!("<body><main class=\"narrow\"><h1>{title}</h1>\n{}</main></body>", self.main);
+        };
+        let links = NAVIGATION.map(|(path, word, page)| {
+            let is_part = page == "sandboxes" && matches!(*name, "sandbox" | "new");
+            let current = if page == *name || is_part { " aria-current=\"page\"" } else { "" };
+            format!("<a href=\"{path}\"{current}>{word}</a>")
+        });
+        let leave = if *has_session { "<button id=\"logout\" hidden>Log out</button>" } else { "" };
+        format!(
+            "<body data-page=\"{name}\" data-id=\"{}\"><header class=\"top\"><a class=\"brand\" href=\"/sandboxes\">Sluice</a>\
+             <nav aria-label=\"Main\">{}</nav><span class=\"who\">{who}</span>{leave}</header>\n<div id=\"notice\"></div>\
+             <main id=\"app\"><div class=\"page\"><h1>{title}</h1>\n{}</div></main></body>",
+            escape(run),
+            links.concat(),
             self.main
         )
     }
 }
 
+/// Returns the elements that start the console.
+fn script() -> String {
+    let (app, map) = (assets::path("app.js"), assets::import_map());
+    format!("<script type=\"importmap\">{map}</script><script type=\"module\" src=\"{app}\"></script>")
+}
+
+/// Returns the policy of all pages: their own scripts and styles alone, and no frame around them.
+fn policy() -> String {
+    format!(
+        "default-src 'none'; script-src 'self' {}; style-src 'self'; connect-src 'self'; img-src 'self'; \
+         form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        assets::import_map_source()
+    )
+}
+
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
         // With no-referrer, a browser would send a form of this page without its origin.
+        let policy = policy();
         let headers = [
             (CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CONTENT_SECURITY_POLICY, POLICY),
+            (CONTENT_SECURITY_POLICY, policy.as_str()),
             (REFERRER_POLICY, "same-origin"),
         ];
         (self.status, headers, self.text()).into_response()
@@ -64,7 +120,7 @@ pub(super) fn login_page() -> Page {
     let main = "<p>Run <code>sluice open</code> on the host of the daemon, or enter the code of \
                 <code>sluice open --print</code>.</p>\n<form method=\"post\" action=\"/login\">\
                 <label>Code <input name=\"code\" type=\"password\" autocomplete=\"off\" required></label> \
-                <button>Continue</button></form>\n";
+                <button class=\"primary\">Continue</button></form>\n";
     Page::new("Log in", main.to_owned())
 }
 
@@ -78,7 +134,8 @@ pub(super) fn confirm_page(form: &LoginForm, view: &LoginView) -> Page {
     let main = format!(
         "<p>This browser will act as the owner <strong>{owner}</strong> with the role <strong>{role}</strong>. Go on only if \
          you have just run <code>sluice open</code>.</p>\n<form method=\"post\" action=\"/login/confirm\">\
-         <input type=\"hidden\" name=\"code\" value=\"{}\">{run}<button>Log in as {owner} ({role})</button></form>\n",
+         <input type=\"hidden\" name=\"code\" value=\"{}\">{run}\
+         <button class=\"primary\">Log in as {owner} ({role})</button></form>\n",
         escape(&form.code)
     );
     Page::new("Log in", main)
@@ -90,48 +147,14 @@ pub(super) fn message_page(status: StatusCode, title: &str, text: &str) -> Page 
     Page { status, ..Page::new(title, main) }
 }
 
-/// The first page.
-pub(super) fn home_page(principal: &Principal, creates_runs: bool) -> Page {
-    let mut main = identity(principal);
-    if !creates_runs {
-        main.push_str("<p>This host creates no sandboxes: <code>sandbox_enabled</code> is off.</p>\n");
-    }
-    main.push_str(
-        "<p>The API is under <code>/api/v1</code>: <a data-api href=\"/api/openapi.json\">its document</a>, \
-         <a data-api href=\"/api/v1/sandboxes\">the sandboxes</a>, <a data-api href=\"/api/v1/session\">this session</a>.</p>\n",
-    );
-    with_script("Sluice", principal, main)
-}
-
-/// The page of a run.
-pub(super) fn sandbox_page(principal: &Principal, run: &Sandbox) -> Page {
-    let id = &run.key.run_id;
-    let name = run.name.as_deref().map_or_else(|| id.to_string(), escape);
-    let mut main = identity(principal);
-    let _ = write!(
-        main,
-        "<dl><dt>Id</dt><dd><code>{id}</code></dd><dt>Name</dt><dd>{name}</dd><dt>State</dt><dd>{}</dd></dl>\n\
-         <p>The API has <a data-api href=\"/api/v1/sandboxes/{id}\">all of it</a> and \
-         <a data-api href=\"/api/v1/sandboxes/{id}/trajectory\">what it did</a>. <a href=\"/\">Back</a></p>\n",
-        run.state.as_str()
-    );
-    with_script("Sandbox", principal, main)
-}
-
-fn identity(principal: &Principal) -> String {
-    let (owner, role) = (escape(&principal.owner), principal.role.as_str());
-    format!("<p>You are logged in as <strong>{owner}</strong> with the role <strong>{role}</strong>.</p>\n")
-}
-
-fn with_script(title: &str, principal: &Principal, mut main: String) -> Page {
-    if principal.way == Way::Session {
-        main.push_str("<p><button id=\"logout\" hidden>Log out</button></p>\n<pre id=\"out\"></pre>\n");
-    }
-    Page { has_script: principal.way == Way::Session, ..Page::new(title, main) }
+/// Answers a browser without a session.
+pub(super) fn not_logged_in() -> Response {
+    message_page(StatusCode::UNAUTHORIZED, "You are not logged in", "Run sluice open on the host of the daemon.")
+        .into_response()
 }
 
 /// Returns a text as HTML that shows it and does nothing else.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in sluice_contract::text::sanitize(text).chars() {
         match c {
@@ -154,7 +177,7 @@ mod tests {
     #[test]
     fn names_are_text_in_a_page() {
         let hostile = Principal::for_tests(Role::Owner, "<script>\"'&\u{1b}[2J", &[]);
-        let text = home_page(&hostile, true).text();
+        let text = Page::of_console(&hostile, "sandboxes", "Sandboxes", "", String::new()).text();
         assert!(text.contains("&lt;script&gt;&quot;&#39;&amp; [2J"), "{text}");
         assert!(!text.contains("<script>"), "{text}");
     }
@@ -162,13 +185,13 @@ mod tests {
     #[test]
     fn a_page_has_nothing_inline() {
         let session = Principal { way: Way::Session, ..Principal::for_tests(Role::Owner, "alice", &[]) };
-        for page in [login_page(), home_page(&session, false)] {
+        for page in [login_page(), Page::of_console(&session, "sandboxes", "Sandboxes", "", String::new())] {
             let text = page.text();
             for word in ["<style", "style=", "onclick", "onload", "javascript:"] {
                 assert!(!text.contains(word), "{word}: {text}");
             }
             assert!(!text.contains("<script>") && text.contains("/assets/"), "{text}");
         }
-        assert!(!POLICY.contains("unsafe"));
+        assert!(!policy().contains("unsafe"));
     }
 }

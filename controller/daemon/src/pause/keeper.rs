@@ -7,11 +7,12 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::control::{DecideHold, HeldCall, HoldCause, HoldDecision, SetClock, SetPause};
 use sluice_contract::text::error_chain;
+use sluice_contract::time::duration_micros;
 use sluice_runs::engine::EngineError;
 use sluice_runs::freezer::{Freezer, Frost};
 use sluice_runs::host::Host;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_runs::virtual_key;
+use sluice_runs::virtual_key::{self, RaiseKeyError};
 use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{ClockStop, DesiredState, Sandbox, SandboxError, SandboxState};
 use sluice_state::store::{StoreError, now_us};
@@ -26,6 +27,10 @@ use crate::runs::live_run::LiveRun;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Time for which a call goes on waiting whose client would not come again.
 const BOUND: Duration = Duration::from_secs(10);
+/// Longest time for which a tool counts as working: clients stop theirs after ten minutes at the latest.
+const TOOL_MAX: Duration = Duration::from_secs(15 * 60);
+/// Time after which a virtual key that was not raised is raised again.
+const KEY_AGAIN: Duration = Duration::from_secs(10);
 /// Steps without a rest between them.
 const STEPS_MAX: usize = 16;
 /// Name of the asking program, in the audit log of the run. The control log has the person.
@@ -42,6 +47,10 @@ pub(crate) struct PauseKeeper {
     freezer: Freezer,
     control: SidecarControl,
     gate: Gate,
+    /// State of the clocks that the sidecar was told; none if an earlier daemon told it.
+    clocks_stopped: Option<bool>,
+    /// True if the virtual key may end before the run.
+    key_is_due: bool,
     /// False if the container is known to run.
     may_be_frozen: bool,
     /// Time at which a call was last seen open or waiting.
@@ -60,6 +69,8 @@ enum KeeperError {
     Control(#[from] ControlError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("its virtual key may end before it: {}", error_chain(.0))]
+    Key(#[from] RaiseKeyError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
@@ -95,6 +106,8 @@ impl PauseKeeper {
             live,
             cancelled,
             gate: Gate::Open,
+            clocks_stopped: Some(false),
+            key_is_due: false,
             may_be_frozen: false,
             busy: Instant::now(),
             failed: None,
@@ -105,7 +118,7 @@ impl PauseKeeper {
 
     /// Looks after an attempt that an earlier daemon began, which may have left it in any state.
     pub(crate) fn adopting(self) -> Self {
-        Self { gate: Gate::Unknown, may_be_frozen: true, ..self }
+        Self { gate: Gate::Unknown, clocks_stopped: None, key_is_due: true, may_be_frozen: true, ..self }
     }
 
     /// Works until it is dropped, at the end of the attempt.
@@ -143,7 +156,7 @@ impl PauseKeeper {
                         (self.context.log)(&format!("run {}: its pause: {text}", self.key));
                         self.logged = Some(text);
                     }
-                    return Some(AFTER_FAILURE);
+                    return Some(if matches!(error, KeeperError::Key(_)) { KEY_AGAIN } else { AFTER_FAILURE });
                 }
             }
         }
@@ -152,6 +165,10 @@ impl PauseKeeper {
 
     async fn step(&mut self) -> Result<PauseStep, KeeperError> {
         let Some(look) = self.look().await? else { return Ok(PauseStep::Rest) };
+        if self.clocks_stopped != Some(look.view.clocks_stopped) {
+            // The row decides. A step that was interrupted may have told the sidecar something else.
+            self.set_clock(look.view.clocks_stopped).await?;
+        }
         let step = next_step(&look.view);
         match step {
             PauseStep::CloseGate => self.set_gate(Gate::Closed).await?,
@@ -178,6 +195,10 @@ impl PauseKeeper {
             }
             // The client may come again.
             PauseStep::Rest if look.is_asked => return Ok(PauseStep::Look(AFTER_FAILURE)),
+            PauseStep::Rest if self.key_is_due => {
+                self.raise_key(&look.run).await?;
+                self.key_is_due = false;
+            }
             PauseStep::Look(_) | PauseStep::Rest => {}
         }
         Ok(step)
@@ -207,7 +228,7 @@ impl PauseKeeper {
                 Err(error) => return Err(error.into()),
             };
             let is_bound = self.bound.is_some_and(|since| since.elapsed() < BOUND);
-            is_at_work = !is_frozen && (is_bound || self.context.store.has_running_tool(&self.key).await?);
+            is_at_work = !is_frozen && (is_bound || self.has_running_tool().await?);
         }
         if is_asked && held.iter().all(|call| call.cause == HoldCause::Paused) {
             // Its client has left, and does something else: nothing waits for the decision.
@@ -243,26 +264,36 @@ impl PauseKeeper {
         Ok(())
     }
 
-    async fn mark(&self, run: &Sandbox, cause: Cause) -> Result<(), KeeperError> {
+    async fn mark(&mut self, run: &Sandbox, cause: Cause) -> Result<(), KeeperError> {
         self.set_clock(true).await?;
         let (why, store) = (stop_of(cause), &self.context.store);
         let marked = store.stop_clocks(&self.key.run_id, run.generation, why, now_us()).await;
         self.take_clock(marked)
     }
 
-    async fn unmark(&self, run: &Sandbox, cause: Option<Cause>) -> Result<(), KeeperError> {
+    async fn unmark(&mut self, run: &Sandbox, cause: Option<Cause>) -> Result<(), KeeperError> {
         let now = now_us();
-        let stopped = Duration::from_micros(run.stopped_us(now).unsigned_abs());
         if cause.is_none() {
-            // Its key was made for the time that the run had without the pause.
-            if let Err(error) = virtual_key::raise_of(&self.host, &self.key, None, stopped).await {
-                (self.context.log)(&format!("run {}: the life of its key: {}", self.key, error_chain(&error)));
-            }
+            // Its key was made for the time that the run had without the pause. A LiteLLM that is away does not hold up the run.
+            self.key_is_due = self.raise_key(run).await.is_err();
             self.set_clock(false).await?;
         }
         let still = cause.map(stop_of);
         let ended = self.context.store.end_pause(&self.key.run_id, run.generation, still, now).await;
         self.take_clock(ended)
+    }
+
+    /// Lets the virtual key live as long as the run.
+    async fn raise_key(&self, run: &Sandbox) -> Result<(), RaiseKeyError> {
+        if run.stopped_total_us == 0 && run.clocks_stopped_us.is_none() {
+            return Ok(());
+        }
+        virtual_key::raise_of(&self.host, &self.key, None, run.ends_us(now_us())).await
+    }
+
+    async fn has_running_tool(&self) -> Result<bool, StoreError> {
+        let since_us = now_us().saturating_sub(duration_micros(TOOL_MAX));
+        self.context.store.has_running_tool(&self.key, since_us).await
     }
 
     /// Takes the clock of the row that was written. If the row has changed meanwhile, the next look decides anew.
@@ -277,14 +308,17 @@ impl PauseKeeper {
         }
     }
 
-    async fn set_clock(&self, stopped: bool) -> Result<(), KeeperError> {
+    async fn set_clock(&mut self, stopped: bool) -> Result<(), KeeperError> {
         let reason = if stopped { "the run stands still" } else { "the run goes on" };
         let set = SetClock { stopped, by: Some(BY.to_owned()), reason: Some(reason.to_owned()) };
         match self.control.set_clock(&set).await {
-            // It has stood still for the longest time: the deadline goes on.
-            Ok(_) | Err(ControlError::Refused { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(_) => {}
+            // It has stood still for the longest time, and goes on; or it has no deadline.
+            Err(error) if error.is_moot() => {}
+            Err(error) => return Err(error.into()),
         }
+        self.clocks_stopped = Some(stopped);
+        Ok(())
     }
 
     async fn answer_later(&mut self, held: &[HeldCall]) -> Result<(), KeeperError> {

@@ -76,7 +76,7 @@ const HELD_LOOK: Duration = Duration::from_millis(500);
 /// Time between two looks at a run that stands still.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 /// Time after which freezing is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Returns the next step.
 pub(super) fn next_step(view: &PauseView) -> PauseStep {

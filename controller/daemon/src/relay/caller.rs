@@ -34,7 +34,7 @@ impl FromRequestParts<Arc<ApiContext>> for RelayCaller {
 }
 
 impl RelayCaller {
-    /// Returns the run, which has not ended.
+    /// Returns the run. It had not ended when the token was checked.
     ///
     /// # Errors
     /// 404

@@ -1,4 +1,4 @@
-//! What follows from the events of a run. All of them are claims: an agent can say that it lives, that it works and that it is
+//! Effects of the events of a run. All of them are claims: an agent can say that it lives, that it works and that it is
 //! done or has failed. Its exit code says whether it has succeeded.
 
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxSte
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
-/// Events that are no work.
+/// Events that do not count as work.
 const NO_WORK: [&str; 9] = [
     HEARTBEAT, "agent.started", "agent.error", "agent.stream_error", "agent.waiting", "agent.shutdown",
     "agent.interrupted", "agent.completed", "agent.failed",

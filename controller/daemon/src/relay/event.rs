@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use sluice_state::events::{EventDiff, EventSource, HEARTBEAT, NewLoggedEvent};
 use sluice_state::store::now_us;
 
@@ -26,8 +26,8 @@ const DIFF_MAX: usize = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub(super) struct ReportedEvent {
     event_type: String,
-    #[serde(default = "no_data")]
-    event_data: Value,
+    #[serde(default)]
+    event_data: Map<String, Value>,
 }
 
 /// An event that is in the log.
@@ -38,10 +38,6 @@ pub(super) struct ReceivedEvent {
     event_type: String,
     event_id: String,
     timestamp: String,
-}
-
-fn no_data() -> Value {
-    json!({})
 }
 
 /// Takes an event. It is on disk when this answers.
@@ -56,6 +52,7 @@ pub(super) async fn report(
     }
     let sandbox = caller.sandbox(&context).await?;
     let diff = if event_type == FILE_EDITED { take_diff(&mut event_data) } else { None };
+    let event_data = Value::Object(event_data);
     let now = now_us();
     let run_id = sandbox.key.run_id.as_str();
     let event = NewLoggedEvent {
@@ -78,8 +75,8 @@ pub(super) async fn report(
 }
 
 /// Takes the whole diff out of the data of an event.
-fn take_diff(event_data: &mut Value) -> Option<EventDiff> {
-    let Value::String(mut text) = event_data.as_object_mut()?.remove("full_diff")? else { return None };
+fn take_diff(event_data: &mut Map<String, Value>) -> Option<EventDiff> {
+    let Value::String(mut text) = event_data.remove("full_diff")? else { return None };
     let truncated = text.len() > DIFF_MAX;
     text.truncate(text.floor_char_boundary(DIFF_MAX));
     Some(EventDiff { text, truncated })
@@ -87,18 +84,21 @@ fn take_diff(event_data: &mut Value) -> Option<EventDiff> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_diff_is_taken_out_and_bounded() {
-        let mut data = json!({ "file_path": "a", "full_diff": "+x" });
+        let object = |value: Value| value.as_object().cloned().expect("an object");
+        let mut data = object(json!({ "file_path": "a", "full_diff": "+x" }));
         let diff = take_diff(&mut data).expect("it has one");
-        assert_eq!((diff.text.as_str(), diff.truncated, data), ("+x", false, json!({ "file_path": "a" })));
-        let mut data = json!({ "full_diff": format!("{}é", "x".repeat(DIFF_MAX - 1)) });
+        assert_eq!((diff.text.as_str(), diff.truncated, data), ("+x", false, object(json!({ "file_path": "a" }))));
+        let mut data = object(json!({ "full_diff": format!("{}é", "x".repeat(DIFF_MAX - 1)) }));
         let diff = take_diff(&mut data).expect("it has one");
         assert_eq!((diff.text.len(), diff.truncated), (DIFF_MAX - 1, true));
-        for mut other in [json!({}), json!([1]), json!("x"), json!({ "full_diff": 1 })] {
-            assert_eq!(take_diff(&mut other), None);
+        for other in [json!({}), json!({ "full_diff": 1 })] {
+            assert_eq!(take_diff(&mut object(other)), None);
         }
     }
 }

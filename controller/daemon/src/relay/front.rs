@@ -22,6 +22,8 @@ use crate::limits::HttpLimits;
 
 /// Beginning of all paths.
 const ROOT: &str = "/api/v1/sandboxes/";
+/// Beginning of the paths of repositories.
+const GIT_ROOT: &str = "/git/";
 
 /// The front of the socket of one attempt.
 #[derive(Debug)]
@@ -39,9 +41,12 @@ impl RelayFront {
 
     async fn route(&self, mut request: Request<Incoming>) -> Result<Response, ApiError> {
         self.authenticate(&request).await?;
-        if let Some(rest) = request.uri().path().strip_prefix(ROOT)
-            && rest.split('/').next() != Some(self.key.run_id.as_str())
-        {
+        let path = request.uri().path();
+        let of_run = path.strip_prefix(ROOT).map(|rest| rest.split('/').next() == Some(self.key.run_id.as_str()));
+        let of_git = path
+            .strip_prefix(GIT_ROOT)
+            .map(|rest| rest.split_once(".git/").is_some_and(|(run_id, _)| run_id == self.key.run_id.as_str()));
+        if of_run.or(of_git) == Some(false) {
             let message = "a sandbox reaches only its own run; name the run of this sandbox in the path";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "not_own_run", message));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use sluice_state::messages::{MessageFilter, intervention_text};
+use sluice_state::messages::{MessageFilter, TAKEN_BYTES_MAX, fitting, intervention_text};
 
 use super::RelayCaller;
 use crate::api::timestamp::timestamp;
@@ -13,7 +13,7 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
 
-/// Number of interventions in an answer.
+/// Number of interventions in an answer, at most.
 const LIMIT: u32 = 100;
 
 /// An intervention as an agent sees it.
@@ -34,8 +34,9 @@ pub(super) async fn list(
 ) -> Result<Json<Vec<InterventionForAgent>>, ApiError> {
     caller.count(&context, Counted::Poll)?;
     let filter = MessageFilter { interventions: true, ..MessageFilter::default() };
-    let page = context.store.list_messages(&caller.key.run_id, filter, LIMIT).await?;
-    let shown = page.messages.into_iter().map(|message| {
+    let mut newest = context.store.list_messages(&caller.key.run_id, filter, LIMIT).await?.messages;
+    newest.truncate(fitting(&newest, TAKEN_BYTES_MAX));
+    let shown = newest.into_iter().map(|message| {
         let steering_type = message.steering_type.unwrap_or_default();
         InterventionForAgent {
             message: intervention_text(&message.content, &steering_type).to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use sluice_state::messages::{Message, TakeMode, type_word};
+use sluice_state::messages::{Afterwards, Message, TakeMode, type_word};
 use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep_until};
 
@@ -50,6 +50,9 @@ pub(super) struct MessageForAgent {
     content: String,
     message_type: &'static str,
     timestamp: String,
+    /// Of an interrupt whose text begins no turn: `wait` or `end`.
+    #[serde(rename = "then", skip_serializing_if = "Option::is_none")]
+    afterwards: Option<&'static str>,
 }
 
 impl MessageForAgent {
@@ -59,6 +62,7 @@ impl MessageForAgent {
             content: message.content,
             message_type: type_word(message.message_type),
             timestamp: timestamp(message.created_us),
+            afterwards: message.afterwards.map(Afterwards::as_str),
         }
     }
 }

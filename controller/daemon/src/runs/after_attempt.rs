@@ -1,4 +1,4 @@
-//! What is looked at and put away after the program of an attempt has ended.
+//! Work after the program of an attempt has ended: looks, and removal.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -16,8 +16,10 @@ use crate::injection::INTERRUPTED;
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     let signs = context.conversations.take();
     if !signs.is_empty()
-        && let Err(error) = context.store.record_activity(signs).await
+        && let Err(error) = context.store.record_activity(signs.clone()).await
     {
+        // Those of other runs are recorded later.
+        signs.into_iter().for_each(|seen| context.conversations.add(seen));
         (context.log)(&format!("run {key}: its last signs of life are not recorded: {}", error_chain(&error)));
     }
     let last = context.conversations.forget(key);

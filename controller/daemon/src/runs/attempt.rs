@@ -26,17 +26,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::after_attempt::{failure_code, remove_workspace};
+use super::chat_workspace::keep_for_session;
 use super::failure_text::failure_text;
 use super::last_look::with_last_look;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
 use super::refusal::{Refusal, Retry};
-use super::resumed::resumed_transcript;
+use super::resumed::resume;
 use super::retries::wait_before_retry;
 use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::{is_retryable, take_step};
 use crate::context::ApiContext;
+use crate::git;
 use crate::mount_table::MountTable;
 use crate::stored_request::StoredRequest;
 
@@ -139,7 +141,11 @@ impl Attempt {
         let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
-        request.spec.exchange.inputs.extend(resumed_transcript(host, &stored)?);
+        request.spec.exchange.keep = stored.keep_workspace;
+        resume(host, &stored, &mut request.spec.exchange)?;
+        if let Some(repository) = &stored.repository {
+            request.spec.clone = Some(Arc::new(git::begin(context, run, repository).await?));
+        }
         let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
         admission::check(host, &request).await.map_err(Refusal::host)?;
@@ -202,6 +208,10 @@ impl Attempt {
             post_again(&self.service.host, error).await;
         }
         remove_workspace(&self.context, &self.run.key).await;
+        match &report.exchange.git {
+            Some(commits) => git::complete(&self.context, &self.run, commits, report.error_code.is_none()).await,
+            None => git::complete_pushed(&self.context, &self.run, report.error_code.is_none()).await,
+        }
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {
             None => SandboxVerdict::Success,
@@ -218,6 +228,7 @@ impl Attempt {
     /// Records the end of the attempt: another one follows, or the run is over. The verdict that was recorded first stays.
     /// Waits while the disk is full: what the run has come to is known here alone.
     async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
+        keep_for_session(&self.context, &self.run.key, verdict == SandboxVerdict::Success).await;
         let mut is_reported = false;
         loop {
             let concluded = self.try_conclude(&verdict, retry).await;

@@ -1,4 +1,4 @@
-//! What the owner of a run is told about its failure.
+//! Texts about the failure of a run, for its owner.
 //!
 //! Pure. The error itself may name addresses, paths and settings of the host, which are the operator's: it goes to the
 //! operator's log and into the record of the run.

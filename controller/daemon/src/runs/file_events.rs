@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::text::error_chain;
-use sluice_runs::exchange::watch::{WatchLimits, WatchReport, WatchShare, WatchSpec, WorkspaceWatch};
+use sluice_runs::exchange::watch::{OwnerShare, WatchLimits, WatchReport, WatchShare, WatchSpec, WorkspaceWatch};
 use sluice_state::events::{EventQuota, NewLoggedEvent};
 use sluice_state::layout::RunPaths;
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
@@ -30,7 +30,7 @@ pub(super) struct FileReporter {
     context: Arc<ApiContext>,
     run: Sandbox,
     paths: RunPaths,
-    share: Arc<WatchShare>,
+    share: OwnerShare,
     watch: Option<WorkspaceWatch>,
     limits: FileEventLimits,
     left_out: LeftOutChanges,
@@ -45,7 +45,8 @@ pub(super) struct FileReporter {
 
 impl FileReporter {
     /// Makes a reporter that watches nothing yet.
-    pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, share: Arc<WatchShare>) -> Self {
+    pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, share: &Arc<WatchShare>) -> Self {
+        let share = share.of_owner(&run.owner);
         let paths = context.layout.run(&run.key);
         Self {
             context,
@@ -117,7 +118,7 @@ impl FileReporter {
 
     fn start(&mut self, since: Option<SystemTime>) {
         let (directory, limits) = (self.paths.work.clone(), WatchLimits::default());
-        match WorkspaceWatch::start(WatchSpec { directory, since, limits, share: Arc::clone(&self.share) }) {
+        match WorkspaceWatch::start(WatchSpec { directory, since, limits, share: self.share.clone() }) {
             Ok(watch) => self.watch = Some(watch),
             Err(error) => {
                 self.log(&format!("changes of its files are not seen: {}", error_chain(&error)));

@@ -1,4 +1,4 @@
-//! What the task of a run knows of it, for the looks of the orchestrator.
+//! Knowledge of a run's task, for the looks of the orchestrator.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

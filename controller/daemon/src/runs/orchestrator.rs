@@ -244,7 +244,14 @@ impl Orchestrator {
                 seen.push(SandboxActivity { key, work_us: Some(now), observed_work_us: Some(now), heartbeat: None });
             }
         }
-        if seen.is_empty() { Ok(()) } else { self.context.store.record_activity(seen).await }
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let recorded = self.context.store.record_activity(seen.clone()).await;
+        if recorded.is_err() {
+            seen.into_iter().for_each(|seen| self.context.conversations.add(seen));
+        }
+        recorded
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why an attempt cannot begin, and whether another one could.
+//! Reasons that an attempt cannot begin, and whether another one could.
 //!
 //! Pure.
 
@@ -6,7 +6,7 @@ use sluice_contract::text::error_chain;
 
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// For the owner of the run. No other attempt could begin either.
     Owner(String),
     /// For the operator.
@@ -24,7 +24,7 @@ pub(super) enum Retry {
 
 impl Refusal {
     /// Returns the refusal for an error of the host.
-    pub(super) fn host<E: std::error::Error>(error: E) -> Self {
+    pub(crate) fn host<E: std::error::Error>(error: E) -> Self {
         Self::Host(error_chain(&error))
     }
 }

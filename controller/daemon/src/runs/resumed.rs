@@ -1,22 +1,34 @@
-//! What a run begins with of an earlier one.
+//! Parts of an earlier run that another one begins with.
 
-use sluice_runs::exchange::InputFile;
+use std::io;
+
+use sluice_contract::RunKey;
 use sluice_runs::exchange::transcript::as_input;
+use sluice_runs::exchange::{FileExchange, KeptWorkspace};
 use sluice_runs::host::Host;
 
 use super::refusal::Refusal;
 use crate::stored_request::StoredRequest;
 
-/// Returns the transcript with which a run begins, if its request names one.
+/// Adds the transcript and the workspace with which a run begins, if its request names an earlier one.
 ///
 /// # Errors
-/// [`Refusal::Owner`]: its record was removed since the request.
-pub(super) fn resumed_transcript(host: &Host, stored: &StoredRequest) -> Result<Option<InputFile>, Refusal> {
-    let Some(key) = &stored.resume_from else { return Ok(None) };
-    let gone = || {
-        let text = format!("the transcript of {key} is not there any more; create the run without resume_from");
-        Refusal::Owner(text)
+/// [`Refusal::Owner`]: they were removed since the request.
+pub(super) fn resume(host: &Host, stored: &StoredRequest, exchange: &mut FileExchange) -> Result<(), Refusal> {
+    let Some(name) = &stored.resume_from else { return Ok(()) };
+    let gone = |what: &str| {
+        Refusal::Owner(format!("the {what} of {name} is not there any more; create the run without resume_from"))
     };
-    let key = key.parse().map_err(|_| gone())?;
-    as_input(&host.layout.records().of(&key)).map(Some).map_err(|_| gone())
+    let key: RunKey = name.parse().map_err(|_| gone("transcript"))?;
+    if stored.resumes_workspace {
+        let kept = KeptWorkspace::open(&key, &host.layout.run(&key)).map_err(Refusal::host)?;
+        exchange.restored = Some(kept.ok_or_else(|| gone("kept workspace"))?);
+    }
+    match as_input(&host.layout.records().of(&key)) {
+        Ok(transcript) => exchange.inputs.push(transcript),
+        // A program without a worker writes none.
+        Err(error) if stored.resumes_workspace && error.kind() == io::ErrorKind::NotFound => {}
+        Err(_) => return Err(gone("transcript")),
+    }
+    Ok(())
 }

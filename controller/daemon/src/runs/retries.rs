@@ -1,4 +1,4 @@
-//! Whether another attempt follows a failed one, and when.
+//! Rule for another attempt after a failed one, and its time.
 //!
 //! Pure.
 

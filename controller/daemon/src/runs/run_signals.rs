@@ -1,4 +1,4 @@
-//! What the task of a run hears of its execution.
+//! Signals of an execution to the task of its run.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What the execution of runs needs beside the database.
+//! Needs of the execution of runs, beside the database.
 
 use std::fmt;
 use std::sync::Arc;

@@ -96,9 +96,13 @@ struct Session {
 }
 
 impl Login {
-    /// Returns the login of a principal in a role.
-    pub(crate) fn of(principal: &Principal, role: Role) -> Self {
-        Self { owner: principal.owner.clone(), role, accounts: principal.accounts.clone() }
+    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, it has the one that pays for its runs.
+    pub(crate) fn of(principal: &Principal, role: Role, payer: Option<&str>) -> Self {
+        let accounts = match payer {
+            Some(payer) if role == Role::Owner && principal.accounts.is_empty() => vec![payer.to_owned()],
+            _ => principal.accounts.clone(),
+        };
+        Self { owner: principal.owner.clone(), role, accounts }
     }
 }
 
@@ -205,6 +209,11 @@ impl SessionTable {
         for (id, reason) in over {
             self.end(&id, reason);
         }
+    }
+
+    /// Takes sessions back whose end is to be returned again.
+    pub(crate) fn put_back(&mut self, ended: Vec<EndedSession>) {
+        self.ended.splice(0..0, ended);
     }
 
     /// Returns the sessions that have ended since the last call.

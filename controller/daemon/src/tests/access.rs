@@ -1,4 +1,4 @@
-//! Who may do what, on which listener.
+//! Rights of each role, on each listener.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;

@@ -199,6 +199,27 @@ async fn a_browser_session_denies_and_raises_nothing() {
 }
 
 #[tokio::test]
+async fn a_browser_session_raises_up_to_its_amount() {
+    let asking = Asking::with(RunPolicy { session_approval_max: Some(3_000_000_000), ..policy() }).await;
+    let budget = json!({ "kind": "set", "usd": "100" });
+    asking.daemon.request("slu_admin", "PUT", "/api/v1/budgets/acct-1", Some(&budget)).await;
+    let _sidecar = asking.sidecar(1);
+    let asked = asking.ask(AskedCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+    let browser = log_in(&asking.daemon, "slu_alice", false).await;
+    let approve = async |usd: &str| {
+        let body = json!({ "decision": "approve", "digest": asked["digest"], "raise": { "max_cost_usd": usd } });
+        browser.api("POST", &asking.path(&asked), Some(&body)).await
+    };
+
+    let above = approve("3.01").await;
+    let within = approve("3").await;
+
+    assert_eq!(above.error(), (403, "needs_token".to_owned()));
+    assert_eq!(within.status, 200, "{within:?}");
+    assert_eq!(asking.list().await[0]["raised_to"], "3");
+}
+
+#[tokio::test]
 async fn raises_stay_within_limits_and_budgets() {
     let of_host = RunPolicy { max_cost_max: Some(3_000_000_000), second_person: Some(4_000_000_000), ..policy() };
     let asking = Asking::with(of_host).await;

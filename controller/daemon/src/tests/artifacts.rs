@@ -1,4 +1,4 @@
-//! What is left of a run: artifacts, records of its audit file, its task.
+//! Remains of a run: artifacts, records of its audit file, its task.
 
 use std::io::Write;
 use std::path::Path;

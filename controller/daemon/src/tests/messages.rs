@@ -153,3 +153,54 @@ async fn an_interrupt_ends_calls_and_leaves_a_message() {
     let operations: Vec<_> = daemon.control_log().into_iter().map(|line| line.operation).collect();
     assert_eq!(operations.iter().filter(|name| *name == "sandbox.interrupt").count(), 4, "{operations:?}");
 }
+
+#[tokio::test]
+async fn a_failed_interrupt_leaves_no_message() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, paths) = daemon.working_run().await;
+    let sidecar = FakeSidecar::listen(&paths.control);
+    let (path, body) = (format!("{id}/interrupt"), json!({ "message": "rather this" }));
+    sidecar.silence(Some("POST /interrupt"));
+    let failed = post(&daemon, "slu_alice", &path, &body).await;
+    assert_eq!(failed.error(), (503, "sidecar_unavailable".to_owned()));
+    assert!(sidecar.contents().is_empty(), "it is taken back");
+    sidecar.silence(None);
+    assert_eq!(post(&daemon, "slu_alice", &path, &body).await.status, 200);
+    assert_eq!(sidecar.contents(), ["rather this"], "once");
+}
+
+#[tokio::test]
+async fn a_silent_sidecar_may_still_send_a_message() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, paths) = daemon.working_run().await;
+    let sidecar = FakeSidecar::listen(&paths.control);
+    let sent = post(&daemon, "slu_alice", &format!("{id}/messages"), &json!({ "content": "x" })).await.json();
+    let path = format!("/api/v1/sandboxes/{id}/messages/{}", sent["message_id"].as_str().expect("an id"));
+    sidecar.silence(Some("PUT /inject"));
+    let removed = daemon.request("slu_alice", "DELETE", &path, None).await;
+    assert_eq!(removed.error(), (503, "sidecar_unavailable".to_owned()));
+    drop(sidecar);
+    std::fs::remove_file(&paths.control).expect("it is there");
+    let sent = post(&daemon, "slu_alice", &format!("{id}/messages"), &json!({ "content": "y" })).await.json();
+    let path = format!("/api/v1/sandboxes/{id}/messages/{}", sent["message_id"].as_str().expect("an id"));
+    let removed = daemon.request("slu_alice", "DELETE", &path, None).await;
+    assert_eq!((removed.status, &removed.json()["status"]), (200, &json!("deleted")), "nobody has it");
+}
+
+#[tokio::test]
+async fn a_sidecar_that_refuses_traps_no_message() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, paths) = daemon.working_run().await;
+    let sidecar = FakeSidecar::listen(&paths.control);
+    let messages = format!("{id}/messages");
+    post(&daemon, "slu_alice", &messages, &json!({ "content": "w" })).await;
+    sidecar.refuse(Some("PUT /inject"));
+    for content in ["x", "y"] {
+        post(&daemon, "slu_alice", &messages, &json!({ "content": content })).await;
+        let listed = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{messages}")).await.json();
+        assert_eq!(listed["messages"][0]["status"], "queued", "{listed}");
+    }
+    sidecar.refuse(None);
+    post(&daemon, "slu_alice", &messages, &json!({ "content": "z" })).await;
+    assert_eq!(sidecar.contents(), ["w", "x", "y", "z"]);
+}

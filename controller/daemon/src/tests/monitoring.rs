@@ -130,6 +130,7 @@ async fn the_status_has_queue_limits_and_loops() {
     assert!(status["events"]["newest"].as_i64() > Some(0) && status["events"]["lag_s"] == json!(0.0), "{status}");
     assert!(status["disk"]["free_bytes"].as_u64() < status["disk"]["total_bytes"].as_u64(), "{status}");
     assert_eq!(status["loops"]["metrics"]["is_failing"], json!(false), "{status}");
+    assert_eq!(status["checks"][1], json!({ "name": "image", "status": "warn" }), "{status}");
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     daemon.running.context.readiness.fail("runs", "secret reason");
     let status = daemon.get("slu_metrics", STATUS).await;

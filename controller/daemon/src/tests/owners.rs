@@ -1,4 +1,4 @@
-//! What belongs to another owner answers as what never existed: each operation of the document with each kind of id.
+//! Objects of another owner answer as if they never existed: each operation of the document with each kind of id.
 //!
 //! A new operation is found by itself. Its path, and what of its query looks like an id, must be of a kind that is listed
 //! here.
@@ -60,6 +60,7 @@ impl Objects {
                 ("alice%2Fmine", "alice%2Fnever"),
                 (&self.mine, "x%20y"),
             ]),
+            "runs" => pairs(&[(&self.mine, NEVER), ("mine", "never")]),
             "agents" => pairs(&[("bot", "never"), ("alice%2Fbot", "alice%2Fnever"), ("alice%2Fbot", "carol%2Fbot")]),
             "budgets" => pairs(&[("acct-1", "acct-9")]),
             "login-codes" => pairs(&[(&self.login_id, "00000000000000000000000000000000")]),
@@ -78,6 +79,8 @@ impl Objects {
                 vec![pair(&self.mine, NEVER), pair("mine", "never"), pair("alice%2Fmine", "alice%2Fnever")]
             }
             "owner" | "owner_id" => vec![pair("alice", "carol")],
+            // The word of a client for its own user.
+            "user_id" => vec![pair("ann", "nobody")],
             "q" => vec![pair("mine", "never")],
             // Both are after what bob has.
             "cursor" | "after" if is_number => vec![pair(&self.seq.to_string(), "1000000")],
@@ -91,7 +94,7 @@ impl Objects {
     /// Returns the values of a path with bob's own objects; `None` for one that has none.
     fn own(&self, operation: &Documented) -> Option<Vec<String>> {
         let value = |(collection, name): (&str, &str)| match collection {
-            "sandboxes" => Some(self.own.clone()),
+            "sandboxes" | "runs" => Some(self.own.clone()),
             "agents" => Some("own".to_owned()),
             "budgets" | "login-codes" => None,
             _ => Some(of_run(name).to_owned()),

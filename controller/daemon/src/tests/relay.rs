@@ -156,7 +156,7 @@ async fn events_are_the_claims_of_an_agent() {
     ] {
         assert_eq!(relay.request("POST", "events", Some(&body)).await.error(), (422, code.to_owned()), "{body}");
     }
-    let large = relay.report("agent.progress", json!("x".repeat(100_000))).await;
+    let large = relay.report("agent.progress", json!({ "text": "x".repeat(100_000) })).await;
     assert_eq!(large.error(), (413, "event_too_large".to_owned()));
     let edited = json!({ "file_path": "a", "diff_preview": "+x", "full_diff": format!("+{}", "x".repeat(200_000)) });
     let edited = relay.report("agent.file_edited", edited).await.json();
@@ -266,6 +266,16 @@ async fn floods_end_at_their_limits() {
     };
     assert_eq!((stored, refused.error()), (10, (429, "event_rate".to_owned())));
     assert_eq!(relay.request("GET", "task", None).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_data_of_an_event_are_an_object() {
+    let relay = Relay::new().await;
+    for data in [Value::Null, json!([1]), json!("x"), json!(1)] {
+        let refused = relay.report("agent.x", data.clone()).await;
+        assert_eq!(refused.error().0, 422, "{data}: {refused:?}");
+    }
+    assert_eq!(relay.report("agent.x", json!({})).await.status, 200);
 }
 
 #[tokio::test]

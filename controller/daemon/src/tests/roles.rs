@@ -15,6 +15,11 @@ const FORBIDDEN: [&str; 12] = [
     "source", "role", "run_id", "created_at",
 ];
 
+/// Returns whether a path is one of chats.
+fn is_chat(path: &str) -> bool {
+    path.starts_with("/v1/") || path.contains("/ai/")
+}
+
 async fn daemon() -> TestDaemon {
     TestDaemon::with_policy(Some(policy()), |settings| {
         settings.limits.requests_per_second = 10_000;
@@ -58,8 +63,9 @@ async fn a_role_without_an_operation_is_refused() {
             let mut values = vec!["x"; operation.parameters().len()];
             values.iter_mut().take(1).for_each(|value| *value = first);
             let path = operation.at(&values);
-            let is_viewers = operation.method == "GET" || path == "/api/v1/login-codes";
-            for (token, is_allowed) in [("slu_chat", false), ("slu_viewer", is_viewers)] {
+            let is_chat = is_chat(&path);
+            let is_viewers = (operation.method == "GET" && !is_chat) || path == "/api/v1/login-codes";
+            for (token, is_allowed) in [("slu_chat", is_chat), ("slu_viewer", is_viewers)] {
                 if is_allowed || OF_ALL_ROLES.contains(&path.as_str()) || path == LOGOUT {
                     continue;
                 }
@@ -112,8 +118,13 @@ async fn a_body_with_a_forbidden_member_is_refused() {
             let answer = daemon.request("slu_alice", &operation.method, &path, Some(&body)).await;
             let refused = answer.error();
             let is_named = answer.json()["error"]["details"]["field"] == field;
-            let is_refused =
-                refused == (422, "unknown_field".to_owned()) && is_named || refused == (403, "admin_only".to_owned());
+            // A chat client is told the same with the status of its own form.
+            let unknown = match (is_chat(&path), path.starts_with("/v1/")) {
+                (true, true) => (400, "unsupported_parameter".to_owned()),
+                (true, false) => (400, "unknown_field".to_owned()),
+                (false, _) => (422, "unknown_field".to_owned()),
+            };
+            let is_refused = refused == unknown && is_named || refused == (403, "admin_only".to_owned());
             assert!(is_refused, "{} {path} {field}: {answer:?}", operation.method);
             seen += 1;
         }

@@ -53,6 +53,25 @@ async fn a_run_is_created_with_its_defaults() {
 }
 
 #[tokio::test]
+async fn a_run_keeps_metadata_and_trace_of_its_request() {
+    let daemon = TestDaemon::with_runs().await;
+    let metadata = json!({ "user_id": "ada", "session_id": "s-1", "tags": ["a"], "mask_input": true });
+    let body = json!({ "task": "x", "metadata": metadata });
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let origin = format!("traceparent: {parent}\r\nx-request-id: req-1");
+    let created = daemon.with_header("slu_alice", ("POST", PATH), &body, &origin).await;
+    let id = created.json()["sandbox_id"].as_str().expect("an id").to_owned();
+    let shown = daemon.get("slu_alice", &format!("{PATH}/{id}")).await.json();
+    let mut expected = metadata;
+    expected["request_id"] = json!("req-1");
+    assert_eq!(shown["metadata"], expected);
+    assert_eq!(shown["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    let stored = daemon.running.context.stored_request(&id.parse().expect("an id")).await;
+    let stored = stored.map_err(|error| error.code()).expect("it is stored");
+    assert_eq!(stored.traceparent.map(|parent| parent.to_string()).as_deref(), Some(parent));
+}
+
+#[tokio::test]
 async fn requests_that_break_a_rule_create_nothing() {
     let daemon = TestDaemon::with_runs().await;
     let task = |more: Value| {
@@ -86,6 +105,13 @@ async fn requests_that_break_a_rule_create_nothing() {
         (task(json!({ "labels": { "a": "x".repeat(64) } })), "invalid_field", "labels"),
         (task(json!({ "depends_on": ["r_00000000000000000000"] })), "unknown_dependency", "depends_on"),
         (task(json!({ "metadata": { "billing_account_id": "x" } })), "unknown_field", "metadata.billing_account_id"),
+        (
+            task(json!({ "metadata": { "user_api_key_end_user_id": "x" } })),
+            "unknown_field",
+            "metadata.user_api_key_end_user_id",
+        ),
+        (task(json!({ "metadata": { "request_id": "jörg" } })), "invalid_field", "metadata.request_id"),
+        (task(json!({ "metadata": { "tags": ["a,b"] } })), "invalid_field", "metadata.tags"),
         (task(json!({ "retry_on": ["X"] })), "invalid_field", "retry_on"),
     ];
     for (body, code, field) in rows {

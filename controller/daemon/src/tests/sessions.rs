@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::document::operations;
+use crate::run_policy::RunPolicy;
 use crate::test_daemon::{Answer, TestDaemon, exchange, policy, read_answer};
 
 const CODES: &str = "/api/v1/login-codes";
@@ -90,9 +91,10 @@ async fn a_code_logs_one_browser_in_by_a_click() {
         let page = form(&daemon, "/login", &file, &text).await;
         assert_eq!(page.status, 200, "{page:?}");
         assert!(page.body.contains("Log in as alice (owner)") && !page.head.contains("set-cookie"), "{page:?}");
-        let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
-        assert!(page.head.contains(policy) && page.head.contains("referrer-policy: same-origin"), "{}", page.head);
+        let policy = "style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; \
+                      base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+        assert!(page.head.contains(policy) && page.head.contains("default-src 'none'; script-src 'self' 'sha256-"));
+        assert!(!page.head.contains("unsafe-") && page.head.contains("referrer-policy: same-origin"), "{}", page.head);
     }
     let foreign = ["Origin: http://127.0.0.1:1", "Origin: null", "Origin: http://evil.example"];
     for origin in foreign {
@@ -111,8 +113,9 @@ async fn a_code_logs_one_browser_in_by_a_click() {
     assert!(first.head.contains("\r\nlocation: /\r\n") || first.head.contains("\nlocation: /\r"), "{}", first.head);
     assert_eq!(second.status, 401, "{second:?}");
     let browser = Browser { daemon: &daemon, cookie: cookie(&first) };
-    let page = browser.send("GET", "/", None, &[]).await;
-    assert!(page.status == 200 && page.body.contains("logged in as <strong>alice</strong>"), "{page:?}");
+    assert!(browser.send("GET", "/", None, &[]).await.head.contains("location: /sandboxes"));
+    let page = browser.send("GET", "/sandboxes", None, &[]).await;
+    assert!(page.status == 200 && page.body.contains("alice (owner)"), "{page:?}");
 }
 
 #[tokio::test]
@@ -245,10 +248,12 @@ async fn no_secret_is_taken_from_a_query() {
 }
 
 /// Operations beside those of admins that a session does not have.
-const WITH_A_TOKEN: [&str; 12] = [
+const WITH_A_TOKEN: [&str; 13] = [
+    "POST /api/v1/sandboxes/{id}/git/publish",
+    "POST /api/v1/sandboxes/{id}/git/pr",
+    "POST /api/v1/sandboxes/{id}/git/pr/merge",
     "POST /api/v1/agents",
     "DELETE /api/v1/agents/{id}",
-    "POST /api/v1/agents/{id}/transition",
     "POST /api/v1/agents/{id}/heartbeat",
     "POST /api/v1/sandboxes/{id}/exec",
     "DELETE /api/v1/sandboxes/{id}/exec/{exec_id}",
@@ -257,8 +262,9 @@ const WITH_A_TOKEN: [&str; 12] = [
     "PUT /api/v1/sandboxes/{id}/files/{path}",
     "POST /api/v1/login-codes",
     "GET /api/v1/login-codes/{id}",
-    "GET /metrics",
 ];
+/// Operation of admins that a session of one has: it reads figures, and changes nothing.
+const READ_BY_ADMINS: &str = "GET /api/v1/monitoring/status";
 
 #[tokio::test]
 async fn a_session_never_passes_a_route_of_admins() {
@@ -283,16 +289,15 @@ async fn a_session_never_passes_a_route_of_admins() {
         let path = if path.ends_with("/wait") { format!("{path}?timeout=10ms") } else { path };
         let name = format!("{} {}", operation.method, operation.path);
         let owner = daemon.request("slu_alice", &operation.method, &path, operation.body.as_ref()).await;
-        let is_admins = owner.status == 403 && owner.error().1 == "admin_only";
+        let is_admins = owner.status == 403 && owner.error().1 == "admin_only" && operation.path != "/metrics";
         let answer = browser.api(&operation.method, &path, operation.body.as_ref()).await;
         let needs_token = answer.status == 403 && answer.error().1 == "needs_token";
-        let expected = is_admins || WITH_A_TOKEN.contains(&name.as_str());
+        let expected = (is_admins && name != READ_BY_ADMINS) || WITH_A_TOKEN.contains(&name.as_str());
         assert_eq!(needs_token, expected, "{name}: {answer:?}");
         refused.extend(needs_token.then_some(name));
     }
-    for name in ["PUT /api/v1/budgets/{account}", "GET /api/v1/monitoring/status"] {
-        assert!(refused.iter().any(|refused| refused == name), "{name}: {refused:?}");
-    }
+    let budgets = "PUT /api/v1/budgets/{account}";
+    assert!(refused.iter().any(|refused| refused == budgets), "{refused:?}");
     let foreign = json!({ "task": "x", "owner_id": "bob" });
     let answer = browser.api("POST", "/api/v1/sandboxes", Some(&foreign)).await;
     assert_eq!(answer.error(), (403, "admin_only".to_owned()), "it creates what is its own");
@@ -303,13 +308,19 @@ async fn assets_are_found_by_their_hash_alone() {
     let daemon = TestDaemon::start().await;
     let host = &*format!("Host: {}", daemon.address());
     let page = daemon.bare("GET", "/login", &[host]).await.body;
-    let style = page.split('"').find(|part| part.ends_with("/page.css")).expect("a style");
-    let script = style.replace("page.css", "session.js");
+    let style = page.split('"').find(|part| part.ends_with("/console.css")).expect("a style");
+    let script = style.replace("console.css", "app.js");
     for (path, kind) in [(style, "text/css"), (&script, "text/javascript")] {
         let answer = daemon.bare("GET", path, &[host]).await;
         assert!(answer.status == 200 && answer.head.contains(kind) && answer.head.contains("nosniff"), "{answer:?}");
+        let tag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag").trim().to_owned();
+        let known = daemon.bare("GET", path, &[host, &format!("If-None-Match: {tag}")]).await;
+        assert_eq!((known.status, known.body.len()), (304, 0));
+        let packed = daemon.bare("GET", path, &[host, "Accept-Encoding: gzip, deflate, br"]).await;
+        assert!(packed.head.contains("content-encoding: deflate"), "{}", packed.head);
     }
-    for path in [style.replace("/assets/", "/assets/0"), style.replace("page.css", "x.css"), "/assets/x".to_owned()] {
+    for path in [style.replace("/assets/", "/assets/0"), style.replace("console.css", "x.css"), "/assets/x".to_owned()]
+    {
         assert_eq!(daemon.bare("GET", &path, &[host]).await.error(), (404, "not_found".to_owned()), "{path}");
     }
 }
@@ -338,4 +349,41 @@ async fn sessions_with_and_without_tls_are_kept_apart() {
         assert_eq!(status(&own_host, &own_name, &session).await, works[1]);
     }
     assert_eq!(status(&proxy_host, &own_name, &value(&plain)).await, 401, "the cookie of another port");
+}
+
+#[tokio::test]
+async fn a_session_says_what_it_may_spend() {
+    let policy = RunPolicy { session_approval_max: Some(2_500_000_000), ..policy() };
+    let account = policy.account.clone();
+    let daemon = TestDaemon::with_policy(Some(policy), |_| {}).await;
+    let browser = log_in(&daemon, "slu_admin", false).await;
+
+    let session = browser.api("GET", "/api/v1/session", None).await.json();
+    assert_eq!((&session["role"], &session["accounts"]), (&json!("owner"), &json!([account])), "{session}");
+    assert_eq!(session["approval_max_usd"], "2.5", "{session}");
+    assert_eq!(browser.api("GET", "/api/v1/usage", None).await.status, 200);
+    assert_eq!(browser.api("GET", "/api/v1/monitoring/status", None).await.status, 403);
+    let token = daemon.get("slu_alice", "/api/v1/session").await.json();
+    assert_eq!(token["approval_max_usd"], json!(null), "a token has the limits of its role");
+    let viewer = log_in(&daemon, "slu_viewer", false).await;
+    assert_eq!(viewer.api("GET", "/api/v1/session", None).await.json()["approval_max_usd"], json!(null));
+}
+
+#[tokio::test]
+async fn a_session_suspends_its_own_agents_alone() {
+    let daemon = TestDaemon::start().await;
+    for (token, id) in [("slu_alice", "own"), ("slu_bob", "other")] {
+        let made = daemon.request(token, "POST", "/api/v1/agents", Some(&json!({ "agent_id": id }))).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let connect = json!({ "target_state": "CONNECTED" });
+        let path = format!("/api/v1/agents/{id}/transition");
+        assert_eq!(daemon.request(token, "POST", &path, Some(&connect)).await.status, 200);
+    }
+    let suspend = json!({ "target_state": "SUSPENDED" });
+    let own = log_in(&daemon, "slu_alice", false).await;
+    assert_eq!(own.api("POST", "/api/v1/agents/own/transition", Some(&suspend)).await.json()["state"], "SUSPENDED");
+    let admin = log_in(&daemon, "slu_admin", true).await;
+    let other = admin.api("POST", "/api/v1/agents/bob%2Fother/transition", Some(&suspend)).await;
+    assert_eq!(other.status, 404, "that of another owner takes a token: {other:?}");
+    assert_eq!(daemon.get("slu_bob", "/api/v1/agents/other").await.json()["state"], "CONNECTED");
 }

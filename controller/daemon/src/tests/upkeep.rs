@@ -1,4 +1,4 @@
-//! What the daemon keeps, and for how long; a full disk.
+//! Retention of the daemon's data; a full disk.
 
 use std::fs::{self, File};
 use std::io::Write;

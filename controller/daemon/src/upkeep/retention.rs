@@ -1,17 +1,20 @@
-//! Removal of what is past its age: events, records of runs, idempotency keys, messages of webhooks.
+//! Removal of what is past its age: events, records, kept workspaces and repositories of runs, idempotency keys, messages of
+//! webhooks.
 //!
 //! Rows of runs, receipts, holds and audit files are never removed here.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
+use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
+use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::events::EventAges;
 use sluice_state::records::remove_old_records;
 use sluice_state::store::now_us;
 
-use super::UpkeepSettings;
+use super::{UpkeepSettings, kept_workspaces};
 use crate::context::ApiContext;
 use crate::loops::LoopFault;
 
@@ -46,11 +49,20 @@ pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFa
     let keys = store.remove_old_keys(now_us).await;
     let messages = store.remove_old_webhook_messages(keep.webhooks.clone(), before(now_us, DEAD_KEEP)).await;
     let records = remove_old_records(&context.layout, store, keep.records).await;
-    let removed = (*events.as_ref().unwrap_or(&0), records.as_ref().map_or(0, |records| records.removed.len()));
-    if removed != (0, 0) {
+    let workspaces = kept_workspaces::remove_old(context, keep.records, now_us).await;
+    let repositories = remove_old_repositories(&context.git, store, keep.records, SystemTime::now()).await;
+    let removed = (
+        *events.as_ref().unwrap_or(&0),
+        records.as_ref().map_or(0, |records| records.removed.len()),
+        *workspaces.as_ref().unwrap_or(&0),
+        *repositories.as_ref().unwrap_or(&0),
+    );
+    if removed != (0, 0, 0, 0) {
         let entry = ControlEntry {
             operation: "retention".to_owned(),
-            after: Some(json!({ "events": removed.0, "records": removed.1 })),
+            after: Some(json!({
+                "events": removed.0, "records": removed.1, "workspaces": removed.2, "repositories": removed.3,
+            })),
             ..ControlEntry::default()
         };
         context.record_own(entry).await.map_err(|error| LoopFault::new(error.code()))?;
@@ -58,6 +70,9 @@ pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFa
     events?;
     keys?;
     messages?;
+    workspaces?;
+    repositories
+        .map_err(|error| LoopFault::new(format!("an old repository is not removed: {}", error_chain(&error))))?;
     match records?.remaining.first() {
         Some((key, reason)) => Err(LoopFault::new(format!("the record of run {key} is not removed: {reason}"))),
         None => Ok(()),

@@ -13,7 +13,6 @@ use sluice_contract::exit;
 use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::layout::Layout;
-use sluice_state::ledger::usd;
 
 use super::super::database::open_for_queries;
 use super::super::error::CommandError;
@@ -24,8 +23,14 @@ use super::super::sandbox_object::timestamp;
 use super::super::table::{Column, Table};
 use super::keys::own_keys;
 
+const EXAMPLES: &str = "\
+Examples:
+  sluice audit approvals --since 30d
+  sluice audit approvals --run r_0f8fad5bd9cb469fa165 --json";
+
 /// Selection of approvals.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct AuditApprovalsArgs {
     /// Only those of this run
     #[arg(long, value_name = "RUN")]
@@ -85,6 +90,8 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     if path.exists() {
         control_log::verify(&path, &keys, |line| take(&mut lines, line)).map_err(|error| failed(&error))?;
     }
+    // Of two people who decide at once, one is refused.
+    let lines: BTreeMap<_, _> = lines.into_values().collect();
     let since_us = args.since.as_deref().map(since).transpose()?;
     let all = store.all_approvals(since_us).await.map_err(|error| failed(&error))?;
     let is_asked = |(approval, account): &(Approval, String)| {
@@ -113,25 +120,25 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     }
 }
 
-/// Keeps the line of a decision that took effect: the last one, since those before were refused.
-fn take(lines: &mut BTreeMap<String, ControlLine>, line: &ControlLine) {
+/// Keeps the lines of decisions that took effect, by their numbers.
+fn take(lines: &mut BTreeMap<u64, (String, ControlLine)>, line: &ControlLine) {
     if matches!(line.operation.as_str(), "approval.decide" | "approval.expire")
         && line.result == "accepted"
         && let Some((_, id)) = line.object.as_deref().and_then(|object| object.split_once('/'))
     {
-        lines.insert(id.to_owned(), line.clone());
+        lines.insert(line.seq, (id.to_owned(), line.clone()));
     }
     // A second line says that the operation of the first one failed.
     if line.operation == "approval.decide" && line.result != "accepted" {
         let failed = line.object.as_deref().and_then(|seq| seq.parse::<u64>().ok());
-        lines.retain(|_, known| Some(known.seq) != failed);
+        failed.map(|seq| lines.remove(&seq));
     }
 }
 
 fn audited(approval: Approval, account: String, lines: &BTreeMap<String, ControlLine>) -> AuditedApproval {
     let line = lines.get(&approval.id);
     let cap = approval.cap.map(|(cap, _, _)| cap);
-    let value = |value: Option<i64>| cap.zip(value).map(|(cap, value)| shown(cap, value));
+    let value = |value: Option<i64>| cap.zip(value).map(|(cap, value)| cap.show(value));
     AuditedApproval {
         fault: fault(&approval, line),
         kind: approval.kind(),
@@ -175,16 +182,9 @@ fn fault(approval: &Approval, line: Option<&ControlLine>) -> Option<&'static str
     if is_of_person && approval.decided_by.as_deref() != Some(&line.principal) {
         return Some("the control log has another person");
     }
-    let raised = approval.cap.zip(approval.raised_to).map(|((cap, _, _), to)| Value::from(shown(cap, to)));
+    let raised = approval.cap.zip(approval.raised_to).map(|((cap, _, _), to)| Value::from(cap.show(to)));
     let logged = line.after.as_ref().map(|after| after["raise"].clone()).filter(|raise| !raise.is_null());
     (raised.is_some() && raised != logged).then_some("the control log has another value")
-}
-
-fn shown(cap: AskedCap, value: i64) -> String {
-    match cap {
-        AskedCap::MaxCostUsd => usd(value.into()),
-        AskedCap::MaxCalls | AskedCap::MaxTokens => value.to_string(),
-    }
 }
 
 const COLUMNS: [Column; 10] = [

@@ -1,14 +1,12 @@
 //! A file, or a directory, of this host as a new one of a sandbox.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
-use rustix::fs::OFlags;
 use serde::Deserialize;
 use sluice_client::{ApiClient, ApiRequest};
 use sluice_contract::exit;
@@ -16,6 +14,7 @@ use sluice_contract::text::sanitize;
 
 use super::super::database::wrong;
 use super::super::error::CommandError;
+use super::host_tree::{self, EntryKind, HostTree, Source, is_changed};
 use super::tree::{BYTES_MAX, DEPTH_MAX, ENTRIES_MAX};
 use super::{Copied, LeftOut};
 
@@ -31,74 +30,96 @@ struct WrittenFile {
 /// Copies a file or a directory to a path in a sandbox. A directory is new there.
 pub(super) async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &str) -> Result<Copied, CommandError> {
     let unreadable = |error: io::Error| wrong(format!("cannot read {}: {error}", source.display()));
-    let meta = fs::metadata(source).map_err(unreadable)?;
+    let opened = host_tree::open(source).map_err(unreadable)?;
     let mut place = target.as_bytes().to_vec();
     if target.ends_with('/') {
         let whole = source.canonicalize().map_err(unreadable)?;
         place.extend_from_slice(whole.file_name().unwrap_or(OsStr::new("")).as_bytes());
     }
-    let mut copy = CopyIn { api, id, copied: Copied::default(), entries: 0 };
-    if meta.is_dir() {
-        copy.directory(source, place).await?;
-    } else if meta.is_file() && meta.len() <= UPLOAD_MAX {
-        copy.put(&place, fs::read(source).map_err(unreadable)?).await?;
-    } else {
+    let mut copy = CopyIn { api, id, source, copied: Copied::default(), entries: 0 };
+    let content = match opened {
+        Source::Directory(tree) => {
+            copy.directory(&tree, place).await?;
+            return Ok(copy.copied);
+        }
+        Source::File(file) => Some(host_tree::read(file, UPLOAD_MAX).map_err(unreadable)?),
+        Source::Other => None,
+    };
+    let Some(content) = content.filter(|content| content.len() as u64 <= UPLOAD_MAX) else {
         let max = UPLOAD_MAX >> 20;
         let message = format!("{} is neither a directory nor a file of at most {max} MiB", source.display());
         return Err(wrong(message));
-    }
+    };
+    copy.put(&place, content).await?;
     Ok(copy.copied)
 }
 
 struct CopyIn<'a> {
     api: &'a ApiClient,
     id: &'a str,
+    source: &'a Path,
     copied: Copied,
     entries: u64,
 }
 
 impl CopyIn<'_> {
-    async fn directory(&mut self, source: &Path, target: Vec<u8>) -> Result<(), CommandError> {
+    async fn directory(&mut self, tree: &HostTree, target: Vec<u8>) -> Result<(), CommandError> {
         self.make(&target).await?;
-        let mut open = vec![(source.to_owned(), target, 0)];
-        while let Some((source, target, depth)) = open.pop() {
-            for entry in entries(&source).map_err(|error| unreadable(&source, &error))? {
+        let mut open = vec![(Vec::new(), 0)];
+        while let Some((directory, depth)) = open.pop() {
+            let Some(names) = self.found(&directory, tree.names(&directory))? else { continue };
+            for name in names {
                 self.count()?;
-                let name = entry.file_name().unwrap_or_default().as_bytes();
-                let inside = [&target, &b"/"[..], name].concat();
-                let kind = fs::symlink_metadata(&entry).map_err(|error| unreadable(&entry, &error))?.file_type();
-                if kind.is_dir() && depth < DEPTH_MAX {
-                    self.make(&inside).await?;
-                    open.push((entry, inside, depth + 1));
-                } else if kind.is_dir() {
-                    self.leave_out(&entry, "it is too deep");
-                } else if kind.is_symlink() {
-                    self.leave_out(&entry, "it is a link");
-                } else {
-                    self.file(&entry, &inside).await?;
+                let path = if directory.is_empty() { name } else { [&directory, &b"/"[..], &name].concat() };
+                let inside = [&target, &b"/"[..], &path].concat();
+                match self.found(&path, tree.kind(&path))? {
+                    Some(EntryKind::Directory) if depth < DEPTH_MAX => {
+                        self.make(&inside).await?;
+                        open.push((path, depth + 1));
+                    }
+                    Some(EntryKind::Directory) => self.leave_out(&path, "it is too deep"),
+                    Some(EntryKind::Link) => self.leave_out(&path, "it is a link"),
+                    Some(EntryKind::Special) => self.leave_out(&path, "it is neither a file nor a directory"),
+                    Some(EntryKind::File) => {
+                        if let Some(file) = self.found(&path, tree.file(&path))? {
+                            self.file(&path, file, &inside).await?;
+                        }
+                    }
+                    None => {}
                 }
             }
         }
         Ok(())
     }
 
-    async fn file(&mut self, source: &Path, target: &[u8]) -> Result<(), CommandError> {
-        match read_file(source).map_err(|error| unreadable(source, &error))? {
-            Some(content) if content.len() as u64 <= UPLOAD_MAX => self.put(target, content).await,
-            Some(_) => {
-                self.leave_out(source, "it has more than 64 MiB");
-                Ok(())
+    /// Leaves out an entry that has gone or was replaced since its directory was read.
+    fn found<T>(&mut self, path: &[u8], result: io::Result<T>) -> Result<Option<T>, CommandError> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_changed(&error) => {
+                self.leave_out(path, "it has changed meanwhile");
+                Ok(None)
             }
-            None => {
-                self.leave_out(source, "it is neither a file nor a directory");
-                Ok(())
-            }
+            Err(error) => Err(self.unreadable(path, &error)),
         }
+    }
+
+    async fn file(&mut self, path: &[u8], file: Option<File>, target: &[u8]) -> Result<(), CommandError> {
+        let Some(file) = file else {
+            self.leave_out(path, "it is neither a file nor a directory");
+            return Ok(());
+        };
+        let content = host_tree::read(file, UPLOAD_MAX).map_err(|error| self.unreadable(path, &error))?;
+        if content.len() as u64 > UPLOAD_MAX {
+            self.leave_out(path, "it has more than 64 MiB");
+            return Ok(());
+        }
+        self.put(target, content).await
     }
 
     async fn put(&mut self, target: &[u8], content: Vec<u8>) -> Result<(), CommandError> {
         let request = ApiRequest::put(&["sandboxes", self.id, "files"], Bytes::from(content)).path(target);
-        let written: WrittenFile = self.api.send(request).await?;
+        let written: WrittenFile = self.api.send_in_turn(request).await?;
         self.copied.files += 1;
         self.copied.bytes += written.size;
         if self.copied.bytes > BYTES_MAX {
@@ -109,7 +130,7 @@ impl CopyIn<'_> {
 
     async fn make(&mut self, target: &[u8]) -> Result<(), CommandError> {
         let request = ApiRequest::put(&["sandboxes", self.id, "files"], Bytes::new()).path(target);
-        self.api.bytes(request.query("directory", "true")).await?;
+        self.api.bytes_in_turn(request.query("directory", "true")).await?;
         Ok(())
     }
 
@@ -118,38 +139,16 @@ impl CopyIn<'_> {
         if self.entries > ENTRIES_MAX { Err(too_large(&format!("more than {ENTRIES_MAX} files"))) } else { Ok(()) }
     }
 
-    fn leave_out(&mut self, path: &Path, reason: &'static str) {
-        self.copied.left_out.push(LeftOut { path: sanitize(&path.to_string_lossy()), reason });
+    fn leave_out(&mut self, path: &[u8], reason: &'static str) {
+        let path = sanitize(&self.source.join(OsStr::from_bytes(path)).to_string_lossy());
+        self.copied.left_out.push(LeftOut { path, reason });
     }
-}
 
-/// Returns the paths of a directory's entries, in the order of their names.
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths =
-        fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
-}
-
-/// Reads a regular file, up to one byte more than is taken; `None` for another kind of file. No link is followed, and
-/// nothing is waited for.
-fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !fs::symlink_metadata(path)?.is_file() {
-        return Ok(None);
+    fn unreadable(&self, path: &[u8], error: &io::Error) -> CommandError {
+        let path = sanitize(&self.source.join(OsStr::from_bytes(path)).to_string_lossy());
+        let message = format!("cannot read {path}: {error}; what was copied before stays in the sandbox");
+        CommandError { code: exit::FAILED, message }
     }
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let file: File = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Ok(None);
-    }
-    let mut content = Vec::new();
-    file.take(UPLOAD_MAX + 1).read_to_end(&mut content)?;
-    Ok(Some(content))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> CommandError {
-    let message = format!("cannot read {}: {error}; what was copied before stays in the sandbox", path.display());
-    CommandError { code: exit::FAILED, message }
 }
 
 fn too_large(what: &str) -> CommandError {

@@ -125,7 +125,7 @@ impl TreeCopy<'_> {
 
     async fn page(&self, path: &[u8], cursor: Option<&str>) -> Result<Files, ClientError> {
         let request = ApiRequest::get(&["sandboxes", self.id, "files"]).query_of("cursor", cursor);
-        self.api.send(request.query("path_base64", &BASE64_URL_SAFE_NO_PAD.encode(path))).await
+        self.api.send_in_turn(request.query("path_base64", &BASE64_URL_SAFE_NO_PAD.encode(path))).await
     }
 
     /// Copies a file, part by part: it may be longer than one answer.
@@ -138,7 +138,7 @@ impl TreeCopy<'_> {
             let range = format!("bytes={offset}-{}", offset + PART - 1);
             let range = HeaderValue::from_str(&range).expect("digits are visible");
             let request = ApiRequest::get(&["sandboxes", self.id, "files"]).path(path).header(RANGE, range);
-            let part = match self.api.bytes(request).await {
+            let part = match self.api.bytes_in_turn(request).await {
                 Ok((_, part)) => part,
                 // The file is empty, or ends where the last part did.
                 Err(error) if error.failure().is_some_and(|failure| failure.status == 416) => Vec::new(),

@@ -1,4 +1,4 @@
-//! What the API tells of a run.
+//! Details of a run from the API.
 
 use serde_json::{Value, json};
 use sluice_client::{ApiClient, LogSelection, LogStream};

@@ -147,7 +147,7 @@ impl Shown {
 }
 
 /// Returns the text in place of bytes that were not kept.
-pub(super) fn left_out(count: u64) -> Vec<u8> {
+pub(in crate::cli) fn left_out(count: u64) -> Vec<u8> {
     format!("\n[{count} bytes left out]\n").into_bytes()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::output::dash;
+use super::super::output::{dash, date_time};
 use super::super::table::{Column, Table};
 use super::RunView;
 
@@ -40,6 +40,6 @@ fn cells(run: &RunView) -> [String; COLUMNS.len()] {
         dash(run.exit_code),
         run.name.as_deref().or(program).unwrap_or(&run.agent).to_owned(),
         dash(run.model.as_ref()),
-        run.started.get(..19).unwrap_or(&run.started).replace('T', " "),
+        date_time(&run.started),
     ]
 }

@@ -94,9 +94,25 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, help_heading = "Files in and out")]
     pub(super) keep_workspace: bool,
     /// A directory for /workspace/repo. Read-only, it is mounted; with :rw or --patch the run works on a copy, and with :rw
-    /// its changes are made in the directory at the end
-    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "Files in and out")]
+    /// its changes are made in the directory at the end. Or the address of a repository: the run works on a clone, with a
+    /// branch of its own that it may push
+    #[arg(long, value_name = "DIR[:ro|:rw]|URL[#BRANCH]", help_heading = "Files in and out")]
     pub(super) repo: Option<String>,
+    /// The ticket of the task, for the name of the branch and the title of the pull request
+    #[arg(long, value_name = "TICKET", requires = "repo", help_heading = "Branch and pull request")]
+    pub(super) ticket: Option<String>,
+    /// The title of the task, for the same
+    #[arg(long, value_name = "TEXT", requires = "repo", help_heading = "Branch and pull request")]
+    pub(super) title: Option<String>,
+    /// The type of the task: feature, fix, hotfix, refactor, docs, test or chore [default: feature]
+    #[arg(long = "type", value_name = "TYPE", requires = "repo", help_heading = "Branch and pull request")]
+    pub(super) task_type: Option<String>,
+    /// Publish the branch at the end, and open a draft of a pull request; a change of CI files needs sluice push
+    #[arg(long, requires = "repo", help_heading = "Branch and pull request")]
+    pub(super) pr: bool,
+    /// Publication of the branch at the end: approve (by sluice push), auto or never [default: that of the project, or approve]
+    #[arg(long, value_name = "RULE", requires = "repo", value_parser = ["approve", "auto", "never"], help_heading = "Branch and pull request")]
+    pub(super) publish: Option<String>,
     /// Mount a directory or a file at another path, read-only unless it ends in :rw; repeat for more
     #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
     pub(super) volume: Vec<String>,
@@ -184,7 +200,8 @@ pub(in crate::cli) struct RunArgs {
     /// virtual key if LiteLLM makes one (auto) [default: master]
     #[arg(long, value_name = "MODE", help_heading = "The host")]
     key_mode: Option<String>,
-    /// A JSON object for every spend row of the run, beside its own names
+    /// A JSON object for every spend row of the run, beside its own names. With -d, the metadata of the API: user_id,
+    /// session_id, existing_trace_id, trace_user_id, tags, mask_input, mask_output, request_id
     #[arg(long, value_name = "JSON", help_heading = "The host")]
     metadata: Option<String>,
     /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
@@ -228,6 +245,11 @@ impl RunArgs {
         Self { recorded, ..Self::default() }
     }
 
+    /// Returns whether a flag asks for a branch.
+    pub(super) fn wants_branch(&self) -> bool {
+        self.pr || self.ticket.is_some() || self.title.is_some() || self.task_type.is_some() || self.publish.is_some()
+    }
+
     /// Returns the flags that are settings, by the names of the settings.
     pub(super) fn settings(&self) -> BTreeMap<&'static str, String> {
         let flags = [
@@ -264,9 +286,9 @@ impl RunArgs {
 
     /// Returns the flags that a run of a daemon does not have.
     pub(super) fn not_for_daemons(&self) -> Vec<String> {
-        const TAKEN: [&str; 13] = [
+        const TAKEN: [&str; 14] = [
             "agent", "image", "model", "memory", "cpus", "pids", "timeout", "max_calls", "max_tokens", "max_cost_usd",
-            "max_concurrency", "rate", "env",
+            "max_concurrency", "rate", "env", "metadata",
         ];
         let settings = self.settings().into_keys().filter(|name| !TAKEN.contains(name)).map(str::to_owned);
         let others = [
@@ -274,8 +296,12 @@ impl RunArgs {
             ("file", !self.file.is_empty()),
             ("patch", self.patch.is_some()),
             ("out", self.out.is_some()),
-            ("keep-workspace", self.keep_workspace),
             ("repo", self.repo.is_some()),
+            ("ticket", self.ticket.is_some()),
+            ("title", self.title.is_some()),
+            ("type", self.task_type.is_some()),
+            ("pr", self.pr),
+            ("publish", self.publish.is_some()),
             ("volume", !self.volume.is_empty()),
         ];
         let others = others.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name.to_owned());
@@ -296,6 +322,11 @@ impl RunArgs {
         ];
         let given = limits.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?.into())));
         Some(given.collect::<Map<_, _>>()).filter(|limits| !limits.is_empty())
+    }
+
+    /// Returns the metadata of calls.
+    pub(super) fn metadata(&self) -> Option<&str> {
+        self.metadata.as_deref()
     }
 
     /// Returns the cap in dollars.

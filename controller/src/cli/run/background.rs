@@ -1,12 +1,14 @@
 //! Reconciliation and removal of old records, during a run and in the daemon.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sluice_daemon::monitor::FindingCounter;
+use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_state::layout::Layout;
 use sluice_state::records::remove_old_records;
 use sluice_state::store::Store;
 
+use crate::cli::git_home::git_home;
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::{LitellmSettings, RecordSettings};
 
@@ -33,6 +35,7 @@ pub(in crate::cli) fn start(
             tokio::time::sleep(DELAY).await;
             // The next run tries again.
             let _ = remove_old_records(&layout, &store, records.keep).await;
+            let _ = remove_old_repositories(&git_home(layout.state()), &store, records.keep, SystemTime::now()).await;
             if let Some(reconcile) = ReconcileLoop::new(&litellm, store) {
                 reconcile.counted_by(counter).run(Duration::ZERO).await;
             }

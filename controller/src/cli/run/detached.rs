@@ -69,6 +69,7 @@ fn body(args: &RunArgs) -> Result<Value, CommandError> {
     let env = environment(args).map_err(failed)?;
     let (model, models) = args.model.split_first().map_or((None, None), |(first, rest)| (Some(first), Some(rest)));
     let labels = labels(&args.label)?;
+    let metadata = metadata(args.metadata())?;
     let members = [
         ("task", prompt.message.map(Value::from)),
         ("messages", messages),
@@ -83,12 +84,20 @@ fn body(args: &RunArgs) -> Result<Value, CommandError> {
         ("limits", args.limits_of_daemon().map(Value::from)),
         ("max_cost_usd", args.cap().map(Value::from)),
         ("on_cap", args.on_cap.clone().map(Value::from)),
+        ("keep_workspace", args.keep_workspace.then(|| true.into())),
         ("priority", args.priority.map(Value::from)),
         ("depends_on", (!args.depends_on.is_empty()).then(|| json!(args.depends_on))),
         ("labels", (!labels.is_empty()).then(|| json!(labels))),
+        ("metadata", metadata.map(Value::from)),
     ];
     let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Ok(Value::Object(members.collect::<Map<_, _>>()))
+}
+
+fn metadata(given: Option<&str>) -> Result<Option<Map<String, Value>>, CommandError> {
+    let message = "--metadata is not a JSON object; write '{\"user_id\": \"ada\"}'".to_owned();
+    let wrong = |_| CommandError { code: exit::NOT_STARTED, message };
+    given.map(serde_json::from_str).transpose().map_err(wrong)
 }
 
 fn labels(given: &[String]) -> Result<BTreeMap<&str, &str>, CommandError> {
@@ -124,12 +133,13 @@ mod tests {
         let args = parse(&[
             "-d", "--name", "nightly", "--as", "reviewer", "--label", "team=core", "--priority", "-5", "--depends-on",
             "r_1", "--model", "a", "--model", "b", "--env", "A=1=2", "--memory", "64m", "--max-cost-usd", "0.5",
-            "--on-cap", "ask", "--", "sh", "-c", "true",
+            "--on-cap", "ask", "--keep-workspace", "--metadata", r#"{"user_id":"ada"}"#, "--", "sh", "-c", "true",
         ]);
         let expected = json!({
             "argv": ["sh", "-c", "true"], "agent_id": "reviewer", "name": "nightly", "model": "a", "models": ["b"],
             "env": {"A": "1=2"}, "limits": {"memory": "64m"}, "max_cost_usd": "0.5", "on_cap": "ask", "priority": -5,
-            "depends_on": ["r_1"], "labels": {"team": "core"}
+            "keep_workspace": true,
+            "depends_on": ["r_1"], "labels": {"team": "core"}, "metadata": {"user_id": "ada"}
         });
         assert_eq!(body(&args).expect("each flag is known"), expected);
         assert_eq!(args.not_for_daemons(), [""; 0]);
@@ -141,5 +151,6 @@ mod tests {
         let args = parse(&["-d", "--repo", ".", "--key-mode", "auto", "--allow", "GET /x", "--out", "o", "--", "true"]);
         assert_eq!(args.not_for_daemons(), ["--out", "--repo", "--allow", "--key-mode"]);
         assert!(body(&parse(&["-d", "--label", "x", "--", "true"])).is_err());
+        assert!(body(&parse(&["-d", "--metadata", "[]", "--", "true"])).is_err());
     }
 }

@@ -11,6 +11,7 @@ use sluice_runs::exchange::{FileExchange, HostDirectory, InputFile, OutputFile, 
 use sluice_runs::forbidden_mounts::{ForbiddenPlaces, forbidden};
 
 use super::args::RunArgs;
+use super::clone::is_cloned;
 use super::mounts::{is_copied, split_access};
 use super::request_error::RequestError;
 use crate::cli::forbidden_places::forbidden_places;
@@ -37,15 +38,15 @@ pub(super) fn exchange(args: &RunArgs, settings: &Settings, volumes: &[Volume]) 
         }
         None => None,
     };
+    if is_cloned(args) {
+        claim(REPOSITORY, &mut taken).map_err(invalid("repo", args.repo.as_deref().unwrap_or_default()))?;
+    }
     let mut inputs = Vec::new();
     for given in &args.file {
         inputs.push(input(given, &places, &mut taken).map_err(invalid("file", given))?);
     }
     let shown = |path: &Path| path.display().to_string();
-    let patch = match &args.patch {
-        Some(path) => Some(output_file(path).map_err(invalid("patch", &shown(path)))?),
-        None => None,
-    };
+    let patch = patch(args)?;
     let out = match &args.out {
         Some(path) => {
             let made = claim(OUT, &mut taken).and_then(|()| output_directory(path).map_err(InvalidValue::new));
@@ -53,7 +54,18 @@ pub(super) fn exchange(args: &RunArgs, settings: &Settings, volumes: &[Volume]) 
         }
         None => None,
     };
-    Ok(FileExchange { repository, inputs, patch, out, keep: args.keep_workspace })
+    let (has_clone, keep) = (is_cloned(args), args.keep_workspace);
+    Ok(FileExchange { repository, restored: None, inputs, patch, out, keep, has_clone })
+}
+
+/// Returns the file of `--patch`.
+///
+/// # Errors
+/// It cannot be written.
+fn patch(args: &RunArgs) -> Result<Option<OutputFile>, RequestError> {
+    let Some(path) = &args.patch else { return Ok(None) };
+    let invalid = |reason| RequestError::Volume { flag: "patch", given: path.display().to_string(), reason };
+    output_file(path).map(Some).map_err(invalid)
 }
 
 /// Takes a path in the sandbox, unless something else is there.

@@ -9,6 +9,7 @@ use sluice_runs::mount_rights::{self, MountFault};
 use sluice_runs::rundir::SANDBOX_UID;
 
 use super::args::RunArgs;
+use super::clone::is_cloned;
 use super::request_error::RequestError;
 use crate::cli::forbidden_places::forbidden_places;
 use crate::settings::{InvalidValue, Settings};
@@ -29,7 +30,7 @@ enum MountFlag {
 pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>, RequestError> {
     let places = forbidden_places(settings);
     // A run that may change the repository works on a copy.
-    let repo = args.repo.iter().filter(|_| !is_copied(args)).map(|given| (MountFlag::Repo, given));
+    let repo = args.repo.iter().filter(|_| !is_copied(args) && !is_cloned(args)).map(|given| (MountFlag::Repo, given));
     let mut volumes: Vec<Volume> = Vec::new();
     for (flag, given) in repo.chain(args.volume.iter().map(|given| (MountFlag::Volume, given))) {
         let mount = volume(flag, given, &places).and_then(|volume| {
@@ -44,7 +45,9 @@ pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>
 
 /// Returns whether the run gets a copy of the repository, and no mount.
 pub(super) fn is_copied(args: &RunArgs) -> bool {
-    args.patch.is_some() || args.repo.as_ref().is_some_and(|given| split_access(given).1 == MountAccess::ReadWrite)
+    !is_cloned(args)
+        && (args.patch.is_some()
+            || args.repo.as_ref().is_some_and(|given| split_access(given).1 == MountAccess::ReadWrite))
 }
 
 /// Splits the access from the value of a flag.

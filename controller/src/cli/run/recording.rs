@@ -16,13 +16,15 @@ use crate::agent_catalogue;
 use crate::settings::{ITEMS, SettingLayers, Settings};
 
 /// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
-const NOT_RECORDED: [&str; 42] = [
+const NOT_RECORDED: [&str; 52] = [
     "upstream", "ca", "key", "key_file", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
     "sidecar_uid", "sidecar_gid", "record_keep", "record_output", "log_format", "agent", "image", "listen", "run_dir",
     "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled", "images", "limits_max", "max_running", "max_queued",
     "run_deadline", "run_idle_timeout", "stuck_timeout", "heartbeat_timeout", "stale_start", "grant_roots",
-    "uid_range", "metrics_public", "viewer_files", "event_rate", "event_keep", "events_per_run", "artifacts_max",
-    "on_cap", "ask_timeout", "second_person_usd",
+    "uid_range", "metrics_public", "viewer_files", "chat_remote", "chat_hang_up", "chat_resume", "chat_session",
+    "chat_session_idle", "chat_session_keep", "chat_session_max", "chat_session_space", "event_rate", "event_keep",
+    "events_per_run", "event_disk_free", "artifacts_max", "on_cap", "ask_timeout", "second_person_usd",
+    "session_approval_max",
 ];
 
 /// Creates the record of an admitted run; `None` if no records are kept.

@@ -13,6 +13,7 @@ use sluice_runs::verdict::Contract;
 use sluice_upstream::Upstream;
 
 use super::args::RunArgs;
+use super::clone::clone;
 use super::environment::environment;
 use super::files::exchange;
 use super::input::{prompt, stdin, tty};
@@ -58,8 +59,10 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
     let values = Placeholders { message: prompt.message.as_deref(), models: &settings.run.models };
     let mut env = agent.variables(values);
     env.extend(environment(args)?);
+    let run_id = run_id(args)?;
+    let clone = clone(args, settings, run_id.as_str())?;
     Ok(RunRequest {
-        key: RunKey { run_id: run_id(args)?, attempt: 0 },
+        key: RunKey { run_id, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
         spec: RunSpec {
@@ -88,6 +91,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             prices: settings.run.prices.clone(),
             daemon: None,
             sidecar_flags: settings.run.sidecar_flags.clone(),
+            clone,
             // Last: it creates the directory of --out.
             exchange: exchange(args, settings, &volumes)?,
             volumes,

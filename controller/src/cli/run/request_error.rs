@@ -7,6 +7,7 @@ use sluice_contract::upstream_key::KeyFault;
 use sluice_runs::run_image::ImageError;
 use sluice_runs::upstream::UpstreamUnreachable;
 
+use super::clone::CloneRequestError;
 use super::seccomp::SeccompError;
 use crate::settings::{InvalidValue, SettingError};
 
@@ -63,6 +64,8 @@ pub(super) enum RequestError {
     Messages { path: PathBuf, reason: InvalidValue },
     #[error("--{flag} '{given}': {reason}")]
     Volume { flag: &'static str, given: String, reason: InvalidValue },
+    #[error(transparent)]
+    Clone(#[from] CloneRequestError),
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
 }

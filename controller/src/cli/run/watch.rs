@@ -1,4 +1,4 @@
-//! What a user sees of a run while it goes on: lines on a terminal, or JSON lines.
+//! Progress of a run for its user: lines on a terminal, or JSON lines.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use serde_json::{Map, Value};
+use sluice_daemon::identity::{OPERATOR_BYTES_MAX, RunIdentity};
 use sluice_daemon::on_cap::OnCap;
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
 use sluice_daemon::stored_request::StoredRequest;
@@ -47,12 +49,19 @@ impl Planner for SettingsPlanner {
         }
         let mut env = agent.variables(values);
         env.extend(variables.iter().map(|(name, value)| (name.clone(), value.to_string())));
+        if stored.is_chat {
+            env.entry("SLUICE_DELTAS".to_owned()).or_insert_with(|| "1".to_owned());
+        }
+        if let Some(seconds) = stored.chat_stay_s {
+            env.entry("SLUICE_STAY".to_owned()).or_insert_with(|| format!("{seconds}s"));
+        }
         let limits = &stored.limits;
         let request = RunRequest {
             key: run.key.clone(),
             agent: agent.agent_id.clone(),
             contract: self.contract(stored),
             spec: RunSpec {
+                clone: None,
                 account: run.account.clone(),
                 graph_id: agent.graph_id.clone(),
                 models: stored.models.clone(),
@@ -82,7 +91,7 @@ impl Planner for SettingsPlanner {
                     artifacts_max: defaults.artifacts_max,
                     relay_token: None,
                 }),
-                sidecar_flags: self.sidecar_flags(&run.account, stored),
+                sidecar_flags: self.sidecar_flags(run, stored)?,
             },
         };
         let record = RequestRecord {
@@ -110,38 +119,76 @@ impl SettingsPlanner {
 
     /// Returns the flags of the settings, with those of the request after them: of a flag that is given twice, the sidecar
     /// would take none, so the earlier one goes.
-    fn sidecar_flags(&self, account: &str, stored: &StoredRequest) -> Vec<String> {
+    fn sidecar_flags(&self, run: &Sandbox, stored: &StoredRequest) -> Result<Vec<String>, PlanError> {
         let limits = &stored.limits;
+        let of_agents = self.account_flags.get(&run.account).unwrap_or(&self.agent_flags);
+        let mut flags = of_agents.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
+        let metadata = metadata(run, stored, take(&mut flags, "--metadata"))?;
         let own = [
             ("--max-calls", limits.max_calls.map(|number| number.to_string())),
             ("--max-tokens", limits.max_tokens.map(|number| number.to_string())),
             ("--max-concurrency", limits.max_concurrency.map(|number| number.to_string())),
             ("--rate", limits.rate.clone()),
-            ("--metadata", stored.metadata.as_ref().map(ToString::to_string)),
+            ("--metadata", Some(metadata)),
             ("--on-cap", (stored.on_cap == OnCap::Ask).then(|| stored.on_cap.as_str().to_owned())),
         ];
-        let of_agents = self.account_flags.get(account).unwrap_or(&self.agent_flags);
-        let mut flags = of_agents.get(&stored.graph_id).unwrap_or(&self.settings.run.sidecar_flags).clone();
         for (name, value) in own {
             let Some(value) = value else { continue };
-            remove(&mut flags, name);
+            take(&mut flags, name);
             flags.push(format!("{name}={value}"));
         }
-        flags
+        Ok(flags)
     }
 }
 
-/// Removes a flag, written as one word or as two.
-fn remove(flags: &mut Vec<String>, name: &str) {
+/// Returns what each call of a run carries for LiteLLM, beside the names that the sidecar adds.
+fn metadata(run: &Sandbox, stored: &StoredRequest, operator: Option<String>) -> Result<String, PlanError> {
+    let names = RunIdentity {
+        key: &run.key,
+        account: &run.account,
+        graph_id: &stored.graph_id,
+        agent: (!run.agent_ephemeral).then_some(run.agent_id.as_str()),
+        name: run.name.as_deref(),
+        traceparent: stored.traceparent.as_ref(),
+    };
+    Ok(Value::Object(stored.metadata.of_calls(&names, operator_members(operator)?)).to_string())
+}
+
+/// Checks that the operator's metadata leaves room for that of a request.
+///
+/// # Errors
+/// A text that is too long, or is not a JSON object.
+pub(super) fn check_metadata(flags: &[String]) -> Result<(), PlanError> {
+    let Some(text) = take(&mut flags.to_vec(), "--metadata") else { return Ok(()) };
+    let members = operator_members(Some(text))?;
+    let bytes = Value::Object(members).to_string().len();
+    if bytes <= OPERATOR_BYTES_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("the setting metadata is {bytes} bytes as JSON; the daemon takes at most {OPERATOR_BYTES_MAX}");
+    Err(PlanError(message))
+}
+
+fn operator_members(text: Option<String>) -> Result<Map<String, Value>, PlanError> {
+    let wrong = |_| PlanError("the setting metadata is not a JSON object; write '{\"team\": \"search\"}'".to_owned());
+    text.map_or(Ok(Map::new()), |text| serde_json::from_str(&text)).map_err(wrong)
+}
+
+/// Removes a flag, written as one word or as two, and returns its last value.
+fn take(flags: &mut Vec<String>, name: &str) -> Option<String> {
     let with_value = format!("{name}=");
+    let mut value = None;
     while let Some(at) = flags.iter().position(|flag| flag == name || flag.starts_with(&with_value)) {
         let words = if flags[at] == name { 2 } else { 1 };
-        flags.drain(at..(at + words).min(flags.len()));
+        let last = flags.drain(at..(at + words).min(flags.len())).next_back();
+        value = last.map(|word| word.strip_prefix(&with_value).map_or(word.clone(), str::to_owned));
     }
+    value
 }
 
 /// Returns the text of messages that are one text of the user.
-fn only_text(messages: &[serde_json::Value]) -> Option<String> {
+fn only_text(messages: &[Value]) -> Option<String> {
     match messages {
         [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
         _ => None,
@@ -153,12 +200,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn metadata_of_the_operator_is_bounded() {
+        let flag = |text: &str| [format!("--metadata={text}")];
+        check_metadata(&flag(r#"{"team":"search"}"#)).expect("it is short");
+        check_metadata(&[]).expect("there is none");
+        assert!(check_metadata(&flag("[]")).is_err_and(|error| error.0.contains("not a JSON object")));
+        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(OPERATOR_BYTES_MAX));
+        assert!(check_metadata(&flag(&long)).is_err_and(|error| error.0.contains("at most 2048")));
+    }
+
+    #[test]
     fn a_flag_of_the_request_replaces_that_of_the_settings() {
         let mut flags =
             ["--max-calls", "9", "--rate=5/s", "--max-calls=3", "--audit-sync", "call"].map(str::to_owned).to_vec();
-        remove(&mut flags, "--max-calls");
+        assert_eq!(take(&mut flags, "--max-calls").as_deref(), Some("3"));
         assert_eq!(flags, ["--rate=5/s", "--audit-sync", "call"]);
-        remove(&mut flags, "--rate");
+        assert_eq!(take(&mut flags, "--rate").as_deref(), Some("5/s"));
+        assert_eq!(take(&mut flags, "--rate"), None);
         assert_eq!(flags, ["--audit-sync", "call"]);
     }
 }

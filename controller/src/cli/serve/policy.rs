@@ -1,4 +1,4 @@
-//! What runs of the daemon may be, from the settings.
+//! Policy of the daemon's runs, from the settings.
 //!
 //! Pure. A run has what its request names, else what the settings give its agent and its account, else what they give the host. No value is
 //! higher than that of `limits_max`; where that has none, it is the largest one that the settings themselves give to a run.
@@ -63,6 +63,7 @@ pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
         on_cap: daemon.on_cap,
         ask_timeout: daemon.ask_timeout,
         second_person: daemon.second_person,
+        session_approval_max: daemon.session_approval_max,
     }
 }
 
@@ -83,6 +84,7 @@ fn graph(agent: &Agent, defaults: &AgentRunDefaults) -> Graph {
         description: agent.description.clone(),
         image: agent.image.clone(),
         takes_one_message: agent.takes_message(),
+        output: agent.output,
         models: defaults.models.clone(),
         limits: limits(defaults),
         max_cost: defaults.max_cost,

@@ -16,6 +16,7 @@ use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
+use super::withdrawal::withdraw;
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::sandboxes::{check_live, lookup, note_work, record};
 use crate::api::{Context, NoQuery};
@@ -119,19 +120,31 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let asked = Interrupt { by: principal.id.clone(), reason: "interrupt".to_owned() };
     if let Err(error) = SidecarControl::of(&context.layout, &sandbox.key).interrupt(&asked).await {
         (context.log)(&format!("run {}: cannot be interrupted: {error}", sandbox.key));
-        return Err(context.record_failure(principal, OPERATION, seq, refused(&error)).await);
+        // Sent again, the request would send a second message.
+        let is_left = match &message_id {
+            Some(id) => withdraw(context, sandbox, id).await.is_err(),
+            None => false,
+        };
+        return Err(context.record_failure(principal, OPERATION, seq, refused(&error, is_left)).await);
     }
-    report(context, sandbox, message_id.as_deref()).await?;
+    if let Err(error) = report(context, sandbox, message_id.as_deref()).await {
+        // The calls have ended. Sent again, the request would end others.
+        (context.log)(&format!("run {}: its interruption is no event: {}", sandbox.key, error.code()));
+    }
     note_work(context, &sandbox.key).await;
     Ok(message_id)
 }
 
-fn refused(error: &ControlError) -> ApiError {
+fn refused(error: &ControlError, message_is_left: bool) -> ApiError {
     let message = match error {
-        ControlError::Refused { .. } => {
-            "the sidecar of this run ends no calls; its message, if there is one, waits for the next call"
+        _ if message_is_left => {
+            "the sidecar of this run does not answer, and the message may be on its way to the agent; look at the status of \
+             the message before you send the request again"
         }
-        _ => "the sidecar of this run does not answer; send the request again, or cancel the run",
+        ControlError::Refused { .. } => {
+            "the sidecar of this run is of a version that ends no calls, so nothing was done; send a message instead"
+        }
+        _ => "the sidecar of this run does not answer, so nothing was done; send the request again, or cancel the run",
     };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sidecar_unavailable", message)
 }

@@ -1,4 +1,4 @@
-//! What people do with a run: another attempt, the tables of its mounts, its end by failure; and its receipts.
+//! Actions of people on a run: another attempt, the tables of its mounts, its end by failure; and its receipts.
 
 use axum::Json;
 use axum::extract::State;
@@ -86,7 +86,7 @@ async fn reopen(
         let message = "the values of the run's variables are not kept after its end; create a new run with env";
         return Err(ApiError::new(StatusCode::CONFLICT, "variables_lost", message));
     }
-    take_creation(context, &sandbox.owner)?;
+    take_creation(&context.creations, &sandbox.owner)?;
     check_budget_log(context, &sandbox.account).await?;
     let queued_max = context.policy.as_ref().ok_or_else(sandbox_disabled)?.queued_max;
     let next = NextAttempt { daemon: Process::current()?, next_try_us: 0, reason: "retry".to_owned() };

@@ -1,4 +1,4 @@
-//! What the owner of a run sees of the records in its audit file.
+//! Records of an audit file, as the owner of the run sees them.
 //!
 //! Pure. An allow-list: processes, the upstream, errors of connections and budgets of LiteLLM are the operator's, and so is a
 //! member that a newer sidecar adds.

@@ -1,17 +1,18 @@
 //! Creation of a run.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::LOCATION;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_contract::RunId;
 use sluice_contract::text::error_chain;
+use sluice_runs::project_repository::ProjectRepository;
 use sluice_state::agents::{Agent, NewAgent};
 use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
@@ -22,15 +23,17 @@ use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::request::SandboxRequest;
-use super::transcript;
+use super::resumed;
 use crate::api::idempotent::{Repetition, RequestKey, release};
 use crate::api::{Context, agent_accounts, names};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, Query};
+use crate::identity::RequestOrigin;
 use crate::mount_table::MountTable;
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::variable_values::Variables;
 
@@ -82,7 +85,9 @@ struct RunAgentView {
 #[utoipa::path(
     post, path = "/api/v1/sandboxes", params(
         CreationQuery,
-        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key creates one run")
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key creates one run"),
+        ("traceparent" = Option<String>, Header, description = "W3C Trace Context: the span that the run's trace belongs to"),
+        ("x-request-id" = Option<String>, Header, description = "Id of the request, unless the metadata has one")
     ),
     request_body = SandboxRequest,
     responses(
@@ -99,12 +104,14 @@ pub(super) async fn create(
     principal: Principal,
     Query(query): Query<CreationQuery>,
     key: RequestKey,
+    headers: HeaderMap,
     body: JsonBody<SandboxRequest>,
 ) -> Result<Response, ApiError> {
     principal.require(Operation::Create)?;
+    let origin = RequestOrigin::of(&headers);
     let policy = context.policy.clone().ok_or_else(sandbox_disabled)?;
     if query.dry_run {
-        let new = new_run(&context, &principal, &policy, body.value).await?;
+        let new = new_run(&context, &principal, &policy, body.value, &origin).await?;
         check_budget_log(&context, &new.sandbox.account).await?;
         let mounts = new.sandbox.mount_paths.clone();
         let created = context.store.check_sandbox(new.sandbox, now_us()).await?;
@@ -116,7 +123,7 @@ pub(super) async fn create(
         Repetition::Done(run_id) => return repeated(&context, &principal, &run_id).await,
         Repetition::New(key) => key,
     };
-    match record_and_create(&context, &principal, &policy, body, key.clone()).await {
+    match record_and_create(&context, &principal, &policy, (body, &origin), key.clone()).await {
         Ok((created, mounts)) => {
             context.work.notify_one();
             let run = CreatedRun::new(&created, mounts);
@@ -130,16 +137,17 @@ pub(super) async fn create(
     }
 }
 
-async fn record_and_create(
+pub(super) async fn record_and_create(
     context: &ApiContext,
     principal: &Principal,
     policy: &RunPolicy,
-    body: JsonBody<SandboxRequest>,
+    (body, origin): (JsonBody<SandboxRequest>, &RequestOrigin),
     key: Option<IdempotencyKey>,
 ) -> Result<(CreatedSandbox, Vec<String>), ApiError> {
     const OPERATION: &str = "sandbox.create";
-    let NewRun { mut sandbox, variables } = new_run(context, principal, policy, body.value).await?;
-    take_creation(context, &sandbox.owner)?;
+    let NewRun { mut sandbox, variables } = new_run(context, principal, policy, body.value, origin).await?;
+    let creations = if sandbox.chat.is_some() { &context.chat_creations } else { &context.creations };
+    take_creation(creations, &sandbox.owner)?;
     check_budget_log(context, &sandbox.account).await?;
     sandbox.idempotency = key;
     let (run_id, mounts) = (sandbox.run_id.clone(), sandbox.mount_paths.clone());
@@ -167,7 +175,7 @@ async fn record_and_create(
 }
 
 /// Returns the error of a host that creates no runs.
-pub(super) fn sandbox_disabled() -> ApiError {
+pub(in crate::api) fn sandbox_disabled() -> ApiError {
     let message = "this host creates no sandboxes; an admin sets sandbox_enabled and an upstream key";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sandbox_disabled", message)
 }
@@ -182,8 +190,8 @@ pub(super) async fn check_budget_log(context: &ApiContext, account: &str) -> Res
 }
 
 /// Counts a creation of an owner.
-pub(super) fn take_creation(context: &ApiContext, owner: &str) -> Result<(), ApiError> {
-    let mut creations = context.creations.lock().unwrap_or_else(PoisonError::into_inner);
+pub(in crate::api) fn take_creation(creations: &Mutex<RequestRate<String>>, owner: &str) -> Result<(), ApiError> {
+    let mut creations = creations.lock().unwrap_or_else(PoisonError::into_inner);
     creations.take(owner.to_owned(), Instant::now()).map_err(|wait| {
         let message = "this owner creates more runs in a minute than the daemon takes; wait as Retry-After says";
         ApiError::too_many("creations_limited", message, wait.as_secs() + 1)
@@ -228,7 +236,8 @@ async fn new_run(
     context: &ApiContext,
     principal: &Principal,
     policy: &RunPolicy,
-    request: SandboxRequest,
+    mut request: SandboxRequest,
+    origin: &RequestOrigin,
 ) -> Result<NewRun, ApiError> {
     let owner = owner(principal, request.owner_id.as_deref())?;
     let agent = match &request.agent_id {
@@ -245,13 +254,21 @@ async fn new_run(
         None => agent_accounts::default(principal, Some(policy)).ok(),
     };
     let resumed = match &request.resume_from {
-        Some(name) => Some(transcript::resumable(context, principal, &owner, name).await?.to_string()),
+        Some(name) => Some(resumed::resumable(context, principal, &owner, name).await?),
         None => None,
     };
-    let mut checked = request.check(&policy.of_account(payer.as_deref()))?;
-    checked.stored.resume_from = resumed;
+    let chat = request.chat.clone();
+    let asked_repository = request.repository.take();
+    let mut checked = request.check(&policy.of_account(payer.as_deref()), origin)?;
+    if let Some(resumed) = resumed {
+        checked.stored.resume_from = Some(resumed.key.to_string());
+        checked.stored.resumes_workspace = resumed.has_workspace;
+    }
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
+    if let Some(asked) = asked_repository {
+        checked.stored.repository = Some(asked.check(repository(policy, project.as_deref())?, run_id.as_str())?);
+    }
     let (agent, account) = match agent {
         Some(agent) => {
             agent_accounts::check(principal, &agent.billing_account_id)?;
@@ -276,7 +293,8 @@ async fn new_run(
         daemon: Process::current()?,
         cap: checked.cap,
         hold_nano: policy.hold,
-        max_retries: RETRIES,
+        // A chat client decides by itself, and sees the failure at once.
+        max_retries: if chat.is_some() { 0 } else { RETRIES },
         retry_on: checked.retry_on,
         request: serde_json::to_string(&checked.stored).map_err(|error| ApiError::internal(&error))?,
         priority: checked.priority,
@@ -286,6 +304,7 @@ async fn new_run(
         mount_paths: checked.stored.mounts.targets(),
         queued_max: policy.queued_max,
         idempotency: None,
+        chat,
     };
     Ok(NewRun { sandbox, variables: checked.variables })
 }
@@ -298,6 +317,15 @@ fn project(principal: &Principal, policy: &RunPolicy, owner: &str, name: &str) -
         let message = "you have no project of this name; leave it out, or ask an admin to add you to its owners";
         let error = ApiError::new(StatusCode::NOT_FOUND, "unknown_project", message);
         error.with_details(json!({ "field": "project" }))
+    })
+}
+
+/// Returns the repository of the new run's project.
+fn repository<'a>(policy: &'a RunPolicy, project: Option<&str>) -> Result<&'a ProjectRepository, ApiError> {
+    let project = policy.projects.iter().find(|it| Some(it.name.as_str()) == project);
+    project.and_then(|project| project.repository.as_ref()).ok_or_else(|| {
+        let message = "name a project that has a repository: an admin sets it under [[projects]]";
+        ApiError::invalid("project", message)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a client does with a program that it has started: input, size of the terminal, end.
+//! Control of a program that a client has started: input, size of the terminal, end.
 
 use std::sync::Arc;
 

@@ -142,7 +142,7 @@ pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -
 }
 
 /// Returns the error of a run whose record is not there any more.
-pub(super) fn record_removed() -> ApiError {
+pub(in crate::api) fn record_removed() -> ApiError {
     let message = "there is no record of this attempt: its time is over, or it never began";
     ApiError::new(StatusCode::GONE, "record_removed", message)
 }

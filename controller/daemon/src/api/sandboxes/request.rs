@@ -3,20 +3,25 @@
 //! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use sluice_contract::RunId;
+use sluice_contract::{RunId, RunKey};
 use sluice_runs::blueprint::reserved_variable;
+use sluice_state::chats::NewChat;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
+use super::chat_turn::ChatTurn;
 use super::requested_limits::{Profile, RequestedLimits, limits, max_cost};
-use crate::api::names::{check_text, is_run_name};
+use super::requested_repository::RequestedRepository;
+use crate::api::names::is_run_name;
 use crate::api::quantity::Quantity;
 use crate::api::state_errors::unknown_dependency;
 use crate::api_error::ApiError;
+use crate::identity::{RequestOrigin, RunMetadata};
 use crate::mount_table::MountTable;
 use crate::on_cap::OnCap;
 use crate::run_policy::{Graph, RunPolicy};
@@ -25,7 +30,7 @@ use crate::variable_values::Variables;
 
 /// A request for a run. One of `task`, `messages` and `argv` is needed.
 // No Debug: values of variables are secrets.
-#[derive(Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxRequest {
     /// A registered agent; one of its own for the run otherwise.
@@ -52,6 +57,8 @@ pub(super) struct SandboxRequest {
     image: Option<String>,
     /// A project of the host that the owner may use.
     pub(super) project: Option<String>,
+    /// Work on the repository of the project, which is needed then.
+    pub(super) repository: Option<RequestedRepository>,
     /// Environment variables, at most 64 KiB together. Their values are kept in memory alone.
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -75,8 +82,11 @@ pub(super) struct SandboxRequest {
     /// Own runs that must succeed first.
     #[serde(default)]
     depends_on: Vec<String>,
-    /// An own run that has ended: this one begins with its transcript.
+    /// An own run that has ended: this one begins with its transcript, and with its workspace if that was kept.
     pub(super) resume_from: Option<String>,
+    /// Keeps the workspace after the end, for `…/files` and for `resume_from` of another run.
+    #[serde(default)]
+    keep_workspace: bool,
     /// Labels.
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -85,28 +95,15 @@ pub(super) struct SandboxRequest {
     /// Failure codes that are retried besides those that always are.
     #[serde(default)]
     retry_on: Vec<String>,
-}
-
-/// Metadata of a run's calls.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-struct RunMetadata {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    existing_trace_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_user_id: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mask_input: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mask_output: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
+    /// The chat of which it is a turn. The chat routes alone set it.
+    #[serde(skip)]
+    pub(super) chat: Option<NewChat>,
+    /// The attempt of the chat's session whose workspace it begins with. The chat routes alone set it.
+    #[serde(skip)]
+    workspace_from: Option<RunKey>,
+    /// Time for which the worker of the chat waits for the next turn. The chat routes alone set it.
+    #[serde(skip)]
+    chat_stay: Option<Duration>,
 }
 
 /// A request that keeps the rules.
@@ -131,14 +128,41 @@ const ARGV_BYTES: usize = 64 << 10;
 const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;
+/// Minutes that the run of a worker may be without work beyond the time for which the worker waits.
+const IDLE_MARGIN: u64 = 5;
 const TEXT_MAX: usize = 255;
 
 impl SandboxRequest {
+    /// Returns the request of a turn of a chat.
+    ///
+    /// # Errors
+    /// 422: the metadata are not valid.
+    pub(super) fn of_chat(turn: ChatTurn) -> Result<Self, ApiError> {
+        let ChatTurn { agent_id, graph_id, model, messages, metadata, chat, workspace_from, stay, .. } = turn;
+        let metadata = (!metadata.is_empty()).then(|| serde_json::from_value(Value::Object(metadata))).transpose();
+        let metadata = metadata.map_err(|error| ApiError::invalid("metadata", format!("metadata: {error}")))?;
+        Ok(Self {
+            agent_id,
+            graph_id: Some(graph_id),
+            model,
+            messages: Some(messages),
+            metadata,
+            keep_workspace: chat.turn.is_some(),
+            chat: Some(chat),
+            workspace_from,
+            chat_stay: stay,
+            // Its worker is to end by its own clock, and not by that of a run without work.
+            ttl_minutes: stay
+                .map(|stay| u32::try_from(stay.as_secs() / 60 + IDLE_MARGIN).unwrap_or(TTL_MAX).min(TTL_MAX)),
+            ..Self::default()
+        })
+    }
+
     /// Checks all members against their rules and the policy, and fills in what is left out.
     ///
     /// # Errors
     /// 422, with the name of the member.
-    pub(super) fn check(self, policy: &RunPolicy) -> Result<CheckedRequest, ApiError> {
+    pub(super) fn check(self, policy: &RunPolicy, origin: &RequestOrigin) -> Result<CheckedRequest, ApiError> {
         if let Some(name) = &self.name
             && !is_run_name(name)
         {
@@ -168,9 +192,15 @@ impl SandboxRequest {
             limits: limits(&self.limits, self.profile, defaults.limits, &policy.limits_max)?,
             ttl_minutes: self.ttl_minutes,
             mounts: MountTable::default(),
-            resume_from: None,
+            resume_from: self.workspace_from.as_ref().map(ToString::to_string),
+            resumes_workspace: self.workspace_from.is_some(),
+            keep_workspace: self.keep_workspace,
+            repository: None,
             on_cap: self.on_cap.unwrap_or(policy.on_cap),
-            metadata: self.metadata.map(RunMetadata::checked).transpose()?,
+            is_chat: self.chat.is_some(),
+            chat_stay_s: self.chat_stay.map(|stay| stay.as_secs()),
+            metadata: metadata(self.metadata, origin)?,
+            traceparent: origin.traceparent.clone(),
         };
         Ok(CheckedRequest {
             name: self.name,
@@ -323,22 +353,9 @@ fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
     Ok(env.into_iter().map(|(name, value)| (name, Zeroizing::new(value))).collect())
 }
 
-impl RunMetadata {
-    fn checked(self) -> Result<Value, ApiError> {
-        let Self { user_id, session_id, existing_trace_id, trace_user_id, request_id, .. } = &self;
-        for (field, text) in [
-            ("metadata.user_id", user_id),
-            ("metadata.session_id", session_id),
-            ("metadata.existing_trace_id", existing_trace_id),
-            ("metadata.trace_user_id", trace_user_id),
-            ("metadata.request_id", request_id),
-        ] {
-            text.as_ref().map_or(Ok(()), |text| check_text(field, text, TEXT_MAX))?;
-        }
-        if self.tags.len() > LABELS_MAX {
-            return Err(ApiError::invalid("metadata.tags", "metadata has at most 32 tags"));
-        }
-        self.tags.iter().try_for_each(|tag| check_text("metadata.tags", tag, TEXT_MAX))?;
-        Ok(json!(self))
-    }
+/// Returns the metadata, with the id of the request.
+fn metadata(given: Option<RunMetadata>, origin: &RequestOrigin) -> Result<RunMetadata, ApiError> {
+    let given = given.unwrap_or_default().in_ascii();
+    given.check().map_err(|fault| ApiError::invalid(fault.field, fault.to_string()))?;
+    Ok(given.of_request(origin))
 }

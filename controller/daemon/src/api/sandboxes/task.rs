@@ -1,4 +1,4 @@
-//! What a run was asked to do.
+//! Task of a run.
 
 use axum::Json;
 use axum::extract::State;

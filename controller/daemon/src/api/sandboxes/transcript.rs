@@ -7,7 +7,6 @@ use serde::Deserialize;
 use sluice_contract::RunKey;
 use sluice_runs::workspace_files::{FileError, OpenFile};
 use sluice_state::records::{TRANSCRIPT, TranscriptFacts};
-use sluice_state::sandboxes::Sandbox;
 use tokio::task::spawn_blocking;
 
 use super::logs::attempt;
@@ -67,7 +66,8 @@ pub(super) async fn transcript(
     Ok(response)
 }
 
-async fn facts(context: &ApiContext, key: &RunKey) -> Result<Option<TranscriptFacts>, ApiError> {
+/// Returns what is known of the transcript of an attempt; `None` without one.
+pub(super) async fn facts(context: &ApiContext, key: &RunKey) -> Result<Option<TranscriptFacts>, ApiError> {
     let record = context.layout.records().of(key);
     let read = spawn_blocking(move || record.transcript());
     Ok(read.await.map_err(|error| ApiError::internal(&error))??)
@@ -76,29 +76,4 @@ async fn facts(context: &ApiContext, key: &RunKey) -> Result<Option<TranscriptFa
 fn no_transcript() -> ApiError {
     let message = "this attempt has left no transcript; the transcript of a run is kept at its end";
     ApiError::new(StatusCode::NOT_FOUND, "no_transcript", message)
-}
-
-/// Returns the newest attempt of a run that has left a transcript, for another run of the same owner.
-///
-/// # Errors
-/// 404: there is no such run of this owner. 422: it has left none.
-pub(super) async fn resumable(
-    context: &ApiContext,
-    principal: &Principal,
-    owner: &str,
-    name: &str,
-) -> Result<RunKey, ApiError> {
-    let run: Sandbox = lookup::named(context, principal, Operation::ReadContent, name).await?;
-    if run.owner != owner {
-        return Err(ApiError::not_found());
-    }
-    for attempt in (0..=run.key.attempt).rev() {
-        let key = RunKey { run_id: run.key.run_id.clone(), attempt };
-        if facts(context, &key).await?.is_some() {
-            return Ok(key);
-        }
-    }
-    let message = "the run of resume_from has left no transcript, or its record was removed; name one that has ended \
-                   and whose worker writes one";
-    Err(ApiError::invalid("resume_from", message))
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
+use crate::identity::{RunMetadata, trace_id};
 use crate::on_cap::OnCap;
 use crate::stored_request::RunLimits;
 
@@ -80,6 +81,12 @@ pub(in crate::api) struct SandboxDetail {
     /// Directories in the sandbox that are those of the host that its agent may read.
     mount_table: Vec<String>,
     depends_on: Vec<String>,
+    /// True if the run works on a repository, which `…/git` shows.
+    has_repository: bool,
+    /// Metadata of its calls, as the caller has given it.
+    metadata: RunMetadata,
+    /// Trace of its calls, 32 hexadecimal digits.
+    trace_id: String,
     /// Claim of the agent when it was done, such as `success`, `turns` and `output`. The exit code decides.
     #[schema(value_type = Option<Object>)]
     result: Option<Value>,
@@ -164,7 +171,10 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         on_cap: request.on_cap,
         ttl_minutes: request.ttl_minutes,
         mount_table: request.mounts.targets(),
+        has_repository: request.repository.is_some(),
         depends_on,
+        trace_id: trace_id(run_id, request.traceparent.as_ref()),
+        metadata: request.metadata,
         result: result(context, &sandbox).await?,
         exit_code: exit_code(context, &sandbox).await?,
         sandbox: SandboxView::of(sandbox),

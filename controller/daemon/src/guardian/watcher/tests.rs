@@ -4,7 +4,7 @@ use sluice_state::messages::MessageFilter;
 use sluice_state::sandboxes::DesiredState;
 
 use super::*;
-use crate::guardian::{GuardianRules, Repetition};
+use crate::guardian::{GuardianRules, Repetition, Silence};
 use crate::test_daemon::TestDaemon;
 
 fn rules(action: GuardianAction) -> GuardianRules {
@@ -17,6 +17,17 @@ async fn guardian(daemon: &TestDaemon, host: GuardianRules) -> Guardian {
     let context = Arc::clone(&daemon.running.context);
     let cursor = context.store.newest_event().await.expect("it is readable");
     Guardian { cursor, ..Guardian::new(context, settings) }
+}
+
+/// Reads the new events, and does what the rules say.
+async fn read(guardian: &mut Guardian) {
+    guardian.read().await.expect("it works");
+    guardian.perform_due().await.expect("it works");
+}
+
+async fn look(guardian: &mut Guardian) {
+    guardian.look().await.expect("it works");
+    guardian.perform_due().await.expect("it works");
 }
 
 async fn report(daemon: &TestDaemon, id: &str, count: u64) {
@@ -49,8 +60,8 @@ async fn a_hit_is_one_event_and_one_nudge() {
     let (id, _) = daemon.working_run().await;
     let mut guardian = guardian(&daemon, rules(GuardianAction::Nudge)).await;
     report(&daemon, &id, 9).await;
-    guardian.read().await.expect("it works");
-    guardian.read().await.expect("what was read is not read again");
+    read(&mut guardian).await;
+    read(&mut guardian).await;
 
     let found = interventions(&daemon).await;
     assert_eq!((found.len(), &found[0]["rule"], &found[0]["performed"]), (1, &json!("repeated_tool"), &json!(true)));
@@ -72,7 +83,7 @@ async fn a_flood_is_read_in_parts() {
     let newest = daemon.store().newest_event().await.expect("it is readable");
     let mut turns = 0;
     while guardian.cursor < newest {
-        guardian.read().await.expect("it works");
+        read(&mut guardian).await;
         turns += 1;
     }
     assert!((2..=10).contains(&turns), "{turns}");
@@ -84,17 +95,17 @@ async fn runs_that_have_ended_are_left_alone() {
     let daemon = TestDaemon::with_runs().await;
     let (id, _) = daemon.working_run().await;
     let mut guardian = guardian(&daemon, rules(GuardianAction::Notify)).await;
-    guardian.look().await.expect("it works");
+    look(&mut guardian).await;
     assert_eq!(guardian.runs.len(), 1);
     daemon.end(&id).await;
     report(&daemon, &id, 5).await;
-    guardian.read().await.expect("it works");
-    guardian.look().await.expect("it works");
+    read(&mut guardian).await;
+    look(&mut guardian).await;
     assert_eq!((guardian.runs.len(), interventions(&daemon).await.len()), (0, 0));
     let mut without = Guardian { settings: GuardianSettings::default(), ..guardian };
     let (other, _) = daemon.working_run().await;
     report(&daemon, &other, 5).await;
-    without.read().await.expect("it works");
+    read(&mut without).await;
     assert_eq!(interventions(&daemon).await.len(), 0);
 }
 
@@ -104,7 +115,7 @@ async fn a_rule_pauses_and_never_resumes() {
     let (id, _) = daemon.working_run().await;
     let mut guardian = guardian(&daemon, rules(GuardianAction::Pause)).await;
     report(&daemon, &id, 3).await;
-    guardian.read().await.expect("it works");
+    read(&mut guardian).await;
     let run_id = id.parse().expect("an id");
     let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
     assert_eq!(run.desired_state, DesiredState::Paused);
@@ -115,9 +126,32 @@ async fn a_rule_pauses_and_never_resumes() {
     // What a paused run still reports meets rules, and changes nothing.
     let mut again = Guardian { runs: HashMap::new(), ..guardian };
     report(&daemon, &id, 3).await;
-    again.read().await.expect("it works");
+    read(&mut again).await;
     let performed: Vec<_> = interventions(&daemon).await.iter().map(|found| found["performed"].clone()).collect();
     assert_eq!(performed, [json!(true), json!(false)]);
     let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
     assert_eq!(run.desired_state, DesiredState::Paused);
+}
+
+async fn call(daemon: &TestDaemon, id: &str, event_type: &str) {
+    let event = NewLoggedEvent::of_run("alice", id, event_type, "{}".to_owned(), now_us());
+    let event = NewLoggedEvent { attempt: Some(0), ..event };
+    daemon.store().append_events(vec![event], EventQuota::default()).await.expect("there is room");
+}
+
+#[tokio::test]
+async fn a_call_from_before_a_restart_is_no_silence() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, _) = daemon.working_run().await;
+    for event_type in ["llm.call_started", "llm.call", "llm.call_started"] {
+        call(&daemon, &id, event_type).await;
+    }
+    let silence = Some(Silence { after: Duration::ZERO, action: GuardianAction::Notify });
+    let mut guardian = guardian(&daemon, GuardianRules { silence, ..GuardianRules::default() }).await;
+    look(&mut guardian).await;
+    assert_eq!(interventions(&daemon).await.len(), 0, "a call is under way");
+    call(&daemon, &id, "llm.call").await;
+    read(&mut guardian).await;
+    look(&mut guardian).await;
+    assert_eq!(interventions(&daemon).await.len(), 1);
 }

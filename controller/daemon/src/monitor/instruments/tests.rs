@@ -36,6 +36,34 @@ fn a_call_is_in_all_its_series() {
     assert!(text.ends_with("# EOF\n"));
 }
 
+/// The names of metrics in a text.
+fn names(text: &str) -> std::collections::BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("sluice_")).collect()
+}
+
+#[test]
+fn dashboard_and_alerts_name_only_real_metrics() {
+    let mut instruments = Instruments::new("1");
+    instruments.count(&Measurement::Called(called("small")));
+    instruments.count(&Measurement::Ended { outcome: "failed".to_owned(), failure_code: None, took: Some(1.0) });
+    instruments.count_refusal("route_not_allowed");
+    instruments.count_findings("not_yet", 1);
+    instruments.count_spans("collector", "sent", 1);
+    let gauges = Gauges { runs: vec![("PENDING", 1)], ..Gauges::default() };
+    let text = instruments.text(&gauges).expect("there is room");
+    let known = names(&text);
+    for (file, minimum) in [
+        (include_str!("../../../../../deploy/grafana/sluice.json"), 15),
+        (include_str!("../../../../../deploy/prometheus/sluice.rules.yml"), 6),
+        (include_str!("../../../../../docs/guide/serve.md"), 15),
+    ] {
+        let used = names(file);
+        let unknown: Vec<_> = used.difference(&known).filter(|name| !name.ends_with("_sock")).collect();
+        assert!(unknown.is_empty() && used.len() >= minimum, "{unknown:?} of {used:?}");
+    }
+}
+
 #[test]
 fn findings_are_counted_by_class() {
     let mut instruments = Instruments::new("1");

@@ -1,4 +1,4 @@
-//! What goes on beside a run that is driven: its start, its calls, its changed files, its pauses and its approvals.
+//! Work beside a run that is driven: its start, its calls, its changed files, its pauses and its approvals.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::runs::steps::{StepTry, is_retryable, take_step};
 impl Attempt {
     /// Returns what reports the changed files of this attempt.
     pub(super) fn files(&self) -> FileReporter {
-        FileReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.watches))
+        FileReporter::new(Arc::clone(&self.context), self.run.clone(), &self.watches)
     }
 
     /// Returns what looks after pauses of this attempt.

@@ -12,8 +12,8 @@ async fn reporter(daemon: &TestDaemon) -> (Sandbox, FileReporter) {
     let (id, paths) = daemon.working_run().await;
     fs::create_dir_all(&paths.conf).expect("there is room");
     let run = daemon.store().find_sandbox(None, &id.parse().expect("an id")).await.expect("readable").expect("there");
-    let share = Arc::new(WatchShare::new(1 << 20, 100));
-    (run.clone(), FileReporter::new(Arc::clone(&daemon.running.context), run, share))
+    let share = WatchShare::new(1 << 20, 100);
+    (run.clone(), FileReporter::new(Arc::clone(&daemon.running.context), run, &share))
 }
 
 async fn events(daemon: &TestDaemon, run: &Sandbox) -> Vec<LoggedEvent> {
@@ -64,7 +64,7 @@ async fn an_adopted_workspace_goes_on_from_its_mark() {
     while SystemTime::now() < marked + Duration::from_millis(30) {
         std::hint::spin_loop();
     }
-    let mut files = FileReporter::new(context, run.clone(), Arc::new(WatchShare::new(1 << 20, 100)));
+    let mut files = FileReporter::new(context, run.clone(), &WatchShare::new(1 << 20, 100));
     fs::write(files.paths.work.join("meanwhile"), "x\n").expect("there is room");
     files.adopt();
     files.finish().await;

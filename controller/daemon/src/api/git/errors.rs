@@ -1,0 +1,48 @@
+//! Answers to errors of repositories and forges.
+
+use http::StatusCode;
+use serde_json::json;
+use sluice_git::GitError;
+use sluice_runs::publication::PublicationError;
+
+use crate::api_error::ApiError;
+
+/// Returns the answer to an error of git. Its text is for the operator.
+pub(super) fn of_git(error: &GitError) -> ApiError {
+    if error.is_temporary() {
+        let message = "the repository of the run is busy, or its look took too long; try again";
+        return ApiError::too_many("git_busy", message, 5);
+    }
+    ApiError::internal(error)
+}
+
+impl From<PublicationError> for ApiError {
+    fn from(error: PublicationError) -> Self {
+        let conflict = |code: &'static str| Self::new(StatusCode::CONFLICT, code, error.to_string());
+        let unavailable = |code, message: &str| Self::new(StatusCode::BAD_GATEWAY, code, message);
+        match &error {
+            PublicationError::NoRepository => Self::new(StatusCode::NOT_FOUND, "no_repository", error.to_string()),
+            PublicationError::NoClone => conflict("invalid_state"),
+            PublicationError::Never => conflict("never_published"),
+            PublicationError::Nothing => conflict("nothing_to_publish"),
+            PublicationError::HeadMoved { head } => conflict("head_moved").with_details(json!({ "head_sha": head })),
+            PublicationError::TooLarge => conflict("too_large"),
+            PublicationError::Guarded { head, paths } => {
+                conflict("guarded_paths").with_details(json!({ "head_sha": head, "guarded_paths": paths }))
+            }
+            PublicationError::Taken(_) => conflict("branch_taken"),
+            PublicationError::NotPublished => conflict("not_published"),
+            PublicationError::NoPullRequest => conflict("no_pull_request"),
+            PublicationError::NoForge | PublicationError::NoApi => conflict("no_forge"),
+            PublicationError::MergeIsOff => Self::new(StatusCode::FORBIDDEN, "merge_is_off", error.to_string()),
+            PublicationError::Forge(forge) => unavailable("pr_failed", &forge.to_string()),
+            PublicationError::Git(_) | PublicationError::Branch(_) => {
+                unavailable("publish_failed", &error.public_text())
+            }
+            PublicationError::Credentials(_) | PublicationError::Token(_) | PublicationError::NoToken => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_credentials", error.public_text())
+            }
+            PublicationError::Store(error) => Self::of_state(error, error.is_retryable()),
+        }
+    }
+}

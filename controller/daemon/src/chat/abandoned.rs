@@ -1,0 +1,66 @@
+//! Ends what nobody follows: the run of a chat, or the turn of a worker; at once, or after the time in which its client may come
+//! back. Workers that wait have no client, and end by their own rules.
+//!
+//! After a restart each live chat has that time again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::RunId;
+use sluice_state::chats::ChatWorker;
+use sluice_state::control_log::ControlEntry;
+
+use super::followers::FIRST_TIME;
+use super::settings::HangUp;
+use super::worker_upkeep::{abandon_turn, end_workers};
+use super::workers::{LeftTurn, left_turn};
+use crate::context::ApiContext;
+use crate::loops::{LoopFault, LoopTimer, every};
+use crate::runs::cancellation;
+use crate::stop_signal::StopSignal;
+
+const TIMER: LoopTimer = LoopTimer { name: "chats", period: Duration::from_millis(500), first: Duration::from_secs(1) };
+
+/// Ends what nobody follows, until the signal.
+pub(crate) async fn run(context: Arc<ApiContext>, stop: StopSignal) {
+    let (loops, log) = (Arc::clone(&context.loops), context.log);
+    every(TIMER, loops, log, stop, || turn(Arc::clone(&context))).await;
+}
+
+async fn turn(context: Arc<ApiContext>) -> Result<(), LoopFault> {
+    let workers = context.store.chat_workers().await?;
+    end_workers(&context, &workers).await?;
+    if context.chat.hang_up == HangUp::Keep {
+        return Ok(());
+    }
+    let find = |run_id: &RunId| workers.iter().find(|worker| worker.key.run_id == *run_id);
+    let live = context.store.live_chats().await?.into_iter().map(|chat| chat.run_id);
+    let live: Vec<_> = live.filter(|run_id| find(run_id).is_none_or(|worker| worker.turn.end.is_none())).collect();
+    for run_id in context.followers.left(&live, FIRST_TIME.max(context.chat.resume)) {
+        match find(&run_id).filter(|worker| left_turn(worker) == LeftTurn::Interrupt) {
+            Some(worker) => interrupt(&context, worker).await?,
+            None => cancel(&context, &run_id).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn interrupt(context: &ApiContext, worker: &ChatWorker) -> Result<(), LoopFault> {
+    if !abandon_turn(context, worker).await? {
+        context.followers.expect_none(&worker.key.run_id);
+    }
+    Ok(())
+}
+
+async fn cancel(context: &ApiContext, run_id: &RunId) -> Result<(), LoopFault> {
+    let entry = ControlEntry {
+        operation: "sandbox.cancel".to_owned(),
+        object: Some(run_id.to_string()),
+        reason: Some("its chat client has hung up".to_owned()),
+        ..ControlEntry::default()
+    };
+    // What cannot be recorded is not done; the next turn tries again.
+    context.record_own(entry).await.map_err(|error| LoopFault::new(error.code()))?;
+    cancellation::cancel(context, run_id).await?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The settings of chats.
+//!
+//! Pure.
+
+use std::time::Duration;
+
+/// The settings of chats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChatSettings {
+    /// Treatment of remote content in an agent's text.
+    pub remote: RemoteContent,
+    /// Treatment of a run whose client has hung up.
+    pub hang_up: HangUp,
+    /// Time in which a client that was cut off may come back, where it can.
+    pub resume: Duration,
+    /// Turns of a session.
+    pub sessions: SessionSettings,
+}
+
+/// The settings of sessions: turns of one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionSettings {
+    /// Thing that a turn hands on to the next one.
+    pub carried: Carried,
+    /// Time without a turn after which a session's workspace is removed.
+    pub keep: Duration,
+    /// Time without a turn after which a worker ends.
+    pub idle: Duration,
+    /// Workspaces that the sessions of one token keep, and their live workers.
+    pub count: u32,
+    /// Bytes of these workspaces together.
+    pub bytes: u64,
+}
+
+/// Thing that a turn of a session hands on to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carried {
+    /// Nothing: each turn begins with an empty workspace.
+    Nothing,
+    /// The workspace.
+    Workspace,
+    /// The worker, as long as that lives; the workspace otherwise.
+    Worker,
+}
+
+/// Treatment of images and HTML in an agent's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteContent {
+    /// They become text.
+    Defang,
+    /// They stay as they are.
+    Keep,
+}
+
+/// Treatment of a run whose client has hung up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HangUp {
+    /// The run is cancelled.
+    Cancel,
+    /// The run goes on.
+    Keep,
+}
+
+impl Default for ChatSettings {
+    fn default() -> Self {
+        Self {
+            remote: RemoteContent::Defang,
+            hang_up: HangUp::Cancel,
+            resume: Duration::from_secs(30),
+            sessions: SessionSettings::default(),
+        }
+    }
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let idle = Duration::from_secs(600);
+        Self { carried: Carried::Workspace, keep: 7 * DAY, idle, count: 100, bytes: 4 << 30 }
+    }
+}

@@ -1,0 +1,79 @@
+//! The branch of a run that is over: recorded, and published if the rule says so.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use sluice_contract::text::error_chain;
+use sluice_git::ObjectId;
+use sluice_runs::project_access;
+use sluice_runs::publication::{Consent, Publication, PublicationError};
+use sluice_runs::run_clone::CloneReport;
+use sluice_state::git_runs::{GitStep, PublishRule};
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
+
+use super::{add, report_published, report_pull_request, start, summary};
+use crate::context::ApiContext;
+
+/// Records what a run has pushed whose clone is not known: it failed, or another daemon made it.
+pub(crate) async fn complete_pushed(context: &Arc<ApiContext>, run: &Sandbox, has_succeeded: bool) {
+    let found = context.store.find_git_run(&run.key.run_id).await.ok().flatten();
+    let Some(row) = found else { return };
+    if let Ok(Some(repository)) = context.git.run_repository(&run.key.run_id) {
+        let mut report = CloneReport::of(&repository, &row.new.url, &row.new.branch, 0).await;
+        report.faults.push("the clone in the workspace is not known: only what was pushed came out".to_owned());
+        complete(context, run, &report, has_succeeded).await;
+    }
+}
+
+/// Records what came out of a run, and publishes it if the run has succeeded and its rule is `auto`. A failure leaves the
+/// branch on this host, where a person can publish it.
+pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport, has_succeeded: bool) {
+    let log = |text: &str| (context.log)(&format!("run {}: {text}", run.key));
+    report.faults.iter().for_each(|fault| log(fault));
+    let cloned = GitStep::Cloned { base_branch: report.base_branch.clone(), base_sha: report.base.clone() };
+    let received = GitStep::Received { head_sha: report.head.clone() };
+    for step in [cloned, received] {
+        if let Err(error) = context.store.record_git_step(&run.key.run_id, step, now_us()).await {
+            log(&format!("the state of its branch is not recorded: {}", error_chain(&error)));
+        }
+    }
+    let data = json!({
+        "branch": report.branch, "base_sha": report.base, "head_sha": report.head, "commits": report.ahead,
+        "files": report.files, "insertions": report.insertions, "deletions": report.deletions,
+        "guarded_paths": report.guarded.iter().map(|change| &change.path).collect::<Vec<_>>(),
+        "is_too_large": report.too_large, "has_uncommitted": report.uncommitted.is_some(),
+        "is_complete": report.faults.is_empty(),
+    });
+    add(context, run, "git.received", &data).await;
+    if !has_succeeded || !report.has_commits() {
+        return;
+    }
+    if let Err(error) = publish(context, run, report).await {
+        let text = error.public_text();
+        log(&format!("its branch stays here: {}", error_chain(&error)));
+        let data = json!({ "head_sha": report.head, "reason": text });
+        add(context, run, "git.held", &data).await;
+    }
+}
+
+async fn publish(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport) -> Result<(), PublicationError> {
+    let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
+    let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
+    let row = publication.row().await?;
+    // The rule of the project may have become stricter since.
+    if row.new.publish.stricter(project.publish) != PublishRule::Auto {
+        return Ok(());
+    }
+    let head: Option<ObjectId> = report.head.parse().ok();
+    let branch = publication.publish(&Consent { head, has_guarded: false }).await?;
+    report_published(context, run, &branch, &report.head).await;
+    if !row.new.wants_pull_request {
+        return Ok(());
+    }
+    let forge = project_access::forge(project, &context.git)?;
+    let summary = summary(context, run).await.map_err(|_| PublicationError::NotPublished)?;
+    let row = publication.open_pull_request(&forge, &summary).await?;
+    report_pull_request(context, run, &row).await;
+    Ok(())
+}

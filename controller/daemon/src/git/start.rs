@@ -1,0 +1,59 @@
+//! The clone that a run begins with.
+
+use sluice_git::{Branch, Identity, MirrorOptions};
+use sluice_runs::project_access;
+use sluice_runs::project_repository::ProjectRepository;
+use sluice_runs::run_clone::RunClone;
+use sluice_state::git_runs::{NewGitRun, PublishRule};
+use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
+
+use crate::context::ApiContext;
+use crate::runs::Refusal;
+use crate::stored_request::StoredRepository;
+
+/// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
+/// that the run has pushed.
+///
+/// # Errors
+/// [`Refusal`]
+pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRepository) -> Result<RunClone, Refusal> {
+    let project = project(context, run).ok_or_else(|| {
+        Refusal::Owner("the project of the run has no repository any more; ask an admin to set it".to_owned())
+    })?;
+    let branch: Branch = stored.branch.parse().map_err(Refusal::host)?;
+    let base: Option<Branch> = stored.base.as_deref().map(str::parse).transpose().map_err(Refusal::host)?;
+    let new = NewGitRun {
+        run_id: run.key.run_id.clone(),
+        url: project.url.to_string(),
+        base_branch: stored.base.clone(),
+        branch: stored.branch.clone(),
+        ticket: stored.ticket.clone(),
+        title: stored.title.clone(),
+        publish: PublishRule::of(&stored.publish).unwrap_or(PublishRule::Never),
+        wants_pull_request: stored.pull_request,
+    };
+    context.store.begin_git_run(new, now_us()).await.map_err(Refusal::host)?;
+    Ok(RunClone {
+        home: context.git.clone(),
+        url: project.url.clone(),
+        credentials: project_access::credentials(project).map_err(Refusal::host)?,
+        options: MirrorOptions { scope: run.project.clone().unwrap_or_default(), base, ..MirrorOptions::default() },
+        branch,
+        identity: identity(project, run).map_err(Refusal::host)?,
+    })
+}
+
+/// Returns the repository of a run's project.
+pub(crate) fn project<'a>(context: &'a ApiContext, run: &Sandbox) -> Option<&'a ProjectRepository> {
+    let projects = &context.policy.as_ref()?.projects;
+    projects.iter().find(|project| Some(&project.name) == run.project.as_ref())?.repository.as_ref()
+}
+
+/// Returns the author of the run's commits.
+fn identity(project: &ProjectRepository, run: &Sandbox) -> Result<Identity, sluice_git::IdentityError> {
+    match &project.author {
+        Some(author) => Ok(author.clone()),
+        None => Identity::new(&format!("Sluice run {}", run.key.run_id), "run@sluice.invalid"),
+    }
+}

@@ -1,0 +1,287 @@
+//! Identity of a run's caller: the names that its calls carry for LiteLLM and its callbacks.
+//!
+//! Pure. The account pays and is the end user of each call; nothing here changes that. A caller sets a closed list of
+//! names, and the daemon adds its own afterwards. LiteLLM reads most of them from headers, which the sidecar makes of the
+//! members: so their texts are ASCII, and bounded. Names of people are percent-encoded.
+
+mod trace_parent;
+
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sluice_contract::{Hash, RunId, RunKey};
+use utoipa::ToSchema;
+
+pub use trace_parent::TraceParent;
+
+/// Most characters of a text.
+const TEXT_MAX: usize = 255;
+/// Most tags.
+const TAGS_MAX: usize = 32;
+/// Most bytes of all members together as JSON: with the names of the daemon and of the operator, it fits into a header.
+const BYTES_MAX: usize = 4096;
+/// Most bytes of the operator's own metadata as JSON.
+pub const OPERATOR_BYTES_MAX: usize = 2048;
+
+/// Metadata of a run's calls. LiteLLM and its callbacks get it with each call; it has no effect on who pays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunMetadata {
+    /// User of the caller. It is the user of the trace unless `trace_user_id` is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub user_id: Option<String>,
+    /// Session of the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub session_id: Option<String>,
+    /// Trace of Langfuse that the calls belong to; a trace for the run otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub existing_trace_id: Option<String>,
+    /// User of the trace, if it is another one than `user_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub trace_user_id: Option<String>,
+    /// Tags of the calls; none has a comma.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub tags: Vec<String>,
+    /// True if traces get no input of the calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mask_input: Option<bool>,
+    /// True if traces get no output of the calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mask_output: Option<bool>,
+    /// Id of the caller's request; the header `x-request-id` otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub request_id: Option<String>,
+}
+
+/// A member of the metadata that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}")]
+pub struct MetadataFault {
+    /// Name of the member.
+    pub field: &'static str,
+    rule: String,
+}
+
+/// Headers of a request that say where it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestOrigin {
+    /// Span of the caller.
+    pub traceparent: Option<TraceParent>,
+    /// Id of the request.
+    pub request_id: Option<String>,
+}
+
+/// Names of a run that its calls carry.
+#[derive(Debug, Clone, Copy)]
+pub struct RunIdentity<'a> {
+    /// Run and attempt.
+    pub key: &'a RunKey,
+    /// Account that pays.
+    pub account: &'a str,
+    /// Program.
+    pub graph_id: &'a str,
+    /// Registered agent; none for an agent of this run only.
+    pub agent: Option<&'a str>,
+    /// Name of the run.
+    pub name: Option<&'a str>,
+    /// Span of the caller.
+    pub traceparent: Option<&'a TraceParent>,
+}
+
+impl RequestOrigin {
+    /// Reads the headers of a request. One that is malformed is left out, as W3C Trace Context demands.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        Self {
+            traceparent: text("traceparent").and_then(|text| text.parse().ok()),
+            request_id: text("x-request-id").filter(|text| is_plain(text)).map(str::to_owned),
+        }
+    }
+}
+
+impl RunMetadata {
+    /// Checks all members against their rules.
+    ///
+    /// # Errors
+    /// [`MetadataFault`], with the name of the member.
+    pub fn check(&self) -> Result<(), MetadataFault> {
+        let texts = [
+            ("metadata.user_id", &self.user_id),
+            ("metadata.session_id", &self.session_id),
+            ("metadata.existing_trace_id", &self.existing_trace_id),
+            ("metadata.trace_user_id", &self.trace_user_id),
+            ("metadata.request_id", &self.request_id),
+        ];
+        for (field, text) in texts {
+            if text.as_ref().is_some_and(|text| !is_plain(text)) {
+                let member = field.trim_start_matches("metadata.");
+                let letters = match member {
+                    "user_id" | "session_id" | "trace_user_id" => " (others count as their percent-encoding)",
+                    _ => "",
+                };
+                let rule =
+                    format!("{member} is 1 to 255 characters of printable ASCII{letters}, without spaces at its ends");
+                return Err(MetadataFault { field, rule });
+            }
+        }
+        let fault = |rule: &str| MetadataFault { field: "metadata.tags", rule: rule.to_owned() };
+        if self.tags.len() > TAGS_MAX {
+            return Err(fault("metadata has at most 32 tags"));
+        }
+        if self.tags.iter().any(|tag| !is_plain(tag) || tag.contains(',')) {
+            return Err(fault(
+                "a tag is 1 to 255 characters of printable ASCII, without commas and without spaces at its ends",
+            ));
+        }
+        if json!(self).to_string().len() > BYTES_MAX {
+            let rule = "metadata has at most 4096 bytes as JSON; send fewer tags, or shorter texts".to_owned();
+            return Err(MetadataFault { field: "metadata", rule });
+        }
+        Ok(())
+    }
+
+    /// Returns the metadata with users and sessions in ASCII: a name of people may have any letter. All bytes of such a text
+    /// that are not ASCII are percent-encoded, and `%` and spaces too.
+    #[must_use]
+    pub fn in_ascii(mut self) -> Self {
+        for text in [&mut self.user_id, &mut self.session_id, &mut self.trace_user_id].into_iter().flatten() {
+            // What has control characters, or spaces at its ends, is refused as it is.
+            if !text.is_ascii() && !text.contains(char::is_control) && text.trim() == text.as_str() {
+                *text = percent_encoded(text);
+            }
+        }
+        self
+    }
+
+    /// Returns the metadata with the id of the request that brought it, unless it has one.
+    #[must_use]
+    pub fn of_request(mut self, origin: &RequestOrigin) -> Self {
+        self.request_id = self.request_id.or_else(|| origin.request_id.clone());
+        self
+    }
+
+    /// Returns whether no member is given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the user of traces.
+    #[must_use]
+    pub fn trace_user(&self) -> Option<&str> {
+        self.trace_user_id.as_deref().or(self.user_id.as_deref())
+    }
+
+    /// Returns the members that each call of a run carries: those of the operator, then those of the caller, then those
+    /// that neither may set. Tags of the operator and of the caller are joined.
+    #[must_use]
+    pub fn of_calls(&self, run: &RunIdentity<'_>, operator: Map<String, Value>) -> Map<String, Value> {
+        let mut members = Map::new();
+        let mut set = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
+        // A trace that others have begun keeps its name and its metadata.
+        if self.existing_trace_id.is_none() {
+            set("trace_name", run.trace_name().into());
+            set("trace_metadata", self.of_trace(run));
+        }
+        set("generation_name", run.graph_id.into());
+        let operator_tags = tags_of(operator.get("tags"));
+        members.extend(operator);
+        let Value::Object(mut own) = json!(self) else { return members };
+        for mask in ["mask_input", "mask_output"] {
+            // LiteLLM reads them from headers, and some versions take the text "false" for true.
+            own.remove(mask)
+                .filter(|value| value == &Value::Bool(true))
+                .map(|value| members.insert(mask.into(), value));
+        }
+        own.remove("tags");
+        members.extend(own);
+        let tags = operator_tags.into_iter().chain(self.tags.iter().cloned());
+        let tags = tags.fold(Vec::new(), |mut all: Vec<String>, tag| {
+            if !all.contains(&tag) {
+                all.push(tag);
+            }
+            all
+        });
+        members.remove("tags");
+        if !tags.is_empty() {
+            members.insert("tags".to_owned(), json!(tags));
+        }
+        if let Some(user) = self.trace_user() {
+            members.insert("trace_user_id".to_owned(), user.into());
+        }
+        members.insert("trace_id".to_owned(), run.trace_id().into());
+        members.insert("billing_account_id".to_owned(), run.account.into());
+        members
+    }
+
+    /// Returns the metadata of the run's trace.
+    #[must_use]
+    pub fn of_trace(&self, run: &RunIdentity<'_>) -> Value {
+        let mut members = json!({
+            "run_id": run.key.run_id.as_str(),
+            "graph_id": run.graph_id,
+            "billing_account_id": run.account,
+        });
+        for (name, text) in [("user_id", &self.user_id), ("request_id", &self.request_id)] {
+            if let Some(text) = text {
+                members[name] = text.as_str().into();
+            }
+        }
+        members
+    }
+}
+
+impl RunIdentity<'_> {
+    /// Returns the name of the run's trace: that of its agent, else its own, else its program.
+    #[must_use]
+    pub fn trace_name(&self) -> &str {
+        self.agent.or(self.name).unwrap_or(self.graph_id)
+    }
+
+    /// Returns the id of the run's trace, 32 hexadecimal digits: that of the caller, else one of the run.
+    #[must_use]
+    pub fn trace_id(&self) -> String {
+        trace_id(&self.key.run_id, self.traceparent)
+    }
+}
+
+/// Returns the id of a run's trace: the same for each attempt and each exporter.
+#[must_use]
+pub fn trace_id(run: &RunId, traceparent: Option<&TraceParent>) -> String {
+    match traceparent {
+        Some(parent) => parent.trace_id.clone(),
+        None => Hash::of(format!("trace\0{run}").as_bytes()).to_string()[..32].to_owned(),
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'!'..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+fn tags_of(value: Option<&Value>) -> Vec<String> {
+    let tags = value.and_then(Value::as_array).into_iter().flatten();
+    tags.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns whether a header can carry a text, and gives it back as it was.
+fn is_plain(text: &str) -> bool {
+    let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    (1..=TEXT_MAX).contains(&text.len()) && is_printable && text.trim() == text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! Facts about the host that no figure has: the checks before the start, and the version of the engine.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Result of a check before the start of the daemon. Its detail names places of the host, and stays there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostCheck {
+    /// Name of the check.
+    pub name: &'static str,
+    /// `pass`, `warn`, `fail` or `skipped`.
+    pub status: &'static str,
+}
+
+/// Facts about the host.
+#[derive(Debug, Default)]
+pub(crate) struct HostReport {
+    /// Checks, in their order.
+    pub(crate) checks: Vec<HostCheck>,
+    engine_version: Mutex<Option<String>>,
+}
+
+impl HostReport {
+    /// Makes a report of these checks.
+    pub(crate) fn of(checks: Vec<HostCheck>) -> Self {
+        Self { checks, ..Self::default() }
+    }
+
+    /// Returns the version that the engine has named.
+    pub(crate) fn engine_version(&self) -> Option<String> {
+        self.engine_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the version of the engine; none while it does not answer, since it can come back as another one.
+    pub(crate) fn set_engine_version(&self, version: Option<String>) {
+        *self.engine_version.lock().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+}

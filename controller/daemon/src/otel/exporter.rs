@@ -1,0 +1,243 @@
+//! The task of one target: from the event log to its queue, and from there to the target.
+//!
+//! The position in the log is that of the process: what a daemon had not sent when it was killed is not sent again, and
+//! events that a new daemon adds for the time between are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use sluice_contract::text::error_chain;
+use sluice_state::events::{EventFilter, EventSource, LoggedEvent};
+use sluice_state::store::{StoreError, now_us};
+use sluice_upstream::Reach;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::attributes::{call_span, run_span};
+use super::meters::Meters;
+use super::otlp::{Span, metrics, traces};
+use super::queue::SpanQueue;
+use super::run_facts::RunFacts;
+use super::spans::{EndedRun, OpenCalls, STOPPED, TYPES};
+use super::target::OtelTarget;
+use crate::context::ApiContext;
+use crate::loops::LoopFault;
+use crate::outbound::{DeliveryFault, Destination, post};
+use crate::stop_signal::StopSignal;
+
+/// Longest time between two looks at the log.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Time in which events are taken together.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Shortest time between two requests with metrics.
+const METRICS_EVERY: Duration = Duration::from_secs(10);
+/// Longest time of one request.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Longest time of the last requests, at the end of the daemon.
+const LAST_WITHIN: Duration = Duration::from_secs(2);
+/// Events that are read at once.
+const EVENTS: u32 = 200;
+/// Runs whose facts are remembered.
+const RUNS_MAX: usize = 512;
+
+/// The task of one target.
+pub(crate) struct Exporter {
+    context: Arc<ApiContext>,
+    target: OtelTarget,
+    /// Position in the event log.
+    read: i64,
+    calls: OpenCalls,
+    runs: HashMap<String, Arc<RunFacts>>,
+    queue: SpanQueue,
+    meters: Meters,
+    next_try: Instant,
+    next_metrics: Instant,
+}
+
+/// A request that the target did not take.
+enum Refused {
+    /// The same request may be taken later.
+    Later(DeliveryFault),
+    /// The target never takes this request.
+    Never(DeliveryFault),
+}
+
+impl Exporter {
+    /// Starts with the events after a position.
+    pub(crate) fn new(context: Arc<ApiContext>, target: OtelTarget, read: i64) -> Self {
+        let meters = Meters::new(target.semconv, now_us());
+        let (calls, runs, queue, now) = (OpenCalls::default(), HashMap::new(), SpanQueue::default(), Instant::now());
+        Self { context, target, read, calls, runs, queue, meters, next_try: now, next_metrics: now }
+    }
+
+    /// Works until the signal, and sends once more after it.
+    pub(crate) async fn run(mut self, mut stop: StopSignal) {
+        let name = format!("otel {}", self.target.name);
+        let (loops, log) = (Arc::clone(&self.context.loops), self.context.log);
+        self.context.monitor.count_spans(&self.target.name, "sent", 0);
+        self.context.monitor.count_spans(&self.target.name, "dropped", 0);
+        loops.register(&name, LOOK_EVERY);
+        let mut committed = self.context.store.events_committed();
+        loop {
+            loops.begin(&name, now_us());
+            let turn = tokio::select! {
+                () = stop.stopped() => return self.finish().await,
+                turn = self.turn() => turn,
+            };
+            if let Some(line) = loops.end(&name, turn, now_us()) {
+                log(&line);
+            }
+            let next = (Instant::now() + LOOK_EVERY).min(self.next_try.max(Instant::now() + PAUSE));
+            let is_waiting = self.queue.len() > 0;
+            tokio::select! {
+                () = stop.stopped() => return self.finish().await,
+                () = sleep_until(next), if is_waiting => {}
+                () = sleep(LOOK_EVERY) => {}
+                // An error means that the store is gone; the next turn says so.
+                _ = committed.changed() => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn finish(mut self) {
+        self.next_try = Instant::now();
+        self.next_metrics = Instant::now();
+        // What the target does not take now is lost, and the daemon ends.
+        let _ = timeout(LAST_WITHIN, self.turn()).await;
+    }
+
+    /// Takes new events, and sends what is due.
+    async fn turn(&mut self) -> Result<(), LoopFault> {
+        self.take().await?;
+        let sent = self.send_spans().await;
+        let measured = self.send_metrics().await;
+        let fault = |fault: DeliveryFault| LoopFault::new(error_chain(&fault));
+        sent.and(measured).map_err(fault)
+    }
+
+    /// Takes events into the queue, to the end of the log. Cancel-safe.
+    async fn take(&mut self) -> Result<(), StoreError> {
+        let filter = EventFilter { types: TYPES.map(str::to_owned).to_vec(), ..EventFilter::default() };
+        loop {
+            let batch = self.context.store.events_after(self.read, filter.clone(), EVENTS).await?;
+            for event in batch.events.iter().filter(|event| event.source == EventSource::System) {
+                let run = self.facts(event).await;
+                // From here on nothing waits: a turn that is cancelled takes each event once.
+                if let Some(span) = self.span(event, run) {
+                    let dropped = self.queue.add(span);
+                    self.count("dropped", dropped);
+                }
+                self.read = event.seq;
+            }
+            self.read = batch.next;
+            if batch.is_newest {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the span that an event ends; none for a run that is removed.
+    fn span(&mut self, event: &LoggedEvent, run: Option<Arc<RunFacts>>) -> Option<Span> {
+        if event.event_type == STOPPED {
+            self.calls.forget(event.sandbox_id.as_ref());
+            let ended: EndedRun = serde_json::from_str(&event.event_data).ok()?;
+            let run = run?;
+            self.runs.remove(&run.run_id);
+            return Some(run_span(&self.target, &run, &ended, event.created_us));
+        }
+        let call = self.calls.take(event)?;
+        self.meters.count(&call);
+        let run = run?;
+        Some(call_span(&self.target, &run, &call))
+    }
+
+    /// Returns the facts of an event's run; none for a run that is removed.
+    async fn facts(&mut self, event: &LoggedEvent) -> Option<Arc<RunFacts>> {
+        let id = event.sandbox_id.as_ref()?;
+        if let Some(facts) = self.runs.get(id) {
+            return Some(Arc::clone(facts));
+        }
+        let run_id = id.parse().ok()?;
+        let run = self.context.store.find_sandbox(None, &run_id).await.ok()??;
+        let request = self.context.stored_request(&run_id).await.ok()?;
+        let facts = Arc::new(RunFacts::new(&run, request));
+        if self.runs.len() >= RUNS_MAX {
+            self.runs.clear();
+        }
+        self.runs.insert(id.clone(), Arc::clone(&facts));
+        Some(facts)
+    }
+
+    /// Sends the spans that wait, until a request fails.
+    async fn send_spans(&mut self) -> Result<(), DeliveryFault> {
+        while self.queue.len() > 0 && Instant::now() >= self.next_try {
+            let body = traces(self.queue.next());
+            match self.post(self.target.traces_path(), body).await {
+                Ok(()) => {
+                    let sent = self.queue.done();
+                    self.count("sent", sent);
+                }
+                Err(Refused::Never(fault)) => {
+                    let refused = self.queue.done();
+                    self.count("refused", refused);
+                    return Err(fault);
+                }
+                Err(Refused::Later(fault)) => {
+                    self.next_try = Instant::now() + self.queue.failed();
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the metrics, if they have changed. They are sums, so that a request that is lost loses nothing.
+    async fn send_metrics(&mut self) -> Result<(), DeliveryFault> {
+        let Some(path) = self.target.metrics_path() else { return Ok(()) };
+        if !self.meters.is_changed() || Instant::now() < self.next_metrics {
+            return Ok(());
+        }
+        self.next_metrics = Instant::now() + METRICS_EVERY;
+        match self.post(path, metrics(&self.meters.to_json(now_us()))).await {
+            Ok(()) => {
+                self.meters.sent();
+                Ok(())
+            }
+            Err(Refused::Later(fault) | Refused::Never(fault)) => Err(fault),
+        }
+    }
+
+    async fn post(&self, path: &'static str, body: String) -> Result<(), Refused> {
+        let address = &self.target.address;
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = address.target(path);
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.target.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        // The ingestion that takes the attributes of a trace from each span.
+        headers.insert("x-langfuse-ingestion-version", HeaderValue::from_static("4"));
+        let to = Destination { address, ca: self.target.ca.as_deref(), reach: Reach::Any };
+        let status = post(to, request, WITHIN).await.map_err(Refused::Later)?;
+        let fault = DeliveryFault::Status(status.as_u16());
+        match status {
+            status if status.is_success() => Ok(()),
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_MANY_REQUESTS => Err(Refused::Later(fault)),
+            status if status.is_server_error() => Err(Refused::Later(fault)),
+            _ => Err(Refused::Never(fault)),
+        }
+    }
+
+    fn count(&self, result: &'static str, number: u64) {
+        if number > 0 {
+            self.context.monitor.count_spans(&self.target.name, result, number);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The list of runs and one run as HTML that needs no script.
+//!
+//! Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+use sluice_contract::time::from_unix_micros;
+use sluice_state::events::LoggedEvent;
+use sluice_state::ledger::{Total, usd};
+use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict};
+
+use super::html::escape;
+
+/// Characters of an event.
+const EVENT_MAX: usize = 500;
+/// Members that say most about an event, the best first.
+const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
+
+/// Returns the runs of a page, their filters and their costs.
+pub(super) fn list(page: &SandboxPage, costs: &BTreeMap<String, Total>, text: &str, creates_runs: bool) -> String {
+    let mut main = String::new();
+    if !creates_runs {
+        main.push_str("<p class=\"quiet\">This host creates no sandboxes: <code>sandbox_enabled</code> is off.</p>\n");
+    }
+    if creates_runs {
+        main.push_str("<p><a class=\"button primary\" href=\"/sandboxes/new\">New sandbox</a></p>\n");
+    }
+    let total: u64 = page.counts.values().sum();
+    let _ = write!(
+        main,
+        "<form class=\"row wrap toolbar\"><label class=\"grow\"><span class=\"visually-hidden\">Search</span>\
+         <input type=\"search\" name=\"q\" maxlength=\"200\" value=\"{}\"></label><button>Search</button></form>\n\
+         <nav class=\"filters\" aria-label=\"States\"><a href=\"/sandboxes\">All {total}</a>",
+        escape(text)
+    );
+    for state in SandboxState::ALL {
+        let (word, count) = (state.as_str(), page.counts.get(&state).copied().unwrap_or_default());
+        let _ = write!(main, " <a href=\"/sandboxes?state={word}\">{word} {count}</a>");
+    }
+    let _ = writeln!(
+        main,
+        " <a href=\"/sandboxes?waiting_for=approval\">Awaiting approval {}</a></nav>",
+        page.awaiting_approval
+    );
+    if page.sandboxes.is_empty() {
+        main.push_str("<p>There is no sandbox here. <code>sluice run -d</code> starts one.</p>\n");
+        return main;
+    }
+    main.push_str(
+        "<table class=\"runs\"><thead><tr><th scope=\"col\">Sandbox</th><th scope=\"col\">State</th>\
+         <th scope=\"col\">Agent</th><th scope=\"col\">Created</th><th scope=\"col\">Cost</th></tr></thead><tbody>\n",
+    );
+    page.sandboxes.iter().for_each(|run| main.push_str(&row(run, costs)));
+    main.push_str("</tbody></table>\n");
+    main
+}
+
+fn row(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
+    let id = &run.key.run_id;
+    let name = run.name.as_deref().map_or_else(|| id.to_string(), escape);
+    let cap = run.cap.map_or_else(String::new, |cap| format!(" of ${}", usd(cap.into())));
+    format!(
+        "<tr><td class=\"main-cell\"><a href=\"/sandboxes/{id}\">{name}</a> <span class=\"id\">{id}</span></td>\
+         <td data-label=\"State\">{}</td><td data-label=\"Agent\">{}</td><td data-label=\"Created\">{}</td>\
+         <td data-label=\"Cost\">{}{cap}</td></tr>\n",
+        badge(run),
+        escape(&run.agent_id),
+        time(run.created_us),
+        cost(run, costs)
+    )
+}
+
+/// Returns what all attempts of a run have cost, as far as it is known.
+fn cost(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
+    let attempts = (0..=run.key.attempt).map(|attempt| format!("{}.{attempt}", run.key.run_id));
+    let known: Vec<_> = attempts.filter_map(|key| costs.get(&key)?.nano_usd).collect();
+    if known.is_empty() { "not known yet".to_owned() } else { format!("${}", usd(known.into_iter().sum())) }
+}
+
+fn badge(run: &Sandbox) -> String {
+    let tone = match run.state {
+        SandboxState::Pending => "grey",
+        SandboxState::Creating => "blue",
+        SandboxState::Running => "green",
+        SandboxState::Completing => "yellow",
+        SandboxState::Completed => "done",
+        SandboxState::Failed => "red",
+    };
+    let code = run.verdict.as_ref().and_then(|verdict: &SandboxVerdict| verdict.failure().0);
+    let code = code.map_or_else(String::new, |code| format!(" <span class=\"id\">{}</span>", escape(code)));
+    format!("<span class=\"badge {tone}\">{}</span>{code}", run.state.as_str())
+}
+
+fn time(us: i64) -> String {
+    humantime::format_rfc3339_seconds(from_unix_micros(us)).to_string()
+}
+
+/// Returns what is known about a run.
+pub(super) fn run_facts(run: &Sandbox) -> String {
+    let message = run.verdict.as_ref().and_then(|verdict| verdict.failure().1).map_or_else(String::new, escape);
+    let ended = run.ended_us.map_or_else(|| "no".to_owned(), time);
+    format!(
+        "<p>{} <span class=\"fault-text\">{message}</span></p>\n<dl class=\"facts\">\
+         <div><dt>Id</dt><dd><code>{}</code></dd></div><div><dt>Agent</dt><dd>{}</dd></div>\
+         <div><dt>Created</dt><dd>{}</dd></div><div><dt>Ended</dt><dd>{ended}</dd></div></dl>\n",
+        badge(run),
+        run.key.run_id,
+        escape(&run.agent_id),
+        time(run.created_us)
+    )
+}
+
+/// Returns events, the oldest first. What an agent has written is marked.
+pub(super) fn events(events: &[LoggedEvent]) -> String {
+    let mut text = String::from("<h2>Newest events</h2>\n<ol class=\"plain-events\">\n");
+    for event in events.iter().rev().filter(|event| event.event_type != "agent.heartbeat") {
+        let data: Value = serde_json::from_str(&event.event_data).unwrap_or_default();
+        let telling = TELLING.iter().find_map(|name| data.get(name)?.as_str()).unwrap_or_default();
+        let shown: String = telling.chars().take(EVENT_MAX).collect();
+        let _ = writeln!(
+            text,
+            "<li id=\"seq-{}\"><time>{}</time> <strong>{}</strong> <span class=\"quiet\">from {}</span> <bdi>{}</bdi></li>",
+            event.seq,
+            time(event.created_us),
+            escape(&event.event_type),
+            event.source.as_str(),
+            escape(&shown)
+        );
+    }
+    text.push_str("</ol>\n");
+    text
+}

@@ -1,0 +1,144 @@
+//! The form of a new run.
+//!
+//! Pure.
+
+use std::fmt::Write;
+
+use super::html::escape;
+
+/// What the host lets a run of this owner have. Each pair is the value of a run that names none, and the highest one.
+pub(super) struct Choices {
+    /// Ids and names of programs.
+    pub(super) programs: Vec<(String, String)>,
+    /// Registered agents of the owner.
+    pub(super) agents: Vec<String>,
+    /// Model of a run that names none.
+    pub(super) default_model: Option<String>,
+    /// Models that the host names.
+    pub(super) models: Vec<String>,
+    /// Projects of the owner.
+    pub(super) projects: Vec<String>,
+    pub(super) timeout_s: (u64, u64),
+    pub(super) memory: (u64, u64),
+    pub(super) cpu_millis: (u64, u64),
+    pub(super) max_cost: CostChoice,
+    /// True if a call at a cap waits for a person by default.
+    pub(super) asks: bool,
+}
+
+/// Caps of cost, in dollars.
+pub(super) struct CostChoice {
+    pub(super) standard: Option<String>,
+    pub(super) most: Option<String>,
+}
+
+/// Returns the form. Its script sends it, and writes the commands that do the same.
+pub(super) fn form(choices: &Choices) -> String {
+    let mut main = String::from(
+        "<noscript><p>This form needs JavaScript. <code>sluice run -d</code> creates a sandbox in a terminal.</p></noscript>\n\
+         <div class=\"columns\"><form id=\"new-run\" class=\"panel stack\" autocomplete=\"off\">\n",
+    );
+    let programs: Vec<_> = choices.programs.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
+    select(&mut main, "graph_id", "Agent", "The program that works on the task.", &programs);
+    main.push_str(
+        "<label class=\"field\" for=\"task\"><span>Task</span><textarea id=\"task\" name=\"task\" rows=\"6\" required \
+         maxlength=\"100000\" aria-describedby=\"task-note\"></textarea></label>\
+         <p class=\"small quiet\" id=\"task-note\">The message of the user with which the agent begins.</p>\n",
+    );
+    let first = choices.default_model.as_deref().unwrap_or_default();
+    input(&mut main, "model", "Model", first, "Calls that name no model have this one.", "list=\"models\"");
+    let options: String = choices.models.iter().map(|model| format!("<option value=\"{}\">", escape(model))).collect();
+    let _ = writeln!(main, "<datalist id=\"models\">{options}</datalist>");
+    input(
+        &mut main,
+        "name",
+        "Name",
+        "",
+        "Unique among your live runs: small letters, digits, . _ -",
+        "maxlength=\"63\"",
+    );
+    named(&mut main, "agent_id", "On behalf of", "A registered agent, whose account pays.", &choices.agents);
+    named(&mut main, "project", "Project", "A project of the host.", &choices.projects);
+    main.push_str("<fieldset class=\"stack\"><legend>Limits</legend>\n");
+    let (standard, most) = choices.timeout_s;
+    input(&mut main, "timeout", "Time", &format!("{standard}s"), &format!("At most {most} seconds, such as 10m."), "");
+    let (standard, most) = choices.memory;
+    let mib = |bytes: u64| bytes >> 20;
+    input(&mut main, "memory", "Memory", &format!("{}m", mib(standard)), &format!("At most {} MiB.", mib(most)), "");
+    let (standard, most) = choices.cpu_millis;
+    let cpus = |millis: u64| format!("{}.{:03}", millis / 1000, millis % 1000);
+    let cpus = |millis: u64| cpus(millis).trim_end_matches('0').trim_end_matches('.').to_owned();
+    input(&mut main, "cpus", "Processors", &cpus(standard), &format!("At most {}.", cpus(most)), "");
+    let CostChoice { standard, most } = &choices.max_cost;
+    let note = most
+        .as_ref()
+        .map_or_else(|| "Dollars for all attempts.".to_owned(), |most| format!("At most ${most} for all attempts."));
+    input(&mut main, "max_cost_usd", "Cost", standard.as_deref().unwrap_or("no cap"), &note, "inputmode=\"decimal\"");
+    let (first, second) = if choices.asks { ("ask", "refuse") } else { ("refuse", "ask") };
+    let word = |word: &str| if word == "ask" { "Ask a person" } else { "Refuse the call" };
+    select(&mut main, "on_cap", "At a cap", "", &[(first, word(first)), (second, word(second))]);
+    main.push_str(
+        "</fieldset>\n<p id=\"refusal\" role=\"alert\" class=\"fault-text\"></p>\
+         <p><button class=\"primary\">Create the sandbox</button></p></form>\n\
+         <section class=\"panel stack\" aria-labelledby=\"same\"><h2 id=\"same\">The same in a terminal</h2>\
+         <div id=\"commands\"><p class=\"quiet\">The commands come with the task.</p></div></section></div>\n",
+    );
+    main
+}
+
+fn input(main: &mut String, name: &str, label: &str, placeholder: &str, note: &str, more: &str) {
+    let _ = writeln!(
+        main,
+        "<label class=\"field\" for=\"{name}\"><span>{label}</span><input id=\"{name}\" name=\"{name}\" placeholder=\"{}\" \
+         aria-describedby=\"{name}-note\" {more}></label><p class=\"small quiet\" id=\"{name}-note\">{}</p>",
+        escape(placeholder),
+        escape(note)
+    );
+}
+
+fn select(main: &mut String, name: &str, label: &str, note: &str, options: &[(&str, &str)]) {
+    let _ = write!(
+        main,
+        "<label class=\"field\" for=\"{name}\"><span>{label}</span><select id=\"{name}\" name=\"{name}\">"
+    );
+    for (value, words) in options {
+        let _ = write!(main, "<option value=\"{}\">{}</option>", escape(value), escape(words));
+    }
+    let _ = writeln!(main, "</select></label><p class=\"small quiet\">{note}</p>");
+}
+
+/// Adds a choice that may be left out, if there is one.
+fn named(main: &mut String, name: &str, label: &str, note: &str, names: &[String]) {
+    if names.is_empty() {
+        return;
+    }
+    let options: Vec<_> =
+        [("", "none")].into_iter().chain(names.iter().map(|name| (name.as_str(), name.as_str()))).collect();
+    select(main, name, label, note, &options);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_has_the_choices_of_its_owner() {
+        let choices = Choices {
+            programs: vec![("sandbox:agent".to_owned(), "<Agent>".to_owned())],
+            agents: Vec::new(),
+            default_model: None,
+            models: vec!["a\"b".to_owned()],
+            projects: vec!["web".to_owned()],
+            timeout_s: (120, 3600),
+            memory: (512 << 20, 4 << 30),
+            cpu_millis: (1500, 4000),
+            max_cost: CostChoice { standard: None, most: Some("5".to_owned()) },
+            asks: true,
+        };
+        let page = form(&choices);
+        for part in ["&lt;Agent&gt;", "a&quot;b", ">web<", "placeholder=\"1.5\"", "At most 4096 MiB.", "At most $5"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("agent_id") && page.find("Ask a person") < page.find("Refuse the call"));
+    }
+}

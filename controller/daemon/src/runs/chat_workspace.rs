@@ -1,0 +1,63 @@
+//! The workspace of a chat's turn after its end: kept for the next turn of the session, or removed.
+
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
+use sluice_runs::exchange::KeptWorkspace;
+use sluice_state::chats::{SessionLimits, TurnEnd};
+use tokio::task::spawn_blocking;
+
+use super::service::shown;
+use crate::context::ApiContext;
+use crate::kept_workspaces::remove_kept;
+
+/// Keeps the workspace of a turn that has succeeded, in place of the one before. After a turn that has failed, the session
+/// goes on from the last one that has not. The workspace of a worker has the work of all its turns: it is kept, however the worker
+/// has ended, if one of them has an answer. What cannot be removed is left to the upkeep.
+pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_succeeded: bool) {
+    let report = |error: &str| (context.log)(&format!("{}: {error}", shown(key)));
+    match context.store.chat_workspace(&key.run_id).await {
+        Ok(Some(_)) => {}
+        Ok(None) => return,
+        Err(error) => return report(&format!("its workspace is not kept: {}", error_chain(&error))),
+    }
+    // Without an answer, it is as with any run that has failed.
+    let last = context.store.chat_turn(&key.run_id, i64::MAX).await.ok().flatten();
+    let has_answered = last.is_some_and(|turn| turn.number > 1 || matches!(turn.end, Some(TurnEnd::Waiting(_))));
+    let size = if has_succeeded || has_answered { size(context, key).await } else { Ok(None) };
+    let sessions = context.chat.sessions;
+    let bytes = size.unwrap_or_else(|error| {
+        report(&format!("its workspace is not kept: {error}"));
+        None
+    });
+    let bytes = bytes.filter(|bytes| {
+        let fits = *bytes <= sessions.bytes;
+        if !fits {
+            report(&format!("its workspace of {bytes} bytes is not kept: chat_session_space is {}", sessions.bytes));
+        }
+        fits
+    });
+    let removed = match bytes {
+        Some(bytes) => {
+            let limits = SessionLimits { count: sessions.count, bytes: sessions.bytes };
+            match context.store.keep_chat_workspace(key.clone(), bytes, limits).await {
+                Ok(removed) => removed.unwrap_or_default(),
+                Err(error) => return report(&format!("its workspace is not kept: {}", error_chain(&error))),
+            }
+        }
+        None => vec![key.clone()],
+    };
+    if let Err(error) = remove_kept(&context.layout, removed).await {
+        report(&format!("a kept workspace of its session is not removed: {error}"));
+    }
+}
+
+/// Returns the bytes of a kept workspace; `None` without one.
+async fn size(context: &ApiContext, key: &RunKey) -> Result<Option<u64>, String> {
+    let (key, paths) = (key.clone(), context.layout.run(key));
+    let measured = spawn_blocking(move || match KeptWorkspace::open(&key, &paths) {
+        Ok(Some(kept)) => kept.check().map(Some).map_err(|error| error_chain(&error)),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error_chain(&error)),
+    });
+    measured.await.unwrap_or_else(|error| Err(error_chain(&error)))
+}

@@ -1,0 +1,276 @@
+//! `sluice diff`, `apply`, `push`, `pr` and `merge`: what a run committed in its clone, and its way to the forge.
+//!
+//! A run of the daemon is asked for over its API, which records who published and merged.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use sluice_contract::text::sanitize;
+use sluice_git::ObjectId;
+use sluice_git::forge::MergeMethod;
+use sluice_state::store::RunDriver;
+
+use super::database::open;
+use super::error::CommandError;
+use super::find_run::find_run;
+use super::host_args::HostArgs;
+use super::output::{print, print_json, say};
+use super::server_args::ServerArgs;
+
+mod change;
+mod daemon_branch;
+mod host_branch;
+mod work_tree;
+
+use change::{BranchChange, PullRequestPlace};
+use daemon_branch::DaemonBranch;
+use host_branch::HostBranch;
+
+/// A run with a clone.
+#[derive(Debug, Args)]
+struct BranchArgs {
+    /// The run, or the beginning of its id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  sluice diff nightly
+  sluice diff nightly --stat --json | jq -r .head";
+
+/// Shows what a run committed in its clone: commits, changed files, and the patch.
+#[derive(Debug, Args)]
+#[command(before_help = DIFF_EXAMPLES)]
+pub(super) struct DiffArgs {
+    #[command(flatten)]
+    branch: BranchArgs,
+    /// Leave out the patch
+    #[arg(long)]
+    stat: bool,
+}
+
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  sluice apply nightly --to ~/app
+  sluice apply nightly --to ~/app --yes";
+
+/// Applies what a run committed to a work tree, after showing it: git apply --index, as the owner of the directory.
+#[derive(Debug, Args)]
+#[command(before_help = APPLY_EXAMPLES)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    branch: BranchArgs,
+    /// The work tree
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    to: PathBuf,
+    /// Apply it; otherwise it is only shown and checked
+    #[arg(long)]
+    yes: bool,
+}
+
+const PUSH_EXAMPLES: &str = "\
+Examples:
+  sluice push nightly --head \"$(sluice diff nightly --stat --json | jq -r .head)\"";
+
+/// Publishes the branch of a run at its forge. CI there runs what the agent wrote: look at it with sluice diff.
+#[derive(Debug, Args)]
+#[command(before_help = PUSH_EXAMPLES)]
+pub(super) struct PushArgs {
+    #[command(flatten)]
+    branch: BranchArgs,
+    /// The commit that was looked at
+    #[arg(long, value_name = "SHA")]
+    head: String,
+    /// Publish changes of files that CI or the forge obey, which the error without this flag lists
+    #[arg(long)]
+    accept_guarded: bool,
+}
+
+const PR_EXAMPLES: &str = "\
+Examples:
+  sluice pr nightly";
+
+/// Opens a draft of a pull request for the published branch of a run.
+#[derive(Debug, Args)]
+#[command(before_help = PR_EXAMPLES)]
+pub(super) struct PrArgs {
+    #[command(flatten)]
+    branch: BranchArgs,
+}
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  sluice merge nightly --head 4f6c… --method rebase";
+
+/// Merges the pull request of a run, if merge = true in the project and the head is still that commit.
+#[derive(Debug, Args)]
+#[command(before_help = MERGE_EXAMPLES)]
+pub(super) struct MergeArgs {
+    #[command(flatten)]
+    branch: BranchArgs,
+    /// The commit that was looked at
+    #[arg(long, value_name = "SHA")]
+    head: String,
+    /// Way of the merge
+    #[arg(long, value_name = "METHOD", default_value = "squash", value_parser = ["squash", "merge", "rebase"])]
+    method: String,
+}
+
+/// A run with a clone.
+#[allow(clippy::large_enum_variant, reason = "a command has one")]
+enum FoundBranch {
+    /// In the state directory.
+    Host(HostBranch),
+    /// At a daemon.
+    Daemon(DaemonBranch),
+}
+
+impl FoundBranch {
+    async fn find(args: &BranchArgs) -> Result<Self, CommandError> {
+        if let Some(api) = args.server.named(&args.host)? {
+            return Ok(Self::Daemon(DaemonBranch::find(api, &args.run).await?));
+        }
+        let settings = args.host.settings()?;
+        let store = open(&settings.host.state_dir)?;
+        let found = find_run(&store, &args.run).await?;
+        if found.entry.driver == RunDriver::Daemon {
+            // It records who does what, and asks for a second person.
+            let api = args.server.daemon(&args.host)?;
+            return Ok(Self::Daemon(DaemonBranch::find(api, found.entry.key.run_id.as_str()).await?));
+        }
+        Ok(Self::Host(HostBranch::open(settings, store, &found.entry.key).await?))
+    }
+
+    fn run(&self) -> &str {
+        match self {
+            Self::Host(found) => found.run(),
+            Self::Daemon(found) => found.run(),
+        }
+    }
+
+    async fn change(&self) -> Result<BranchChange, CommandError> {
+        match self {
+            Self::Host(found) => found.change().await,
+            Self::Daemon(found) => found.change().await,
+        }
+    }
+
+    async fn patch(&self) -> Result<Vec<u8>, CommandError> {
+        match self {
+            Self::Host(found) => found.patch().await,
+            Self::Daemon(found) => found.patch().await,
+        }
+    }
+
+    /// Publishes the branch; returns its name and the address of the repository.
+    async fn publish(&self, head: ObjectId, has_guarded: bool) -> Result<(String, String), CommandError> {
+        match self {
+            Self::Host(found) => found.publish(head, has_guarded).await,
+            Self::Daemon(found) => found.publish(&head, has_guarded).await,
+        }
+    }
+
+    async fn open_pull_request(&self) -> Result<PullRequestPlace, CommandError> {
+        match self {
+            Self::Host(found) => found.open_pull_request().await,
+            Self::Daemon(found) => found.open_pull_request().await,
+        }
+    }
+
+    /// Merges the pull request; returns the commit of the merge, if the forge tells it.
+    async fn merge(&self, head: &ObjectId, method: MergeMethod) -> Result<Option<String>, CommandError> {
+        match self {
+            Self::Host(found) => found.merge(head, method).await,
+            Self::Daemon(found) => found.merge(head, method).await,
+        }
+    }
+}
+
+fn commit(text: &str) -> Result<ObjectId, CommandError> {
+    text.parse().map_err(|error: sluice_git::NotAnObjectId| CommandError::usage(&error))
+}
+
+pub(super) async fn diff(args: &DiffArgs) -> Result<ExitCode, CommandError> {
+    let found = FoundBranch::find(&args.branch).await?;
+    let change = found.change().await?;
+    if args.branch.json {
+        print_json(&change.json(found.run()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let patch = if args.stat { String::new() } else { shown(&found.patch().await?) };
+    print(&format!("{}{patch}", change.text()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a patch for a terminal: lines stay, and nothing in them controls it.
+fn shown(patch: &[u8]) -> String {
+    String::from_utf8_lossy(patch).lines().map(|line| format!("{}\n", sanitize(line))).collect()
+}
+
+pub(super) async fn apply(args: &ApplyArgs) -> Result<ExitCode, CommandError> {
+    let found = FoundBranch::find(&args.branch).await?;
+    let patch = found.patch().await?;
+    if !args.branch.json {
+        print(&shown(&patch));
+    }
+    let directory = std::fs::canonicalize(&args.to).map_err(|error| CommandError::usage(&error))?;
+    work_tree::apply(&directory, &patch, &["--check", "--index"])?;
+    if args.yes {
+        work_tree::apply(&directory, &patch, &["--index"])?;
+    } else {
+        say("nothing was changed; the patch fits, and --yes applies it");
+    }
+    if args.branch.json {
+        print_json(&json!({"run_id": found.run(), "applied": args.yes, "bytes": patch.len()}));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn push(args: &PushArgs) -> Result<ExitCode, CommandError> {
+    let head = commit(&args.head)?;
+    let found = FoundBranch::find(&args.branch).await?;
+    let (branch, url) = found.publish(head, args.accept_guarded).await?;
+    if args.branch.json {
+        print_json(&json!({"run_id": found.run(), "branch": branch, "head": args.head, "url": url}));
+    } else {
+        print(&format!("{branch} at {url}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn pr(args: &PrArgs) -> Result<ExitCode, CommandError> {
+    let found = FoundBranch::find(&args.branch).await?;
+    let opened = found.open_pull_request().await?;
+    if args.branch.json {
+        print_json(&json!({
+            "run_id": found.run(), "branch": opened.branch, "pull_request": opened.number,
+            "pull_request_url": opened.url,
+        }));
+    } else {
+        print(&format!("{}\n", opened.shown()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn merge(args: &MergeArgs) -> Result<ExitCode, CommandError> {
+    let method: MergeMethod = args.method.parse().map_err(|error| CommandError::usage(&error))?;
+    let head = commit(&args.head)?;
+    let found = FoundBranch::find(&args.branch).await?;
+    let merged = found.merge(&head, method).await?;
+    if args.branch.json {
+        print_json(&json!({"run_id": found.run(), "merged": merged}));
+    } else {
+        print(&format!("merged as {}\n", merged.unwrap_or_default()));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,22 @@
+//! The repositories of this host.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use sluice_git::{ChildUser, GitHome, GitProgram};
+
+use super::git_child;
+
+/// User of git: the one behind the default range of the sidecars' users. No tool assigns it.
+const USER: ChildUser = ChildUser { uid: 2_000_065_536, gid: 2_000_065_536 };
+/// Directories with git.
+const PROGRAMS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Returns the repositories in a state directory.
+pub(super) fn git_home(state_dir: &Path) -> GitHome {
+    let git = PROGRAMS.iter().map(|directory| Path::new(directory).join("git")).find(|path| path.is_file());
+    let wrapper = ["/proc/self/exe", git_child::NAME].map(OsString::from).to_vec();
+    let user = nix::unistd::Uid::effective().is_root().then_some(USER);
+    let program = GitProgram::new(git.unwrap_or_else(|| PathBuf::from("/usr/bin/git")), wrapper, user);
+    GitHome::new(std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_owned()).join("git"), program)
+}

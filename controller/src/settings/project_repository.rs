@@ -1,0 +1,134 @@
+//! The repository of a project: members of `[[projects]]`.
+//!
+//! Pure. Files with credentials are named here, and read when they are needed.
+
+use std::path::PathBuf;
+
+use sluice_git::{Identity, RepositoryUrl};
+use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository, RepositoryAccess};
+use sluice_state::git_runs::PublishRule;
+use sluice_upstream::{Address, Scheme};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::file_value::FileFault;
+
+/// Members that have a meaning only beside `repository`.
+const OTHERS: [&str; 7] = ["credentials", "known_hosts", "forge", "forge_api", "publish", "merge", "author"];
+
+/// Reads the repository of a project, if it has one.
+pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, FileFault> {
+    let Some(url) = table.get("repository") else {
+        let lone = OTHERS.iter().find_map(|name| Some((*name, table.get(*name)?)));
+        return match lone {
+            Some((name, value)) => Err(fault(value, &format!("{name} needs a repository; write repository = \"URL\""))),
+            None => Ok(None),
+        };
+    };
+    let address = RepositoryUrl::parse(text(url, "repository")?).map_err(|error| fault(url, &error.to_string()))?;
+    let file = |name| table.get(name).map(|value| path(value, name)).transpose();
+    let forge = match table.get("forge") {
+        Some(value) => {
+            ForgeKind::of(text(value, "forge")?).ok_or_else(|| fault(value, "forge is github, gitea, local or none"))?
+        }
+        None => ForgeKind::None,
+    };
+    let publish = match table.get("publish") {
+        Some(value) => {
+            PublishRule::of(text(value, "publish")?).ok_or_else(|| fault(value, "publish is approve, auto or never"))?
+        }
+        None => PublishRule::Approve,
+    };
+    let may_merge = match table.get("merge") {
+        Some(value) => value.get_ref().as_bool().ok_or_else(|| fault(value, "merge is true or false"))?,
+        None => false,
+    };
+    let api = table.get("forge_api").map(forge_api).transpose()?;
+    Ok(Some(ProjectRepository {
+        url: address,
+        access: RepositoryAccess { credentials: file("credentials")?, known_hosts: file("known_hosts")? },
+        forge: ForgeSettings { kind: forge, api },
+        publish,
+        may_merge,
+        author: table.get("author").map(author).transpose()?,
+    }))
+}
+
+/// Reads the address of a forge's API. The token goes there: without TLS, to this host alone.
+fn forge_api(value: &Spanned<DeValue<'_>>) -> Result<String, FileFault> {
+    let given = text(value, "forge_api")?;
+    let is_safe = |address: &Address| match address.scheme {
+        Scheme::Https => true,
+        Scheme::Http => address.is_local(),
+        Scheme::Unix(_) => false,
+    };
+    match given.parse::<Address>() {
+        Ok(address) if is_safe(&address) => Ok(given.to_owned()),
+        _ => Err(fault(value, "forge_api is an https address without a user; http is for this host alone")),
+    }
+}
+
+/// Reads `Name <mail>`.
+fn author(value: &Spanned<DeValue<'_>>) -> Result<Identity, FileFault> {
+    let given = text(value, "author")?;
+    let parts = given.strip_suffix('>').and_then(|rest| rest.split_once(" <"));
+    let (name, email) = parts.ok_or_else(|| fault(value, "author is written as \"Name <mail>\""))?;
+    Identity::new(name, email).map_err(|error| fault(value, &error.to_string()))
+}
+
+fn path(value: &Spanned<DeValue<'_>>, name: &str) -> Result<PathBuf, FileFault> {
+    let given = PathBuf::from(text(value, name)?);
+    // A text that is no path may be the secret itself, so it is not repeated.
+    if given.is_absolute() { Ok(given) } else { Err(fault(value, &format!("{name} is the path of a file, from / on"))) }
+}
+
+fn text<'a>(value: &'a Spanned<DeValue<'_>>, name: &str) -> Result<&'a str, FileFault> {
+    value.get_ref().as_str().ok_or_else(|| fault(value, &format!("{name} is a text")))
+}
+
+fn fault(value: &Spanned<DeValue<'_>>, reason: &str) -> FileFault {
+    FileFault::new(value.span(), format!("projects: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Option<ProjectRepository>, String> {
+        read(DeTable::parse(text).expect("toml").get_ref()).map_err(|fault| fault.reason.to_string())
+    }
+
+    #[test]
+    fn a_project_may_have_a_repository() {
+        assert_eq!(read_text("name = 'x'"), Ok(None));
+        let plain = read_text("repository = 'https://h/o/r'").expect("right").expect("a repository");
+        assert_eq!((plain.publish, plain.may_merge, plain.forge.kind), (PublishRule::Approve, false, ForgeKind::None));
+        let whole = "repository = 'https://h/o/r'\ncredentials = '/c'\nforge = 'github'\npublish = 'auto'\nmerge = true\n\
+                     author = 'Bot <bot@h>'";
+        let whole = read_text(whole).expect("right").expect("a repository");
+        assert_eq!(whole.access.credentials, Some("/c".into()));
+        assert_eq!((whole.publish, whole.may_merge, whole.forge.kind), (PublishRule::Auto, true, ForgeKind::GitHub));
+        assert_eq!(whole.author.map(|author| author.email().to_owned()), Some("bot@h".to_owned()));
+    }
+
+    #[test]
+    fn faults_name_the_member_and_no_secret() {
+        for (text, reason) in [
+            ("credentials = '/c'", "credentials needs a repository"),
+            ("repository = 'ext::sh'", "is not"),
+            ("repository = 'https://u:canary@h/r'", "holds a password"),
+            ("repository = 'https://h/r'\ncredentials = 'ghp_canary'", "credentials is the path"),
+            ("repository = 'https://h/r'\nforge = 'x'", "forge is github"),
+            ("repository = 'https://h/r'\nforge_api = 'http://forge.test/api'", "forge_api is an https address"),
+            ("repository = 'https://h/r'\nforge_api = 'https://u:canary@h/api'", "forge_api is an https address"),
+            ("repository = 'https://h/r'\nforge_api = 'git@h:api'", "forge_api is an https address"),
+            ("repository = 'https://h/r'\npublish = 'x'", "publish is approve"),
+            ("repository = 'https://h/r'\nmerge = 'x'", "merge is true"),
+            ("repository = 'https://h/r'\nauthor = 'x'", "author is written"),
+            ("repository = 1", "repository is a text"),
+        ] {
+            let found = read_text(text).expect_err(text);
+            assert!(found.contains(reason) && !found.contains("canary"), "{text}: {found}");
+        }
+    }
+}
