@@ -442,6 +442,23 @@ show_api() {
     api "/sandboxes/$run/logs?stream=stdout"
 }
 
+# A run that goes on for ten minutes, and the page that shows it.
+show_console() {
+    local run
+    # shellcheck disable=SC2016 # variables of the sandbox
+    local script='i=0; while [ $i -lt 60 ]; do i=$((i + 1)); echo "turn $i"
+        curl -sS --json "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"turn $i\"}]}" "$OPENAI_BASE_URL/chat/completions" >answer.json
+        sleep 10; done'
+    run=$("$python" -c 'import json, sys; print(json.dumps({"argv": ["sh", "-c", sys.argv[1]], "model": "demo", "limits": {"timeout": "15m"}}))' "$script")
+    run=$(api /sandboxes --json "$run" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["sandbox_id"])') ||
+        fail "the daemon did not take the run" "the end of $daemon_log says more"
+    echo
+    echo "The console, with a run that is at work for ten minutes:"
+    echo "  $(daemon_url)/sandboxes/$run"
+    echo "It asks for a login, which is valid for 60 seconds; \`$sluice open --print --config $config\` makes the next one:"
+    "$sluice" open --print --config "$config"
+}
+
 up() {
     [[ $(id -u) == 0 ]] || fail "it installs packages, starts an engine and makes sandboxes, which takes root" \
         "sudo env PATH=\"\$PATH\" HOME=\"\$HOME\" make demo"
@@ -505,9 +522,6 @@ up() {
   $sluice run -d --config $config --name mine --model demo 'Say hello.'
   $sluice events -f --config $config mine; $sluice logs --config $config mine
 
-  # the daemon in a browser: a page, and a code for it
-  $sluice open --print --config $config
-
   # what its calls cost, and what its account may spend from now on
   $sluice receipts --config $config
   $sluice budget set default 5 --config $config
@@ -517,6 +531,7 @@ up() {
 
 \`make demo-clean\` undoes all this.
 END
+    show_console
 }
 
 # -- clean ------------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ shared() { # DIRECTORY OF MANUAL PAGES, OF COMPLETIONS, OF DOCUMENTS, OF FILES
     cp -r docs "$documents/docs"
     cp deploy/{litellm.yaml,docker-compose.yaml,compose.sidecar.yaml} "$files/"
     cp -r deploy/prometheus "$files/prometheus"
+    cp -r deploy/grafana "$files/grafana"
     cp -r runtime-image "$files/runtime-image"
 }
 

@@ -8,6 +8,11 @@ export class UsageError extends Error {}
 /** True for the error of a call that the sidecar ended for a person: `interrupted`. */
 export const isInterruption = (text) => /\binterrupted\b/i.test(text ?? "");
 
+/** What came of an agent whose last turn was ended without another one: it has done what it was asked for. */
+export const dismissed = (outcome) => ({
+  ...outcome, code: 0, signal: null, exit: 0, failed: undefined, completed: outcome.completed ?? { success: true },
+});
+
 const CLAUDE_OWN = new Set(["--output-format", "--input-format", "--replay-user-messages"]);
 const CLAUDE_GIVEN = new Set(["-p", "--print", "--verbose"]);
 

@@ -5,7 +5,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 
-import { isInterruption } from "./agents.mjs";
+import { dismissed, isInterruption } from "./agents.mjs";
 import { Child, exitCode } from "./child.mjs";
 import { ClaudeEvents } from "./claude_events.mjs";
 
@@ -31,22 +31,56 @@ export class ClaudeStream {
   async run() {
     for (let process = 0; ; process += 1) {
       const end = await this.#process();
+      if (this.wasInterrupted && this.events.session && !end.wasStopped && process < RESTARTS) await this.#waitForNext();
       const isCut = this.wasInterrupted && this.pending.size > 0 && this.events.session;
-      if (!isCut || end.wasStopped || process >= RESTARTS) return this.events.outcome(end, exitCode(end));
+      if (isCut && !end.wasStopped && process < RESTARTS) continue;
+      const outcome = this.events.outcome(end, exitCode(end));
+      const wasKilled = end.signal && !this.wasInterrupted;
+      return this.then && !end.wasStopped && !wasKilled ? dismissed(outcome) : outcome;
     }
   }
 
   /** A message for the agent. */
   message(message) {
+    if (message.then) return this.#dismiss(message);
+    this.then = undefined;
     clearTimeout(this.stay);
     if (message.type === "interrupt" && this.isTurn) this.#interrupt(message);
     this.#put(message);
+    this.wake?.();
+    return undefined;
   }
 
   stop() {
     clearTimeout(this.stay);
     this.isOver = true;
+    this.wake?.();
     this.child?.stop();
+  }
+
+  /** An interrupt whose text begins no turn: the agent waits then, or ends. */
+  #dismiss(message) {
+    this.worker.delivered([message]);
+    if (this.isTurn) {
+      this.then = message.then;
+      this.#interrupt(message);
+    } else if (message.then === "end" && this.pending.size === 0) {
+      if (this.child) this.#close();
+      this.isOver = true;
+      this.wake?.();
+    }
+  }
+
+  /** After a process that was ended by SIGINT: another one resumes its session with the next message. */
+  async #waitForNext() {
+    if (this.then !== "wait" || this.pending.size > 0 || this.stayMs === 0 || this.isOver) return;
+    this.worker.waiting();
+    await new Promise((resolve) => {
+      this.wake = resolve;
+      this.stay = setTimeout(resolve, this.stayMs);
+    });
+    clearTimeout(this.stay);
+    this.wake = undefined;
   }
 
   // -- Its stdin ------------------------------------------------------------------------------------------------------
@@ -69,7 +103,7 @@ export class ClaudeStream {
     this.child.tell(JSON.stringify({ type: "control_request", request_id: randomUUID(), request: { subtype: "interrupt" } }));
     this.interrupting = setTimeout(() => {
       this.wasInterrupted = true;
-      this.child.interrupt();
+      this.child?.interrupt();
     }, INTERRUPT_MS);
   }
 
@@ -86,9 +120,12 @@ export class ClaudeStream {
     for (const [uuid, { message }] of this.pending) this.#write(uuid, message);
     const end = await this.child.ended;
     this.child.closeStdin();
+    const { tail } = this.child;
+    this.child = undefined;
+    this.isTurn = false;
     for (const timer of [this.silence, this.interrupting, this.stay]) clearTimeout(timer);
     this.interrupting = undefined;
-    return { ...end, tail: this.child.tail };
+    return { ...end, tail };
   }
 
   #line(line) {
@@ -126,7 +163,8 @@ export class ClaudeStream {
     if (this.pending.size > 0) return this.#watch();
     await this.#look(result);
     if (this.pending.size > 0 || this.isOver || this.isTurn) return undefined;
-    if (this.stayMs === 0 || result.isError) return this.#close();
+    const isToStay = this.then ? this.then === "wait" : !result.isError;
+    if (this.stayMs === 0 || !isToStay) return this.#close();
     this.worker.waiting();
     clearTimeout(this.stay);
     this.stay = setTimeout(() => this.#close(), this.stayMs);
@@ -145,7 +183,7 @@ export class ClaudeStream {
 
   #close() {
     this.isOver = true;
-    this.child.closeStdin();
+    this.child?.closeStdin();
   }
 
   /** A message that is not taken in after a turn is written once more, and then given up: the process must not hang. */

@@ -13,19 +13,24 @@ const ACK_RETRY_MS = [1000, 2000, 4000];
 const KNOWN_MAX = 1000; // ids of acknowledged messages
 
 const TYPES = new Set(["user_message", "interrupt", "guardian_nudge", "system"]);
+const THEN = new Set(["wait", "end"]); // of an interrupt whose text begins no turn
 
 /** The messages in an answer; what is not a message is left out. */
 export function messagesOf(json) {
   if (!Array.isArray(json)) return [];
   return json
     .filter((item) => typeof item?.id === "string" && typeof item.content === "string" && item.content !== "")
-    .map(({ id, content, message_type }) => ({
+    .map(({ id, content, message_type, then }) => ({
       id, content, type: TYPES.has(message_type) ? message_type : "user_message",
+      ...(message_type === "interrupt" && THEN.has(then) && { then }),
     }));
 }
 
 export class Inbox {
-  /** `deliver` gets each message once; it calls `acknowledge` when the agent has it. */
+  /**
+   * `deliver` gets each message once; it calls `acknowledge` when the agent has it. A message for which it returns false is
+   * delivered again when the daemon gives it again.
+   */
   constructor(relay, deliver, { retryMs = RETRY_MS, ackRetryMs = ACK_RETRY_MS } = {}) {
     Object.assign(this, { relay, deliver, retryMs, ackRetryMs });
     this.known = new Map(); // id -> whether it was acknowledged
@@ -80,9 +85,19 @@ export class Inbox {
     for (const message of messages) {
       if (this.known.has(message.id)) continue;
       this.#remember(message.id, false);
-      this.deliver(message);
+      if (this.#delivers(message) === false) this.known.delete(message.id);
     }
     return messages.length;
+  }
+
+  /** A message that the agent cannot take does not keep the next ones from it. */
+  #delivers(message) {
+    try {
+      return this.deliver(message);
+    } catch (error) {
+      console.error(`message ${message.id} was not taken: ${error?.stack ?? error}`);
+      return undefined;
+    }
   }
 
   async #poll() {

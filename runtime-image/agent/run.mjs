@@ -4,6 +4,7 @@
 //   OPENAI_API_BASE, SLUICE_MODEL   where to ask, and for what
 //   OPENAI_API_KEY                  sent if set; the sidecar replaces it
 //   SLUICE_STREAM=1                 asks for a stream, and still prints one envelope
+//   SLUICE_DELTAS=1                 the same, and prints each part of the answer before it as a line {"delta": "text"}
 //   SLUICE_LLM_TIMEOUT_MS           how long the whole answer may take; without it, as long as the run lives
 //
 // Exit 0 with the answer; exit 1 with `meta.error` set to config_error, input_error or llm_error.
@@ -42,6 +43,7 @@ export function readSettings(env) {
   url.pathname = `${url.pathname.replace(/\/+$/, "")}/v1/chat/completions`;
   if (!env.SLUICE_MODEL) throw bad("SLUICE_MODEL is not set");
   if (!["", "0", "1", undefined].includes(env.SLUICE_STREAM)) throw bad("SLUICE_STREAM is neither 0 nor 1");
+  if (!["", "0", "1", undefined].includes(env.SLUICE_DELTAS)) throw bad("SLUICE_DELTAS is neither 0 nor 1");
   const timeout = env.SLUICE_LLM_TIMEOUT_MS || undefined;
   if (timeout !== undefined && !/^[1-9]\d{0,8}$/.test(timeout)) {
     throw bad("SLUICE_LLM_TIMEOUT_MS is not a number of milliseconds");
@@ -55,7 +57,8 @@ export function readSettings(env) {
     url,
     key: env.OPENAI_API_KEY || undefined,
     model: env.SLUICE_MODEL,
-    stream: env.SLUICE_STREAM === "1",
+    stream: env.SLUICE_STREAM === "1" || env.SLUICE_DELTAS === "1",
+    deltas: env.SLUICE_DELTAS === "1",
     timeoutMs: timeout && Number(timeout),
   };
 }
@@ -189,7 +192,8 @@ export async function* eventData(chunks) {
   if (cr && line === "" && data.length > 0) yield data.join("\n");
 }
 
-export async function readStream(chunks) {
+/** Returns the text of a stream; `tell` gets each part of it. */
+export async function readStream(chunks, tell = () => {}) {
   let text;
   for await (const data of eventData(chunks)) {
     if (data === "[DONE]") {
@@ -199,20 +203,23 @@ export async function readStream(chunks) {
     const event = parse(data, "an event of the stream");
     if (event?.error) throw llmError(describeError(event.error));
     const piece = textOf(event?.choices?.[0]?.delta);
-    if (piece !== undefined) text = (text ?? "") + piece;
+    if (piece !== undefined) {
+      text = (text ?? "") + piece;
+      tell(piece);
+    }
   }
   throw llmError("the stream was cut: it ended without [DONE]");
 }
 
-/** Asks the model and returns its text. `heard` gets LiteLLM's id of the call as soon as it is known. */
-async function ask(settings, messages, heard) {
+/** Asks the model and returns its text. `heard` gets LiteLLM's id of the call as soon as it is known, `tell` the parts of a stream. */
+async function ask(settings, messages, heard, tell) {
   const signal = settings.timeoutMs && AbortSignal.timeout(settings.timeoutMs);
   try {
     const response = await send(settings, messages, signal);
     heard(response.headers["x-litellm-call-id"]);
     if (response.statusCode !== 200) throw await refusal(response);
     const isStream = /^text\/event-stream\b/i.test(response.headers["content-type"] ?? "");
-    return await (isStream ? readStream(response) : readAnswer(response));
+    return await (isStream ? readStream(response, tell) : readAnswer(response));
   } catch (error) {
     if (error instanceof Failure) throw error;
     if (signal?.aborted) throw llmError(`no whole answer within ${settings.timeoutMs} ms`);
@@ -224,13 +231,28 @@ async function ask(settings, messages, heard) {
 
 // -- The envelope -----------------------------------------------------------------------------------------------------
 
-export async function run(env, messagesFile = MESSAGES_FILE) {
+// Half of a character, as a limit or the model's last token may leave it, is no JSON to stricter readers.
+const line = (value) => `${JSON.stringify(value, (_, one) => (typeof one === "string" ? one.toWellFormed() : one))}\n`;
+
+/** Writes the parts of an answer as lines. Half of a character waits for its other half. */
+export function deltaLines(write) {
+  let half = "";
+  return (piece) => {
+    let text = half + piece;
+    half = /[\ud800-\udbff]$/.test(text) ? text.slice(-1) : "";
+    text = text.slice(0, text.length - half.length);
+    if (text !== "") write(line({ delta: text }));
+  };
+}
+
+export async function run(env, messagesFile = MESSAGES_FILE, write = () => {}) {
   const start = performance.now();
   const envelope = { payloads: [], meta: { durationMs: 0, error: null, litellmCallId: null } };
   try {
     const settings = readSettings(env);
     const messages = readMessages(messagesFile);
-    const text = await ask(settings, messages, (id) => (envelope.meta.litellmCallId = id ?? null));
+    const tell = settings.deltas ? deltaLines(write) : undefined;
+    const text = await ask(settings, messages, (id) => (envelope.meta.litellmCallId = id ?? null), tell);
     envelope.payloads.push({ text });
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
@@ -243,10 +265,7 @@ export async function run(env, messagesFile = MESSAGES_FILE) {
 const [, main] = process.argv;
 if (main && existsSync(main) && realpathSync(main) === fileURLToPath(import.meta.url)) {
   setDefaultResultOrder("ipv4first"); // the bridge listens on 127.0.0.1 only, and localhost may be ::1 first
-  const envelope = await run(process.env);
-  // Half of a character, as a limit or the model's last token may leave it, is no JSON to stricter readers.
-  const whole = (_, value) => (typeof value === "string" ? value.replace(/\p{Surrogate}/gu, "\ufffd") : value);
-  const line = `${JSON.stringify(envelope, whole)}\n`;
+  const envelope = await run(process.env, MESSAGES_FILE, (text) => process.stdout.write(text));
   // Exit only once the reader has it all: a pipe takes a long answer in parts.
-  process.stdout.write(line, (error) => process.exit(error || envelope.meta.error ? 1 : 0));
+  process.stdout.write(line(envelope), (error) => process.exit(error || envelope.meta.error ? 1 : 0));
 }

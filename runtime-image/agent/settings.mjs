@@ -7,6 +7,7 @@ export const USAGE = `usage: sluice-worker run [--inbox FILE] -- PROGRAM [ARGUME
        sluice-worker claude [--stay TIME] [--per-turn] [--raw] [--program PATH] [arguments of claude] [-- PROMPT]
        sluice-worker codex [--stay TIME] [--raw] [--program PATH] [arguments of codex exec] [-- PROMPT]
        sluice-worker ask QUESTION [--option TEXT]… [--timeout TIME]
+       sluice-worker --help
 
 It runs a program or an agent, and tells the daemon what happens: docs/guide/worker.md.
   --inbox FILE    writes the messages to the program there, one JSON object a line
@@ -17,6 +18,10 @@ It runs a program or an agent, and tells the daemon what happens: docs/guide/wor
   --option TEXT   an answer to choose from; at most 6
   --timeout TIME  how long it waits for the answer (10m)
 Without a PROMPT, the agent gets the task of the run. ask prints the answer; exit 3: nobody has answered in time.
+
+Examples:
+  sluice-worker claude --stay 10m --model claude-sonnet-4-5 -- "fix the failing test"
+  answer=$(sluice-worker ask "Which database?" --option postgres --option sqlite --timeout 30m)
 `;
 
 /** Milliseconds of a time such as 90s, 10m, 2h. */
@@ -24,6 +29,12 @@ export function milliseconds(text, name) {
   const [, count, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text ?? "") ?? [];
   if (!count) throw new UsageError(`${name} takes a time such as 90s, 10m or 2h`);
   return Number(count) * UNITS[unit];
+}
+
+/** The settings of an agent, with the time for which its run is to stay unless the command line says another. */
+export function withStay(settings, env) {
+  if (settings.stayMs !== 0 || !env.SLUICE_STAY) return settings;
+  return { ...settings, stayMs: milliseconds(env.SLUICE_STAY, "SLUICE_STAY") };
 }
 
 /** Takes the flags of the worker from the front; what follows is the agent's. */
@@ -67,6 +78,9 @@ function askSettings(words) {
       if (value === undefined) throw new UsageError(`${word} needs a value`);
       if (word === "--option") settings.options.push(value);
       else timeout = value;
+    } else if (/^-\S*$/.test(word)) {
+      // A person would read it as the question.
+      throw new UsageError(`ask does not know ${word}`);
     } else if (settings.question === undefined) settings.question = word;
     else throw new UsageError(`one question at a time; quote it: ${word}`);
   }

@@ -8,10 +8,10 @@ export const TRANSCRIPT_FILE = "/workspace/.sluice/transcript.jsonl";
 const FILE_MAX = 64 * 1024 * 1024; // bytes
 const LAST_LINE = 200; // bytes that the last line needs
 
-/** A transcript that cannot be written is none: the agent works without it. */
+/** A transcript that cannot be written is none: the agent works without it, and `say` gets one line about that. */
 export class Transcript {
-  constructor(file = TRANSCRIPT_FILE, max = FILE_MAX) {
-    this.left = 0;
+  constructor(file = TRANSCRIPT_FILE, { max = FILE_MAX, say = () => {} } = {}) {
+    Object.assign(this, { path: file, say, left: 0 });
     try {
       mkdirSync(dirname(file), { recursive: true });
       const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
@@ -19,8 +19,8 @@ export class Transcript {
       const found = fstatSync(this.file);
       const left = found.isFile() ? max - found.size : 0;
       this.left = left > LAST_LINE ? left : 0;
-    } catch {
-      this.file = undefined;
+    } catch (error) {
+      this.#giveUp(error);
     }
   }
 
@@ -33,9 +33,14 @@ export class Transcript {
     }
     try {
       this.left -= writeSync(this.file, line);
-    } catch {
-      this.left = 0;
+    } catch (error) {
+      this.#giveUp(error);
     }
+  }
+
+  #giveUp({ code }) {
+    this.left = 0;
+    this.say(`the transcript ${this.path} cannot be written: ${code}; the run goes on without it`);
   }
 
   close() {

@@ -3,7 +3,7 @@
 // A message waits for the end of the turn; an interrupt ends it by SIGINT. Messages that wait are one turn together.
 import { setTimeout as pause } from "node:timers/promises";
 
-import { isInterruption } from "./agents.mjs";
+import { dismissed, isInterruption } from "./agents.mjs";
 import { Child, exitCode } from "./child.mjs";
 
 const INTERRUPT_MS = 10_000; // for a process to end by SIGINT; then SIGTERM and SIGKILL
@@ -24,7 +24,9 @@ export class Turns {
       const outcome = this.agent.events.outcome(end, exitCode(end));
       if (this.isOver) return outcome;
       await this.#more(outcome);
-      if (this.next.length === 0 || this.isOver) return outcome;
+      if (this.isOver) return outcome;
+      if (this.next.length === 0) return this.then ? dismissed(outcome) : outcome;
+      this.then = undefined;
       const messages = this.next.splice(0);
       const texts = messages.map(({ content }) => content);
       // A process that failed before it had a session never heard the first prompt.
@@ -34,13 +36,21 @@ export class Turns {
   }
 
   message(message) {
-    this.next.push(message);
+    if (message.then) this.#dismiss(message);
+    else this.next.push(message);
     this.wake?.();
     if (message.type !== "interrupt" || !this.child || this.wasInterrupted) return;
     this.wasInterrupted = true;
     this.worker.emit("agent.interrupted", { message_id: message.id });
     this.child.interrupt();
     this.interrupting = setTimeout(() => this.child?.stop(), INTERRUPT_MS);
+  }
+
+  /** An interrupt whose text begins no turn: the agent waits then, or ends. */
+  #dismiss(message) {
+    this.worker.delivered([message]);
+    // A turn that has ended by itself meanwhile has an answer.
+    if (this.child || message.then === "end") this.then = message.then;
   }
 
   stop() {
@@ -86,7 +96,8 @@ export class Turns {
       if (!isLate || Date.now() > end) break;
       await pause(500);
     }
-    if (this.next.length > 0 || this.isOver || this.stayMs === 0 || !outcome.completed) return;
+    const isToStay = this.then ? this.then === "wait" : outcome.completed;
+    if (this.next.length > 0 || this.isOver || this.stayMs === 0 || !isToStay) return;
     this.worker.waiting();
     await new Promise((resolve) => {
       this.wake = resolve;

@@ -3,6 +3,7 @@
 //
 //   RUN_ID, LLM_PROXY_PORT     where the run reaches its daemon; without one, the worker only runs the program
 //   SLUICE_TRANSCRIPT          another file for the transcript
+//   SLUICE_STAY                the time of --stay for an agent without that flag: the run gets the turns of a chat
 //
 // At the same time: events, a heartbeat every 30 s, and the messages for the agent. Nothing of these stops the agent.
 // The exit code is the program's; 128 and the signal's number if a signal ended it; 2 for a wrong command line.
@@ -20,7 +21,7 @@ import { EventQueue } from "./event_queue.mjs";
 import { Inbox } from "./inbox.mjs";
 import { Program } from "./program.mjs";
 import { Relay, meaning, relayAddress } from "./relay.mjs";
-import { USAGE, readCommand } from "./settings.mjs";
+import { USAGE, readCommand, withStay } from "./settings.mjs";
 import { Transcript } from "./transcript.mjs";
 import { Turns } from "./turns.mjs";
 
@@ -63,7 +64,10 @@ export class Worker {
 
   /** The agent has these messages. */
   delivered(messages) {
-    for (const { id, type } of messages) this.emit("agent.message_injected", { message_id: id, message_type: type });
+    for (const { id, type, then } of messages) {
+      this.emit("agent.message_injected", { message_id: id, message_type: type });
+      if (!then) this.taken = id;
+    }
     this.inbox?.acknowledge(messages.map(({ id }) => id));
   }
 
@@ -74,7 +78,8 @@ export class Worker {
 
   waiting() {
     this.status = "waiting";
-    this.emit("agent.waiting", {});
+    // The message tells which turn is over: a report can come late, or twice.
+    this.emit("agent.waiting", { after: this.taken ?? null });
   }
 
   /** Runs a session to its end; `readsMessages` if it takes messages. Resolves with what came of it. */
@@ -82,8 +87,8 @@ export class Worker {
     this.session = session;
     if (this.relay && readsMessages) {
       this.inbox = new Inbox(this.relay, (message) => {
-        this.status = "running";
-        session.message(message);
+        if (!message.then) this.status = "running";
+        return session.message(message);
       });
     }
     this.emit("agent.started", { agent: this.name, worker: 1 });
@@ -133,20 +138,34 @@ export class Worker {
   }
 }
 
-/** The task of the run: the daemon's, or that of the messages in the workspace. Nothing if there is none. */
-export async function readTask(relay, file = MESSAGES_FILE) {
-  for (let attempt = 0; relay && attempt <= TASK_RETRY_MS.length; attempt += 1) {
-    const answer = await relay.send("control", "GET", "task");
+/**
+ * Reads the task of the run: the daemon's, or that of the messages in the workspace. Resolves with {task}, with {fault} if it
+ * cannot be read, or with neither if there is none.
+ */
+export async function readTask(relay, file = MESSAGES_FILE, retryMs = TASK_RETRY_MS) {
+  let answer;
+  for (let attempt = 0; relay && attempt <= retryMs.length; attempt += 1) {
+    answer = await relay.send("control", "GET", "task");
     const task = meaning(answer) === "done" && taskOf(answer.json);
-    if (task) return task;
+    if (task) return { task };
     if (meaning(answer) !== "retry") break;
-    if (attempt < TASK_RETRY_MS.length) await pause(answer.retryMs ?? TASK_RETRY_MS[attempt]);
+    if (attempt < retryMs.length) await pause(answer.retryMs ?? retryMs[attempt]);
   }
+  const fault = answer && faultOfTask(answer);
   try {
-    return taskOf({ messages: JSON.parse(readFileSync(file, "utf8")) });
-  } catch {
-    return undefined;
+    const task = taskOf({ messages: JSON.parse(readFileSync(file, "utf8")) });
+    return task ? { task } : { fault };
+  } catch (error) {
+    if (error.code === "ENOENT") return { fault };
+    return { fault: fault ?? (error.code ? `${file}: ${error.code}` : `${file} is not valid JSON`) };
   }
+}
+
+/** Reason that the daemon gave no task; nothing if it knows none. A run without a daemon is 404. */
+function faultOfTask(answer) {
+  if (meaning(answer) === "done" || answer.status === 404) return undefined;
+  const what = meaning(answer) === "retry" ? "does not answer" : "refuses";
+  return `the daemon ${what} (${answer.status || "no connection"})`;
 }
 
 /** One text of a task: its own, or that of its messages, with the roles of all but a single one. */
@@ -171,8 +190,8 @@ function sessionFor(settings, prompt, worker) {
 const printed = (text) => new Promise((resolve) => process.stdout.write(text, resolve));
 
 async function main(words, env) {
-  if (words[0] === "--help" || words[0] === "-h") return printed(USAGE).then(() => 0);
-  const settings = readCommand(words);
+  if (words.slice(0, 2).some((word) => word === "--help" || word === "-h")) return printed(USAGE).then(() => 0);
+  const settings = withStay(readCommand(words), env);
   const address = relayAddress(env);
   const relay = address && new Relay(address);
   if (settings.command === "ask") {
@@ -183,7 +202,8 @@ async function main(words, env) {
     else say(text);
     return exit;
   }
-  const worker = new Worker({ relay, transcript: new Transcript(env.SLUICE_TRANSCRIPT || undefined), name: settings.command });
+  const transcript = new Transcript(env.SLUICE_TRANSCRIPT || undefined, { say });
+  const worker = new Worker({ relay, transcript, name: settings.command });
   // A fault of the worker's own is told, and does not end the agent.
   process.on("uncaughtException", (error) => {
     say(`a fault of the worker: ${error?.stack ?? error}`);
@@ -191,7 +211,9 @@ async function main(words, env) {
   });
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => worker.stop(signal));
   const isAgent = settings.command !== "run";
-  const prompt = isAgent ? settings.prompt ?? (await readTask(relay)) : undefined;
+  const needsTask = isAgent && settings.prompt === undefined;
+  const { task: prompt, fault } = needsTask ? await readTask(relay) : { task: settings.prompt };
+  if (fault) return say(`the task of the run cannot be read: ${fault}; give a prompt after --`) ?? 1;
   if (isAgent && !prompt) return say("there is no prompt after --, and the run has no task") ?? 2;
   if (settings.raw) worker.raw = (line) => process.stdout.write(`${line}\n`);
   const outcome = await worker.run(sessionFor(settings, prompt, worker), isAgent || settings.inboxFile !== undefined);
