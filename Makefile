@@ -3,6 +3,9 @@
 #   make check         format, lints, licences, reference pages, links
 #   make test          every test: real LiteLLM, real Docker
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
+#   make test-console  the console with 100,000 events and 20 tabs
+#   make test-pause    pauses and approvals of ten minutes, with real agents and SDKs that wait for them
+#   make test-webui    Open WebUI, unmodified, in Chromium, with agents as its models; installs two gigabytes
 #   make docs          the book of docs/ in target/book, with all links  make reference    the generated parts of docs/reference
 #   make dist          the static release programs                       make profile      the compiler's profile of a call
 #   make release       archive, Debian package and sidecar image in dist/release, with checksums
@@ -10,6 +13,7 @@
 #   make bench         side by side with nginx, HAProxy, hyper           make fuzz         every fuzz target, SECONDS_EACH (300)
 #   make chaos         N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make keys          N calls (1000) with keys of their own at the real LiteLLM: none that fits is refused
+#   make vendor        the libraries of the console, by npm              make screenshots  pictures of the console in docs/images
 #   make clean         removes what was built                            make distclean    also what was downloaded
 
 SHELL := /bin/bash
@@ -23,7 +27,7 @@ MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-agents docs reference dist release image agents bench chaos keys fuzz profile clean distclean
+.PHONY: help demo demo-clean check test test-setup test-build test-agents test-pause test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -40,7 +44,8 @@ check: $(DENY)
 	$(DENY) --log-level error check bans licenses sources
 	tests/setup/reference.py --check
 	tests/setup/links.py
-	@echo 'check: format, lints, docs, licences, reference pages and links are in order'
+	controller/console/vendor.sh --check
+	@echo 'check: format, lints, docs, licences, reference pages, links and vendored files are in order'
 
 # Apart from `make check`: mdBook takes two minutes to install, and tests/setup/links.py checks the same links in the sources.
 docs: $(MDBOOK)
@@ -52,15 +57,26 @@ docs: $(MDBOOK)
 reference:
 	tests/setup/reference.py
 
+# What waits for the network goes on beside what needs the processors.
 test:
 	tests/setup/packages.sh
+	tests/setup/browser.sh
+	$(MAKE) --no-print-directory -j2 test-setup test-build
+	tests/stages.sh
+
+test-setup:
+	tests/setup/axe.sh
 	tests/setup/venv.sh
 	tests/setup/spenddb.sh
 	$(MAKE) --no-print-directory image
 	tests/setup/wheels.sh
+	tests/setup/langfuse.sh
 	tests/setup/agents.sh short
-	cargo build --workspace --bins --locked
-	tests/stages.sh
+	tests/setup/emulate.sh
+
+# Cargo has its own number of processes.
+test-build:
+	env -u MAKEFLAGS -u MFLAGS cargo build --workspace --all-targets --locked
 
 # `make test` has Codex, Claude Code, LangGraph and the AI SDK of these. Tests named `defect_…` are known to fail.
 test-agents:
@@ -69,16 +85,44 @@ test-agents:
 	$(MAKE) --no-print-directory image
 	tests/setup/agents.sh all
 	cargo build --workspace --bins --locked
-	cargo test --locked -p sluice-testkit --test conformance -- --include-ignored --skip defect_
+	cargo test --locked -p sluice-testkit --test conformance -- --include-ignored --skip defect_ --skip ten_minutes
+
+# Both at the same time: eleven minutes, after what it builds. `make test` has the same tests without the waiting.
+test-pause:
+	tests/setup/packages.sh
+	$(MAKE) --no-print-directory image
+	tests/setup/agents.sh short
+	cargo build --workspace --bins --locked
+	timeout 1800 cargo test --locked -p sluice-testkit --test conformance -- --ignored ten_minutes
+
+# Open WebUI is installed from PyPI, without what it needs only to embed documents.
+test-webui:
+	tests/setup/packages.sh
+	tests/setup/browser.sh
+	tests/setup/venv.sh
+	tests/setup/webui.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	cargo test --locked -p sluice-testkit --test console -- --ignored webui
+
+# `make test` has the same tests with 5,000 events and six tabs. The machine does nothing else: a task of the page may take 100 ms.
+test-console:
+	tests/setup/packages.sh
+	tests/setup/browser.sh
+	tests/setup/axe.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	SLUICE_CONSOLE_EVENTS=100000 SLUICE_CONSOLE_TABS=20 cargo test --locked -p sluice-testkit --test console -- --test-threads=1
 
 # With glibc linked statically, the programs run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts. A file beside each program has the names of its functions, for
 # callgrind, perf and gdb. The profile tells the compiler which branches are taken: an eighth fewer instructions.
-# Packed relative relocations take 180 KB less; glibc 2.36 and newer apply them in a static program. Built apart, the
-# sidecar has none of the features of libraries that only the controller asks for.
+# Packed relative relocations take 180 KB less; glibc 2.36 and newer apply them in a static program. The index of unwind
+# tables (53 KB) is left out: a panic ends the process, and nothing in it unwinds. Built apart, the sidecar has none of the
+# features of libraries that only the controller asks for.
 dist:
 	for package in sluice-proxy sluice-controller; do \
-	    CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C profile-use=$(CURDIR)/$(PROFILE)' \
+	    CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--no-eh-frame-hdr -C profile-use=$(CURDIR)/$(PROFILE)' \
 	        cargo build --release --locked --target $(TARGET) -p $$package || exit 1; \
 	done
 	mkdir -p dist
@@ -106,6 +150,7 @@ agents: image
 
 bench: dist image
 	tests/setup/bench.sh
+	tests/setup/browser.sh
 	cargo build --release --locked -p sluice-testkit --bin sluice-bench
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-bench $(BENCH)
 
@@ -132,8 +177,23 @@ profile:
 	tests/setup/bench.sh
 	proxy/profile/record.sh $(TARGET)
 
+# The versions are in controller/console/vendor/packages; the sums of the files are in the lock beside it.
+vendor:
+	controller/console/vendor.sh
+
+# Few and small: each picture is in a page of the documents, or shows a look that no other one does.
+PICTURES := ^(sandboxes-light|sandbox-light|sandbox-dark|sandbox-narrow|cost-light|audit-dark|new-light|spending-light|host-dark|chat-narrow)[.]png$$
+screenshots:
+	tests/setup/browser.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	mkdir -p docs/images
+	SLUICE_PICTURES=$(CURDIR)/docs/images cargo test --locked -p sluice-testkit --test console -- pictures::
+	cd docs/images && ls *.png | grep -vE '$(PICTURES)' | xargs rm -f
+
+# Without optimisation: it is built in half the time, and a check of this workspace takes a second.
 $(DENY):
-	cargo install --locked --root .cache/tools --no-default-features cargo-deny@0.20.2
+	cargo install --debug --locked --root .cache/tools --no-default-features cargo-deny@0.20.2
 
 $(MDBOOK):
 	cargo install --locked --root .cache/tools --no-default-features mdbook@0.5.4

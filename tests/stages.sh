@@ -11,7 +11,7 @@ failed=()
 stage() {
     local name=$1
     shift
-    echo "== $name"
+    echo "== $name ($((SECONDS / 60)) min)"
     "$@" && return
     failed+=("$name")
     return 1
@@ -37,4 +37,4 @@ if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}" >&2
     exit 1
 fi
-echo 'test: every stage passed'
+echo "test: every stage passed, after $((SECONDS / 60)) min"

@@ -206,6 +206,12 @@ withDaemon("a run without a task says so", {}, async (daemon) => {
   assert.deepEqual([end.code, end.stderr], [2, "sluice-worker: there is no prompt after --, and the run has no task\n"]);
 });
 
+withDaemon("a task that the daemon does not give is named", { fault: () => ({ status: 401 }) }, async (daemon) => {
+  const end = await startWorker(["codex", "--program", "/nonexistent"], daemon.env).ended;
+  const fault = "the task of the run cannot be read: the daemon refuses (401); give a prompt after --";
+  assert.deepEqual([end.code, end.stderr], [1, `sluice-worker: ${fault}\n`]);
+});
+
 // -- The agents themselves --------------------------------------------------------------------------------------------
 
 /** Runs the body with a real agent at a scripted provider; `start(flags, prompt)` starts the worker. */
@@ -250,16 +256,21 @@ const COMMANDS = {
   claude: (command) => ({ name: "Bash", input: { command, description: "A command" } }),
   codex: (cmd) => ({ name: "exec_command", input: { cmd } }),
 };
-/** First a command of a while, and then answers, with what the request holds. */
-const slow = (agent, command, words) => () => ({ number, raw }) => {
-  if (number === 1) return { calls: [COMMANDS[agent](command)] };
+/** First a command that goes on until the workspace has the file `go`, and then answers, with what the request holds. */
+const slow = (agent, words) => (directory) => ({ number, raw }) => {
+  if (number === 1) return { calls: [COMMANDS[agent](`until [ -e ${directory}/go ]; do sleep 0.1; done`)] };
   return { text: `answer ${number}${words.map((word) => (raw.includes(word) ? ` with ${word}` : "")).join("")}` };
 };
 
-withAgent("claude", "a message is read while it works", { script: slow("claude", "sleep 3", ["MESSAGE"]) }, async ({ daemon, start }) => {
+withAgent("claude", "a message is read while it works", { script: slow("claude", ["MESSAGE"]) }, async ({ daemon, start, directory }) => {
   const { ended } = start();
   await daemon.until(() => daemon.types().includes("tool_use"));
   const id = daemon.send("MESSAGE");
+  // The worker asks again when it has handed the message to the agent.
+  await daemon.until(() => daemon.messages[0].leasedUntil > 0);
+  const polls = daemon.counts["GET messages"];
+  await daemon.until(() => daemon.counts["GET messages"] > polls);
+  writeFileSync(join(directory, "go"), "");
 
   const end = await ended;
 
@@ -271,17 +282,15 @@ withAgent("claude", "a message is read while it works", { script: slow("claude",
 
 const AGENTS = [["claude"], ["claude", "--per-turn"], ["codex"]];
 for (const [agent, ...flags] of AGENTS) {
-  const script = slow(agent, "sleep 30", ["INSTEAD", "LATER"]);
+  const script = slow(agent, ["INSTEAD", "LATER"]);
   withAgent(agent, `an interrupt ends the turn and is the next one ${flags}`, { script }, async ({ daemon, start, model }) => {
     const { ended } = start(...flags);
     await daemon.until(() => daemon.types().includes("tool_use"));
-    const before = performance.now();
-    const id = daemon.send("INSTEAD", "interrupt");
+    const id = daemon.send("INSTEAD", "interrupt"); // the command does not end by itself
 
     const end = await ended;
 
     assert.deepEqual([end.code, end.stdout, daemon.acks], [0, "answer 2 with INSTEAD\n", [id]], end.stderr);
-    assert.ok(performance.now() - before < 15_000, "it did not wait for the command");
     assert.deepEqual(daemon.dataOf("interrupted"), [{ message_id: id }]);
     assert.deepEqual([daemon.dataOf("completed").length, daemon.dataOf("failed").length], [1, 0]);
     assert.ok(JSON.stringify(model.requests.at(-1)).includes("do the work"), "it is the same session");
@@ -289,14 +298,29 @@ for (const [agent, ...flags] of AGENTS) {
 
   const late = (_, daemon) => ({ number, raw }) => {
     if (number > 1) return { text: raw.includes("AFTER") ? "done after" : "odd" };
-    // The daemon ends the call, and the worker gets the message a moment later.
-    setTimeout(() => daemon.send("AFTER", "interrupt"), 1500);
+    // The daemon ends the call, and the message comes when the worker has looked for it once.
+    daemon.until(() => daemon.looks > 0).then(() => daemon.send("AFTER", "interrupt"));
     return { status: 400, text: "interrupted by a person" };
   };
   withAgent(agent, `an interrupt that comes after its effect is heard ${flags}`, { script: late }, async ({ daemon, start }) => {
     const end = await start(...flags).ended;
     assert.deepEqual([end.code, end.stdout, daemon.acks.length], [0, "done after\n", 1], end.stderr);
   });
+
+  withAgent(agent, `it waits after an interrupt that begins no turn, and ends when told ${flags}`, { script: slow(agent, ["UNSAID", "NEXT"]) },
+    async ({ daemon, start }) => {
+      const { ended } = start("--stay", "30s", ...flags);
+      await daemon.until(() => daemon.types().includes("tool_use"));
+      const left = daemon.send("UNSAID", "interrupt", "wait"); // the command does not end by itself
+      await daemon.until(() => daemon.types().includes("waiting"));
+      const next = daemon.send("NEXT");
+      await daemon.until(() => daemon.dataOf("waiting").length === 2);
+      const over = daemon.send("UNSAID", "interrupt", "end");
+      const end = await ended;
+      assert.deepEqual([end.code, end.stdout, daemon.acks], [0, "answer 2 with NEXT\n", [left, next, over]], end.stderr);
+      assert.deepEqual([daemon.dataOf("interrupted"), daemon.dataOf("failed")], [[{ message_id: left }], []]);
+      assert.equal(daemon.types().at(-1), "completed");
+    });
 
   withAgent(agent, `with --stay it waits for more ${flags}`, { script: () => ({ raw }) => ({ text: raw.includes("MORE") ? "two" : "one" }) },
     async ({ daemon, start }) => {

@@ -1,7 +1,7 @@
 // A provider that answers coding agents by a script, in the formats of /v1/messages and /v1/responses, streamed.
 //
-// A turn is {thinking?, text?, calls?: [{id?, name, namespace?, input}], holdMs?, status?}: what the model says and which tools it
-// calls, after a pause, or an error status. The script is a function from {path, body, number, agent} to a turn;
+// A turn is {thinking?, text?, calls?: [{id?, name, namespace?, input}], holdMs?, status?, cost?}: what the model says and which
+// tools it calls, after a pause, or an error status, and what an answer without a stream cost. The script is a function from {path, body, number, agent} to a turn;
 // `agent` tells requests with tools from side calls (titles, summaries), which get a plain text.
 import { randomUUID } from "node:crypto";
 import http from "node:http";
@@ -100,11 +100,20 @@ export async function startModel(script) {
     const body = JSON.parse(raw);
     const agent = toolsOf(body).length > 0;
     if (agent) requests.push(body);
-    const turn = agent ? await script({ path, body, number: requests.length, raw }) : { text: '{"title": "A title"}' };
+    // A program asks without a stream, and has no tools.
+    const asks = agent || body.stream !== true;
+    const turn = asks ? await script({ path, body, number: requests.length, raw }) : { text: '{"title": "A title"}' };
     if (turn.holdMs) await pause(turn.holdMs, undefined, { ref: false });
     if (turn.status) {
       response.writeHead(turn.status, { "content-type": "application/json", "x-should-retry": "false" });
       return response.end(JSON.stringify({ type: "error", error: { type: "invalid_request_error", message: turn.text } }));
+    }
+    if (body.stream !== true && path === "/v1/messages") {
+      const [{ message }] = messagesEvents(body, turn);
+      const content = [{ type: "text", text: turn.text ?? "" }];
+      const cost = turn.cost && { "x-litellm-response-cost": turn.cost };
+      response.writeHead(200, { "content-type": "application/json", ...cost });
+      return response.end(JSON.stringify({ ...message, content, stop_reason: "end_turn" }));
     }
     response.writeHead(200, { "content-type": "text/event-stream" });
     for (const event of events(body, turn)) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);

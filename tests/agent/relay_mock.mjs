@@ -44,6 +44,7 @@ export class RelayMock {
     this.open = 0;
     this.mostOpen = 0;
     this.longPolls = 0;
+    this.looks = 0; // polls that do not wait
     this.watchers = new Set();
     this.tokens = BURST;
     this.filledAt = performance.now();
@@ -77,9 +78,9 @@ export class RelayMock {
   }
 
   /** Puts a message into the queue, as a person would. */
-  send(content, message_type = "user_message") {
+  send(content, message_type = "user_message", then) {
     const id = `msg-${String(this.messages.length + 1).padStart(12, "0")}`;
-    this.messages.push({ id, content, message_type, timestamp: new Date().toISOString(), leasedUntil: 0 });
+    this.messages.push({ id, content, message_type, timestamp: new Date().toISOString(), then, leasedUntil: 0 });
     this.#changed();
     return id;
   }
@@ -216,6 +217,8 @@ export class RelayMock {
   async #longPoll(wait, request, look, otherwise = []) {
     if (wait > 0 && this.longPolls > 0) return [429, errorBody("relay_busy"), { "retry-after": "1" }];
     if (wait > 0) this.longPolls += 1;
+    else this.looks += 1;
+    this.#changed();
     const hangUp = new Promise((resolve) => request.socket.once("close", resolve));
     try {
       const end = performance.now() + wait * 1000;
@@ -242,7 +245,7 @@ export class RelayMock {
     const first = (message) => (message.message_type === "interrupt" ? 0 : 1);
     due.sort((a, b) => first(a) - first(b));
     for (const message of due) message.leasedUntil = now + this.leaseMs;
-    return due.map(({ id, content, message_type, timestamp }) => ({ id, content, message_type, timestamp }));
+    return due.map(({ id, content, message_type, timestamp, then }) => ({ id, content, message_type, timestamp, then }));
   }
 
   #acknowledge(body) {

@@ -59,10 +59,10 @@ promise("settings are where to ask, for what, and nothing more", () => {
   const url = new URL("http://localhost:8080/v1/chat/completions");
 
   assert.deepEqual(readSettings({ OPENAI_API_BASE: BASE, SLUICE_MODEL: "m", PATH: "/bin" }), {
-    url, key: undefined, model: "m", stream: false, timeoutMs: undefined,
+    url, key: undefined, model: "m", stream: false, deltas: false, timeoutMs: undefined,
   });
   assert.deepEqual(readSettings({ OPENAI_API_BASE: BASE, SLUICE_MODEL: "a/b", ...all }), {
-    url, key: "k", model: "a/b", stream: true, timeoutMs: 1500,
+    url, key: "k", model: "a/b", stream: true, deltas: false, timeoutMs: 1500,
   });
 });
 
@@ -648,6 +648,21 @@ promise("half of a character, which strict readers refuse, is told as one that i
   assert.deepEqual(await tells(answer), [0, answered("a\ufffd")]);
   assert.deepEqual(await tells(refusal), [1, failed("llm_error", `HTTP 400: ${"x".repeat(1999)}\ufffd`)]);
   assert.deepEqual(await tells(split), [0, answered("😀")]);
+});
+
+promise("with SLUICE_DELTAS the parts of the answer are lines before the envelope", async (t) => {
+  place(MESSAGES_FILE, JSON.stringify(MESSAGES));
+  const parts = ["a", "\\ud83d", "\\ude00b", "\\ud83d"];
+  const stream = [...parts.map((part) => event(`{"choices":[{"delta":{"content":"${part}"}}]}`)), event("[DONE]")].join("");
+  const to = await upstream(t, sends(200, "text/event-stream", stream));
+  const whole = await upstream(t, says("whole"));
+
+  const { stdout } = await program(t, NODE_AGENT, { env: { ...to.env, SLUICE_DELTAS: "1" } });
+  const lines = stdout.trimEnd().split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(lines.slice(0, -1), [{ delta: "a" }, { delta: "😀b" }]);
+  assert.deepEqual(lines.at(-1).payloads, [{ text: "a😀b\ufffd" }]);
+  const unstreamed = await program(t, NODE_AGENT, { env: { ...whole.env, SLUICE_DELTAS: "1" } });
+  assert.deepEqual(oneLine(unstreamed), [0, answered("whole")], "an answer that does not stream has no parts");
 });
 
 promise("an answer that nobody can be told is a failure", async (t) => {

@@ -68,3 +68,29 @@ export function envFor(url, home) {
     IS_SANDBOX: "1", // Claude Code skips permissions for root only in a sandbox
   };
 }
+
+const again = (call, times) => ({ number }) => (number <= times ? { calls: [call] } : { text: "I give up." });
+const CALL = "curl -sf --json '{\"model\":\"claude-sonnet-4-5\",\"max_tokens\":50,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}' \
+  $ANTHROPIC_BASE_URL/v1/messages";
+
+const WRITES = `for n in 1 2 3 4 5 6; do ${CALL} > answer.$n; sleep 1; done`;
+
+/** name -> {agent, script(directory), args?}: what runs of a daemon do whose event logs are recorded. */
+export const EVENT_LOGS = {
+  // Honest work: each tool is called once, files change, and one call of the model takes long.
+  "claude-work": { agent: "claude", script: claudeWork },
+  "codex-work": {
+    agent: "codex",
+    script: () => ({ number }) => ({ ...(CODEX_WORK[number - 1] ?? { text: "Nothing more." }), holdMs: number === 3 ? 12_000 : 0 }),
+  },
+  "program-work": {
+    agent: "program", script: () => () => ({ text: "ok", cost: "0.01" }), args: [WRITES],
+  },
+  // The same command again and again, which fails and changes nothing.
+  "claude-loop": { agent: "claude", script: () => again(bash("cat missing.txt"), 8) },
+  "codex-loop": { agent: "codex", script: () => again(shell("cat missing.txt"), 8) },
+  // The same program, with calls of half a dollar.
+  "program-costs": { agent: "program", script: () => () => ({ text: "ok", cost: "0.5" }), args: [WRITES] },
+  // A program that calls once, and then does nothing that can be seen.
+  "program-silent": { agent: "program", script: () => () => ({ text: "ok" }), args: [`${CALL} > answer; sleep 40`] },
+};

@@ -1,7 +1,8 @@
 // What the worker promises beside a program: its events, messages, questions and end, against a daemon with faults.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 
 import { fresh, linesOf, load, promise, startWorker } from "./parts.mjs";
 import { RelayMock } from "./relay_mock.mjs";
@@ -102,6 +103,24 @@ withDaemon("messages reach a program by its inbox, and an interrupt as SIGINT", 
   ]);
   assert.deepEqual(daemon.acks, ["msg-000000000001", "msg-000000000002"]);
   assert.deepEqual(daemon.dataOf("interrupted"), [{ message_id: "msg-000000000002" }]);
+});
+
+withDaemon("a message that cannot be written comes again", { leaseMs: 100 }, async (daemon) => {
+  const directory = fresh("later");
+  const inbox = join(directory, "inbox.jsonl");
+  const { ended } = run(daemon, `trap 'echo stopped' INT; echo ready; until [ -s ${inbox} ]; do sleep 0.05; done`, "--inbox", inbox);
+  await daemon.until(() => text(daemon, "stdout").includes("ready"));
+  const id = daemon.send("stop", "interrupt");
+  await daemon.until(() => text(daemon, "stdout").includes("stopped"));
+  assert.deepEqual(daemon.acks, []);
+  mkdirSync(directory);
+
+  const end = await ended;
+
+  assert.deepEqual([end.code, end.stdout], [0, "ready\nstopped\n"], "the interrupt has its effect once");
+  assert.match(end.stderr, /^sluice-worker: \S+ cannot be written: ENOENT; the message comes again\n/);
+  assert.deepEqual(linesOf(inbox), [{ id, message_type: "interrupt", content: "stop" }]);
+  assert.deepEqual([daemon.dataOf("interrupted"), daemon.acks], [[{ message_id: id }], [id]]);
 });
 
 // -- The end by a signal ----------------------------------------------------------------------------------------------
@@ -401,6 +420,14 @@ promise("a question outside a run says so", async () => {
   const end = await startWorker(["ask", "Hello?"]).ended;
   assert.deepEqual([end.code, end.stdout], [1, ""]);
   assert.match(end.stderr, /RUN_ID is not set/);
+});
+
+promise("help is printed, and asks nobody", async () => {
+  for (const words of [["--help"], ["-h"], ["ask", "--help"], ["ask", "-h"], ["run", "--help"]]) {
+    const end = await startWorker(words).ended;
+    assert.deepEqual([end.code, end.stderr], [0, ""], words.join(" "));
+    assert.match(end.stdout, /^usage: sluice-worker run[^]*\nExamples:\n  sluice-worker claude [^]*sluice-worker ask "/);
+  }
 });
 
 promise("a wrong command line ends with 2 and the usage", async () => {

@@ -1,13 +1,13 @@
 // The parts of the worker that do nothing but compute: bounds, lines, command lines, the events of agents.
 import assert from "node:assert/strict";
-import { mkdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 
 import { fresh, linesOf, load, promise } from "./parts.mjs";
 import { faultOfData } from "./relay_mock.mjs";
 
 const { DATA_MAX, boundedJson, cutText } = await load("bounded_json.mjs");
 const { Lines } = await load("lines.mjs");
-const { milliseconds, readCommand } = await load("settings.mjs");
+const { milliseconds, readCommand, withStay } = await load("settings.mjs");
 const { relayAddress, meaning } = await load("relay.mjs");
 const { messagesOf } = await load("inbox.mjs");
 const { Transcript } = await load("transcript.mjs");
@@ -60,6 +60,20 @@ promise("a line without an end takes bounded memory and time", () => {
   assert.deepEqual(heard, [[1000, 20_000_000 - 1000]]);
 });
 
+promise("the run of a chat says how long an agent stays", () => {
+  const stay = (words, env) => withStay(readCommand(words), env).stayMs;
+  assert.equal(stay(["codex"], {}), 0);
+  assert.equal(stay(["codex"], { SLUICE_STAY: "660s" }), 660_000);
+  assert.equal(stay(["claude", "--stay", "2m"], { SLUICE_STAY: "660s" }), 120_000);
+  assert.equal(stay(["run", "--", "sh"], { SLUICE_STAY: "660s" }), undefined);
+});
+
+promise("only an interrupt says what follows it", () => {
+  const then = (message_type, word) => messagesOf([{ id: "msg-1", content: "x", message_type, then: word }])[0].then;
+  assert.deepEqual([then("interrupt", "wait"), then("interrupt", "end")], ["wait", "end"]);
+  assert.deepEqual([then("interrupt", "sleep"), then("user_message", "end")], [undefined, undefined]);
+});
+
 promise("the command line is the worker's flags, the agent's arguments, and a prompt", () => {
   assert.deepEqual(readCommand(["run", "--inbox", "f", "--", "sh", "-c", "x"]), { command: "run", argv: ["sh", "-c", "x"], inboxFile: "f" });
   assert.deepEqual(readCommand(["run", "sh", "--stay"]).argv, ["sh", "--stay"]);
@@ -81,12 +95,14 @@ promise("a wrong command line says what is wrong", () => {
     [["claude", "--output-format=json"], "--output-format=json: the worker sets this itself; leave it out"],
     [["claude", "--"], "the prompt after -- is empty"],
     [["codex", "resume", "x"], "codex resume: the worker resumes its own sessions only"],
+    [["ask", "--topic", "a"], "ask does not know --topic"], [["ask", "a", "--timeuot", "5m"], "ask does not know --timeuot"],
     [["ask"], "ask needs a question"], [["ask", "a", "b"], "one question at a time; quote it: b"],
     [["ask", "x".repeat(1001)], "a question has at most 1,000 characters"],
     [["ask", "a", ...Array(7).fill(["--option", "o"]).flat()], "a question has at most 6 options"],
     [["ask", "a", "--option", "x".repeat(81)], "an option has 1 to 80 characters"],
   ];
   for (const [words, message] of rows) assert.throws(() => readCommand(words), { message }, words.join(" "));
+  assert.equal(readCommand(["ask", "- or +?"]).question, "- or +?");
   assert.equal(milliseconds("2h", "--stay"), 7_200_000);
 });
 
@@ -127,8 +143,32 @@ promise("a task is one text, whatever its form", async () => {
   for (const none of [undefined, null, 1, {}, { messages: [] }, { messages: [{}] }]) assert.equal(taskOf(none), undefined);
   const file = fresh("messages.json");
   writeFileSync(file, '[{"role":"user","content":"from the file"}]');
-  assert.equal(await readTask(undefined, file), "from the file");
-  assert.equal(await readTask(undefined, fresh("none.json")), undefined);
+  assert.deepEqual(await readTask(undefined, file), { task: "from the file" });
+  assert.equal((await readTask(undefined, fresh("none.json"))).task, undefined);
+});
+
+promise("a task that cannot be read has a reason", async () => {
+  const relay = (...answers) => ({ send: async () => answers.shift() });
+  const [none, good, broken, directory] = ["none.json", "good.json", "broken.json", "directory"].map(fresh);
+  writeFileSync(good, '[{"role":"user","content":"from the file"}]');
+  writeFileSync(broken, "[{");
+  mkdirSync(directory);
+  const read = async (answers, file) => {
+    const { task, fault } = await readTask(answers && relay(...answers), file, [1]);
+    return task ?? fault;
+  };
+  const [away, busy, gone, missing, empty] = [[0], [503], [401], [404], [200, {}]].map(([status, json]) => ({ status, json }));
+
+  assert.equal(await read([away, busy], none), "the daemon does not answer (503)");
+  assert.equal(await read([busy, away], broken), "the daemon does not answer (no connection)");
+  assert.equal(await read([busy, { status: 200, json: { task: "late" } }], none), "late");
+  assert.equal(await read([gone], none), "the daemon refuses (401)");
+  assert.equal(await read([busy, busy], good), "from the file");
+  for (const quiet of [undefined, [missing], [empty]]) {
+    assert.equal(await read(quiet, none), undefined);
+    assert.equal(await read(quiet, broken), `${broken} is not valid JSON`);
+    assert.equal(await read(quiet, directory), `${directory}: EISDIR`);
+  }
 });
 
 promise("an end by a fault has a type of its own", () => {
@@ -154,7 +194,7 @@ promise("a transcript is appended to, within its bound, and follows no link", ()
 
   const small = fresh("small.jsonl");
   for (let worker = 0; worker < 20; worker += 1) {
-    const bounded = new Transcript(small, 4000);
+    const bounded = new Transcript(small, { max: 4000 });
     for (let at = 0; at < 100; at += 1) bounded.add("agent.message", { text: "x".repeat(500) });
     bounded.close();
   }
@@ -166,12 +206,25 @@ promise("a transcript is appended to, within its bound, and follows no link", ()
   symlinkSync(target, link);
   const directory = fresh("directory");
   mkdirSync(directory);
-  for (const path of [link, directory, `${target}/below`]) {
-    const none = new Transcript(path);
-    none.add("agent.message", { text: "x" });
+  const said = [];
+  const lost = [[link, "ELOOP"], [directory, "EISDIR"], [`${target}/below`, "EEXIST"]];
+  for (const [path] of lost) {
+    const none = new Transcript(path, { say: (line) => said.push(line) });
+    for (const text of ["x", "y"]) none.add("agent.message", { text });
     none.close();
   }
   assert.equal(statSync(target).size, 0);
+  assert.deepEqual(said, lost.map(([path, code]) => `the transcript ${path} cannot be written: ${code}; the run goes on without it`));
+});
+
+promise("a transcript on a full disk is given up once", () => {
+  const [link, said] = [fresh("full"), []];
+  const full = new Transcript(link, { say: (line) => said.push(line) });
+  closeSync(full.file);
+  full.file = openSync("/dev/full", "w");
+  for (const text of ["x", "y"]) full.add("agent.message", { text });
+  full.close();
+  assert.deepEqual(said, [`the transcript ${link} cannot be written: ENOSPC; the run goes on without it`]);
 });
 
 // -- Hostile streams --------------------------------------------------------------------------------------------------

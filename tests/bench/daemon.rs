@@ -11,11 +11,11 @@ use crate::measure;
 use crate::options::Options;
 use crate::startup::median;
 
-mod client;
+pub(crate) mod client;
 mod first_instruction;
 mod readers;
 mod rows;
-mod site;
+pub(crate) mod site;
 
 use site::DaemonSite;
 

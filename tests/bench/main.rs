@@ -11,6 +11,7 @@
 )]
 
 mod callgrind;
+mod console;
 mod contenders;
 mod daemon;
 mod hyper;
@@ -64,7 +65,8 @@ fn main() -> ExitCode {
 }
 
 fn bench() -> Outcome<ExitCode> {
-    let counted = [runs::NAME, daemon::NAME, scale::NAME, ledger::NAME, syscalls::NAME, instructions::NAME];
+    let counted =
+        [runs::NAME, daemon::NAME, console::NAME, scale::NAME, ledger::NAME, syscalls::NAME, instructions::NAME];
     let options = Options::parse_with(modes::names().chain(counted));
     process::sweep_on_panic();
     single_threaded()?.block_on(async {
@@ -106,6 +108,11 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     } else {
         None
     };
+    let console = if options.wants(console::NAME) {
+        Some(console::measure(scratch.path(), upstream.port(), options).await?)
+    } else {
+        None
+    };
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let ledgers = if options.wants(ledger::NAME) { ledger::measure(scratch.path(), options)? } else { Vec::new() };
     let syscalls =
@@ -123,8 +130,17 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, contenders, &field, cores.as_ref(), options).await?);
     }
-    let figures =
-        report::BenchFigures { startups, syscalls, instructions, runs, daemon, crowds, ledgers, modes: results };
+    let figures = report::BenchFigures {
+        startups,
+        syscalls,
+        instructions,
+        runs,
+        daemon,
+        console,
+        crowds,
+        ledgers,
+        modes: results,
+    };
     report::publish(&machine, &figures, options)
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::console::ConsoleFigures;
 use crate::contenders::Contender;
 use crate::daemon::DaemonFigures;
 use crate::instructions::InstructionCount;
@@ -26,6 +27,7 @@ pub(crate) struct BenchFigures {
     pub(crate) instructions: Vec<InstructionCount>,
     pub(crate) runs: Option<RunComparison>,
     pub(crate) daemon: Option<DaemonFigures>,
+    pub(crate) console: Option<ConsoleFigures>,
     pub(crate) crowds: Vec<FullHost>,
     pub(crate) ledgers: Vec<LedgerFigures>,
     pub(crate) modes: Vec<ModeResult>,
@@ -60,7 +62,7 @@ pub(crate) fn publish(machine: &MachineInfo, figures: &BenchFigures, options: &O
 }
 
 fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<String> {
-    let BenchFigures { startups, syscalls, instructions, runs, daemon, crowds, ledgers, modes } = figures;
+    let BenchFigures { startups, syscalls, instructions, runs, daemon, console, crowds, ledgers, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -102,6 +104,9 @@ fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) ->
     }
     if let Some(daemon) = daemon {
         the_daemon(out, daemon)?;
+    }
+    if let Some(console) = console {
+        console.write(out)?;
     }
     for mode in modes {
         table(out, mode)?;

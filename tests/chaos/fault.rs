@@ -1,4 +1,4 @@
-//! Why a run of this test fails.
+//! Reasons that a run of this test fails.
 
 use std::error::Error;
 use std::fmt;

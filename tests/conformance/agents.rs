@@ -22,7 +22,7 @@ pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
     // The file ends with the sandbox: it is printed after the agent's answer.
     let shown = "\"$@\" </dev/null; code=$?; echo; cat sluice-*.txt; exit $code";
-    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "150s"]).args(&agent.flags);
+    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "150s"]).args(agent.all_flags());
     let run = run.args(["--", "sh", "-c", shown, "sh"]).args(&agent.argv).arg(&prompt).args(&agent.after);
 
     let live = run.spawn();

@@ -1,14 +1,18 @@
 //! The command line of each agent in a sandbox, from the directories that `tests/setup/agents.sh` made.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An agent without its prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Agent {
     /// Name of the agent's task: letters, digits and dashes.
     pub(crate) name: String,
-    /// Flags of `sluice run`.
-    pub(crate) flags: Vec<String>,
+    /// Flags of `sluice run`, without those of directories and variables.
+    flags: Vec<String>,
+    /// Directories of this host that the sandbox sees read-only, each with its path there.
+    pub(crate) mounts: Vec<(PathBuf, String)>,
+    /// Variables of the sandbox.
+    pub(crate) env: Vec<(String, String)>,
     /// The program in the sandbox; the prompt follows as its last argument.
     pub(crate) argv: Vec<String>,
     /// Options of the task: see `tests/python/agent_provider.py`.
@@ -21,7 +25,16 @@ impl Agent {
     fn new<A: AsRef<str>>(name: &str, argv: impl IntoIterator<Item = A>) -> Self {
         let argv = argv.into_iter().map(|word| word.as_ref().to_owned()).collect();
         let name = name.replace(['.', ':', '/'], "-");
-        Self { name, flags: Vec::new(), argv, options: String::new(), after: Vec::new() }
+        let (flags, mounts, env, after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, flags, mounts, env, argv, options: String::new(), after }
+    }
+
+    /// All flags of `sluice run`; those of directories and variables are flags of `docker run` as well.
+    pub(crate) fn all_flags(&self) -> Vec<String> {
+        let mounts =
+            self.mounts.iter().map(|(host, at)| ["--volume".to_owned(), format!("{}:{at}:ro", host.display())]);
+        let env = self.env.iter().map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]);
+        self.flags.iter().cloned().chain(mounts.chain(env).flatten()).collect()
     }
 
     /// Options of the task, which also distinguish tasks of the same agent.
@@ -44,22 +57,25 @@ impl Agent {
     }
 
     /// Shows it a directory of `.cache/agents` at `/opt/NAME`, or elsewhere.
-    fn sees(self, directory: &str, at: &str) -> Self {
+    fn sees(mut self, directory: &str, at: &str) -> Self {
         let made = format!("{}/../.cache/agents/{directory}", env!("CARGO_MANIFEST_DIR"));
         assert!(
             Path::new(&made).exists(),
             "the agents are missing: run `make test` or `make test-agents`, or tests/setup/agents.sh all"
         );
-        self.flags(["--volume", &format!("{made}:{at}:ro")])
+        self.mounts.push((made.into(), at.to_owned()));
+        self
     }
 
     /// Shows it `tests/agents`, the programs that are ours.
-    fn sees_programs(self) -> Self {
-        self.flags(["--volume", &format!("{}/agents:/opt/agents:ro", env!("CARGO_MANIFEST_DIR"))])
+    fn sees_programs(mut self) -> Self {
+        self.mounts.push((format!("{}/agents", env!("CARGO_MANIFEST_DIR")).into(), "/opt/agents".to_owned()));
+        self
     }
 
-    fn env(self, variable: &str) -> Self {
-        self.flags(["--env", variable])
+    fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
     }
 }
 
@@ -109,11 +125,26 @@ pub(crate) fn ai_sdk(model: &str) -> Agent {
         .sees_programs()
 }
 
+/// A program of ours that makes one call with an SDK of OpenAI or Anthropic (`vendor`), as it is installed, for Node.
+pub(crate) fn node_sdk(vendor: &str, model: &str) -> Agent {
+    Agent::new(&format!("{vendor}-node"), ["node", "/opt/agents/one_call.mjs", vendor, model])
+        .sees("short/node_modules", "/opt/node_modules")
+        .sees_programs()
+}
+
+/// The same for Python.
+pub(crate) fn python_sdk(vendor: &str, model: &str) -> Agent {
+    Agent::new(&format!("{vendor}-python"), ["python3", "-B", "/opt/agents/one_call.py", vendor, model])
+        .sees("frameworks", "/opt/python")
+        .sees_programs()
+        .env("PYTHONPATH", "/opt/python")
+}
+
 fn framework(name: &str, program: &str, model: &str) -> Agent {
     Agent::new(&format!("{name}-{model}"), ["python3", "-B", &format!("/opt/agents/{program}"), model])
         .sees("frameworks", "/opt/python")
         .sees_programs()
-        .env("PYTHONPATH=/opt/python")
+        .env("PYTHONPATH", "/opt/python")
 }
 
 /// A program of ours on LangGraph.
@@ -130,8 +161,8 @@ pub(crate) fn pydantic_ai(model: &str) -> Agent {
 pub(crate) fn agents_sdk(model: &str, api: &str) -> Agent {
     // It sends traces to OpenAI, and waits for seconds at its end if it cannot.
     framework(&format!("agents-sdk-{api}"), "openai_agents.py", model)
-        .env("OPENAI_AGENTS_DISABLE_TRACING=1")
-        .env(&format!("AGENT_API={api}"))
+        .env("OPENAI_AGENTS_DISABLE_TRACING", "1")
+        .env("AGENT_API", api)
 }
 
 /// A program of ours on OpenAI's Agents SDK for JavaScript.
@@ -139,7 +170,7 @@ pub(crate) fn agents_sdk_js(model: &str) -> Agent {
     Agent::new(&format!("agents-sdk-js-{model}"), ["node", "/opt/agents/openai_agents.mjs", model])
         .sees("long/node_modules", "/opt/node_modules")
         .sees_programs()
-        .env("OPENAI_AGENTS_DISABLE_TRACING=1")
+        .env("OPENAI_AGENTS_DISABLE_TRACING", "1")
 }
 
 /// opencode; it needs more memory than others.
@@ -161,9 +192,9 @@ pub(crate) fn aider(model: &str) -> Agent {
         .more(["--message"])
         .with("edit", "edit")
         .sees("aider", "/opt/python")
-        .env("PYTHONPATH=/opt/python")
-        .env("AIDER_ANALYTICS=false")
-        .env("LITELLM_LOCAL_MODEL_COST_MAP=True")
+        .env("PYTHONPATH", "/opt/python")
+        .env("AIDER_ANALYTICS", "false")
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 }
 
 /// mini-swe-agent.
@@ -171,10 +202,10 @@ pub(crate) fn mini_swe_agent(model: &str) -> Agent {
     let argv = ["python3", "-B", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-m", model, "-t"];
     Agent::new(&format!("mini-{model}"), argv)
         .sees("mini", "/opt/python")
-        .env("PYTHONPATH=/opt/python")
-        .env("MSWEA_CONFIGURED=true")
-        .env("MSWEA_COST_TRACKING=ignore_errors")
-        .env("LITELLM_LOCAL_MODEL_COST_MAP=True")
+        .env("PYTHONPATH", "/opt/python")
+        .env("MSWEA_CONFIGURED", "true")
+        .env("MSWEA_COST_TRACKING", "ignore_errors")
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 }
 
 impl Agent {

@@ -165,7 +165,7 @@ async fn without_sluice(agent: &Agent) {
         "--env=DISABLE_TELEMETRY=1",
         "--env=DO_NOT_TRACK=1",
     ]);
-    command.args(&agent.flags).arg("sluice-runtime:latest").args(&agent.argv[1..]);
+    command.args(agent.all_flags()).arg("sluice-runtime:latest").args(&agent.argv[1..]);
     command.arg(format!("[[task {}]] Do it.", agent.name)).args(&agent.after).kill_on_drop(true);
     let ran = command.stdin(std::process::Stdio::null()).output().await.expect("docker is installed");
     let said = String::from_utf8_lossy(&ran.stdout);

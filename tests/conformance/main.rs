@@ -3,7 +3,10 @@
 //! `make test` runs the tests that are not ignored; `make test-agents` runs all.
 
 mod agents;
+mod clients;
 mod commands;
+mod held;
 mod long;
 mod members;
 mod messages;
+mod sandboxes;

@@ -1,128 +1,123 @@
-//! Messages of the operator reach unmodified agents: the provider sees each at one place, in every later call. And an
-//! interruption ends the call of an agent, which does not repeat it.
+//! Messages of the operator reach unmodified agents in runs of the daemon: with the next call, at one place in every later
+//! call, and the agents do what they say. And an interruption ends the call of an agent, which does not repeat it.
 
-use std::net::TcpListener;
-use std::process::Command;
+use std::fs;
 
 use serde_json::{Value, json};
 use sluice_testkit::agent_provider::AgentProvider;
-use sluice_testkit::sidecar::program;
-use sluice_testkit::{PATIENCE, RawClient, Sidecar, TempDir, Upstream, poll};
+use sluice_testkit::controller::Daemon;
+use sluice_testkit::{Sluice, Upstream};
 
-use super::commands::{Agent, claude, codex};
+use super::clients::{self, Client};
+use super::sandboxes::{ClientRun, requests, start, with_grants};
 
-const TEXT: &str = "note of the operator: keep the file short";
+/// The provider does what the note says, see `tests/python/agent_provider.py`.
+const TEXT: &str = "please write another word: [[note otter]]";
 
-/// Runs an agent on this host behind a sidecar that has a message for it, and returns the provider's requests.
-async fn told(agent: &Agent, port: u16) -> Vec<Value> {
-    let provider = AgentProvider::shared().await;
-    let launch = Sidecar::to_url(provider.litellm().url()).key(provider.litellm().key());
-    let control = launch.dir().join("control.sock");
-    let sidecar = launch.args(["--control", &control.display().to_string()]).start().await;
-    let message = json!({"message_id": "msg-1", "content": TEXT, "message_type": "user_message"});
-    let mut raw = RawClient::connect(&control).await;
-    raw.request("PUT", "/inject", &[], json!({"messages": [message]})).await.expect(200);
-
-    let home = TempDir::new();
-    let mut command = on_this_host(agent, port, &sidecar, &home);
-    let output = tokio::task::spawn_blocking(move || command.output().expect("timeout is there")).await;
-    let output = output.expect("it ran");
-    let said = || format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}: {}", agent.name, said());
-    assert!(said().contains(&format!("task {} is done", agent.name)), "{}", said());
-
-    let answer = raw.get("/injected").await.expect(200).json();
-    let steps: Vec<_> = answer["entries"].as_array().into_iter().flatten().map(|entry| &entry["status"]).collect();
-    assert_eq!(steps, ["sent", "acknowledged"], "{answer}");
-    assert_eq!(sidecar.audit().refusals().len(), 0, "{:?}", sidecar.audit().refused_reasons());
-    provider.requests(&agent.name)
+/// The agents with a task that waits for the file `told`: in a command of the agent's shell or, for aider, in the command that
+/// tests its first edit, which fails without the word.
+fn waiting_agents() -> Vec<Client> {
+    let waiting = |mut client: Client| {
+        let is_aider = client.agent.options.contains("edit");
+        client.agent = client.agent.with("told", "waits");
+        if is_aider {
+            let test = "sh -c 'touch waits; until [ -e told ]; do sleep 0.1; done; grep otter sluice-*.txt'";
+            client.agent =
+                client.agent.after(["--map-tokens", "0", "--no-auto-commits", "--auto-test", "--test-cmd", test]);
+        }
+        client
+    };
+    clients::agents().into_iter().map(waiting).collect()
 }
 
-/// Returns the command of an agent on this host, with the sidecar at this port.
-fn on_this_host(agent: &Agent, port: u16, sidecar: &Sidecar, home: &TempDir) -> Command {
-    let modules = format!("{}/../.cache/agents/short/node_modules", env!("CARGO_MANIFEST_DIR"));
-    let words = agent.argv.iter().map(|word| word.replace("/opt/node_modules", &modules));
-    let prompt = format!("[[task {}]] Do it.", agent.name);
-    let mut command = Command::new("timeout");
-    command.arg("150").arg(program()).args(["bridge", "--port", &port.to_string(), "--socket"]);
-    command.arg(sidecar.socket()).arg("--").args(words).arg(prompt);
-    command.env_clear().env("PATH", std::env::var_os("PATH").expect("a path")).env("HOME", home.path());
-    command.envs([("IS_SANDBOX", "1"), ("OPENAI_API_KEY", "none"), ("ANTHROPIC_API_KEY", "none")]);
-    command.env("ANTHROPIC_BASE_URL", format!("http://localhost:{port}")).current_dir(home.path());
-    command.stdin(std::process::Stdio::null());
-    command
+/// Sends the message while the agent works, and lets the agent go on once the sidecar has it. Returns the number of calls
+/// that the agent had made before.
+async fn tell(daemon: &Daemon<'_>, run: &ClientRun<'_>, provider: &AgentProvider) -> usize {
+    run.until("the agent does not work", async || run.work().join("waits").exists()).await;
+    let before = provider.requests(run.client.name()).len();
+    daemon.command(["send", &run.id, TEXT]).finish().await.expect(0);
+    run.until("not offered", async || run.get("messages").await["messages"][0]["status"] == "offered").await;
+    fs::write(run.work().join("told"), "").expect("the run has its workspace");
+    before
 }
 
-/// A free port of this host.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
-}
-
-/// Fails unless every call of the agent's own conversation holds the message once, at the same item, and no other call
-/// holds it. Returns the number of calls that hold it.
-fn assert_kept(requests: &[Value]) -> usize {
+/// Fails unless every call of the agent's own conversation holds the message once, at the same item, from this call on, and
+/// no other call holds it.
+fn assert_kept(name: &str, requests: &[Value], from: usize) {
     let mut place = None;
-    let mut holding = 0;
-    for request in requests {
+    for (number, request) in requests.iter().enumerate() {
         let body = &request["body"];
         let items = body["input"].as_array().or(body["messages"].as_array()).cloned().unwrap_or_default();
         let found: Vec<_> = (0..items.len()).filter(|at| items[*at].to_string().contains(TEXT)).collect();
-        let is_main = request["body"].to_string().contains("tool") && !found.is_empty();
-        if !is_main {
-            assert!(found.is_empty(), "{found:?}");
+        if number < from {
+            assert!(found.is_empty(), "{name}, call {number}: {found:?}");
             continue;
         }
-        assert_eq!(found.len(), 1, "{found:?} of {}", items.len());
-        assert_eq!(*place.get_or_insert(found[0]), found[0]);
-        assert_eq!(request["body"].to_string().matches(TEXT).count(), 1);
-        holding += 1;
+        assert_eq!(found.len(), 1, "{name}, call {number} of {}: {found:?} of {} items", requests.len(), items.len());
+        assert_eq!(*place.get_or_insert(found[0]), found[0], "{name}, call {number}");
+        assert_eq!(body.to_string().matches(TEXT).count(), 1, "{name}, call {number}");
     }
-    holding
+    assert!(place.is_some(), "{name} made no call after the message");
 }
 
 #[tokio::test]
-async fn codex_keeps_a_message_of_the_operator() {
-    let port = free_port();
-    let agent = codex("gpt-6.1-sol", &format!("http://localhost:{port}")).with("told", "");
-    let requests = told(&agent, port).await;
-    assert_eq!((assert_kept(&requests), requests.len()), (3, 3));
-}
+async fn a_message_changes_what_an_agent_does() {
+    let provider = AgentProvider::shared().await;
+    let sluice = with_grants(Sluice::with(provider.litellm().url(), provider.litellm().key()));
+    let daemon = sluice.serve().await;
+    let runs = start(&sluice, &daemon, waiting_agents(), "", &json!({})).await;
+    for run in &runs {
+        run.go();
+    }
+    let mut before = Vec::new();
+    for run in &runs {
+        before.push(tell(&daemon, run, provider).await);
+    }
 
-#[tokio::test]
-async fn claude_code_keeps_a_message_of_the_operator() {
-    let agent = claude("sonnet").with("told", "");
-    let requests = told(&agent, free_port()).await;
-    assert!(assert_kept(&requests) >= 3, "{}", requests.len());
+    for (run, before) in runs.iter().zip(before) {
+        let (ended, said) = run.ended().await;
+        let name = run.client.name();
+        assert_eq!(ended["outcome"], "success", "{name}: {ended}\n{said}");
+        assert!(said.contains("\nthe answer is otter\n"), "{name}: {said}");
+        assert_kept(name, &provider.requests(name), before);
+        assert_eq!(run.get("messages").await["messages"][0]["status"], "delivered", "{name}");
+        assert_eq!(sluice.audit(&run.id).refused_reasons(), [""; 0], "{name}");
+    }
+    daemon.stop().await;
+    sluice.assert_nothing_left().await;
 }
 
 #[tokio::test]
 async fn agents_do_not_repeat_an_interrupted_call() {
-    let port = free_port();
-    // Claude Code also asks for a title.
-    for (agent, most) in [(codex("gpt-6.1-sol", &format!("http://localhost:{port}")), 1), (claude("sonnet"), 2)] {
-        let upstream = Upstream::never().start().await;
-        let launch = Sidecar::to(&upstream);
-        let control = launch.dir().join("control.sock");
-        let sidecar = launch.args(["--control", &control.display().to_string()]).start().await;
-        let home = TempDir::new();
-        let mut command = on_this_host(&agent, port, &sidecar, &home);
-        let running = tokio::task::spawn_blocking(move || command.output().expect("timeout is there"));
-        upstream.received().await;
-
-        let interrupt = async || {
-            let mut raw = RawClient::connect(&control).await;
-            raw.post_json("/interrupt", json!({"by": "alice", "reason": "wrong file"})).await.expect(200);
-        };
-        let ended = poll(PATIENCE, async || {
-            interrupt().await;
-            running.is_finished()
-        });
-        assert!(ended.await, "{} goes on", agent.name);
-
-        let output = running.await.expect("it ran");
-        let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(!output.status.success() && said.contains("interrupted"), "{}: {said}", agent.name);
-        assert!((1..=most).contains(&upstream.requests().len()), "{}: {}", agent.name, upstream.requests().len());
+    let upstream = Upstream::never().start().await;
+    let sluice = with_grants(Sluice::to(&upstream));
+    let daemon = sluice.serve().await;
+    let runs = start(&sluice, &daemon, clients::agents(), "", &json!({})).await;
+    for run in &runs {
+        run.go();
     }
+
+    for run in &runs {
+        let calls = async || run.control("GET", "/state", &Value::Null).await["open_calls"] == 1;
+        run.until("no call", calls).await;
+        daemon.command(["interrupt", &run.id, "--message", "stop"]).finish().await.expect(0);
+    }
+
+    for run in &runs {
+        let (ended, said) = run.ended().await;
+        let name = run.client.name();
+        let code = if run.client.fails { json!("interrupted") } else { Value::Null };
+        assert_eq!(ended["failure_code"], code, "{name}: {ended}\n{said}");
+        assert!(said.contains("interrupted"), "{name}: {said}");
+        assert_eq!(requests(&said), 1, "{name}: {said}");
+        let audit = sluice.audit(&run.id);
+        assert_eq!(audit.only_call().result(), "interrupted", "{name}");
+        // Nothing else is done between the two; tests/e2e/control/interrupt.rs measures the second that it may take.
+        let kinds = audit.kinds();
+        let interrupted = kinds.iter().rposition(|kind| *kind == "control").expect("a record of the interruption");
+        assert_eq!(kinds[interrupted + 1], "outcome", "{name}: {kinds:?}");
+    }
+    assert_eq!(upstream.requests().len(), runs.len());
+    daemon.stop().await;
+    sluice.assert_nothing_left().await;
 }

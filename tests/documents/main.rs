@@ -17,10 +17,11 @@ use sluice_testkit::litellm::LiteLlm;
 use special::{SPECIAL, Treatment};
 
 /// The pages whose commands are run: an operator reads them in this order.
-const PAGES: [&str; 17] = [
-    "README.md", "docs/guide/first-run.md", "docs/guide/runs.md", "docs/guide/agents.md", "docs/guide/history.md",
-    "docs/guide/budgets.md", "docs/guide/ledger.md", "docs/guide/reconciliation.md", "docs/guide/virtual-keys.md",
-    "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/serve.md", "docs/guide/approvals.md",
+const PAGES: [&str; 21] = [
+    "README.md", "docs/guide/first-run.md", "docs/guide/runs.md", "docs/guide/git.md", "docs/guide/agents.md",
+    "docs/guide/history.md", "docs/guide/budgets.md", "docs/guide/ledger.md", "docs/guide/reconciliation.md",
+    "docs/guide/virtual-keys.md", "docs/guide/audit.md", "docs/guide/operations.md", "docs/guide/serve.md",
+    "docs/guide/console.md", "docs/guide/approvals.md", "docs/guide/chat.md", "docs/guide/observability.md",
     "docs/guide/moving.md", "docs/guide/sidecar.md", "docs/guide/worker.md", "deploy/README.md",
 ];
 

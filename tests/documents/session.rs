@@ -131,6 +131,7 @@ impl Session {
         command.env("PATH", path).env("HOME", self.host.path()).env("LITELLM_KEY", &self.key);
         command.env("LITELLM_MASTER_KEY", &self.key).env("SLUICE_UPSTREAM", &self.names[0].1);
         command.env("SLUICE_RUN_DIR", self.host.join("sockets")).env("SLUICE_LISTEN", "127.0.0.1:0");
+        command.env("SLUICE_EVENT_DISK_FREE", "0");
         command.env("SLUICE_KEY_FILE", key_file).env("SLUICE_STATE_DIR", self.host.join("state"));
         command
     }

@@ -142,7 +142,7 @@ async fn an_idle_control_socket_costs_no_thread() {
     let plain = Sidecar::to(&upstream).start().await;
     let sidecar = controlled(Sidecar::to(&upstream)).start().await;
     assert_eq!(sidecar.threads(), plain.threads());
-    let (with, without) = (sidecar.rss_kib(), plain.rss_kib());
+    let (with, without) = (sidecar.anonymous_kib(), plain.anonymous_kib());
     assert!(with < without + 256, "{with} KiB with a control socket, {without} KiB without");
 }
 

@@ -1,4 +1,4 @@
-//! How requests may be framed: whatever a client sends, it gets a defined answer or a close, and nothing
+//! Framing of requests: whatever a client sends, it gets a defined answer or a close, and nothing
 //! that it framed reaches the upstream as it framed it.
 
 use serde_json::{Value, json};

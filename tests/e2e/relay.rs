@@ -1,9 +1,10 @@
-//! The way to the controller: seven requests of the own run, and no more.
+//! The way to the controller: seven requests of the own run and its pushes, and no more.
 
 use serde_json::json;
 use sluice_testkit::{ClosedPort, Launch, ReceivedRequest, Script, Sidecar, Upstream, write_private};
 
 mod bounds;
+mod git;
 
 const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 
@@ -114,8 +115,7 @@ async fn another_run_and_another_path_are_refused() {
         ("GET", "/api", 404, "route_not_allowed"),
         ("GET", "/api/", 404, "route_not_allowed"),
         ("GET", "/git", 404, "route_not_allowed"),
-        ("GET", "/git/r1.git/info/refs?service=git-upload-pack", 404, "route_not_allowed"),
-        ("POST", "/git/r2.git/git-receive-pack", 404, "route_not_allowed"),
+        ("POST", "/git/r2.git/git-receive-pack", 403, "not_own_run"),
         ("GET", "/sandboxes/r1/events", 404, "route_not_allowed"),
         ("GET", "/api/v1/sandboxes/r1/events", 405, "method_not_allowed"),
         ("POST", "/api/v1/sandboxes/r1/messages", 405, "method_not_allowed"),

@@ -12,6 +12,8 @@ holds. The options are
     ok              lets one request pass; these four are used up in their order
     image[=SHA256]  an image (with that hash) must be in the request
     edit            for an agent without tools, which takes a block of text as an edit (aider)
+    waits           the agent's first command makes the file `waits` and waits for the file `told`; then the agent writes
+                    the word of `[[note WORD]]`, if the conversation has one by then, and answers `task NAME is done: WORD`
 
 RECORD gets one JSON line a request: task, method, path, model, status, stream, cut, bill (the tokens of the answer,
 null where nothing is billed), headers, and body, with long strings as their length and hash.
@@ -28,6 +30,7 @@ from provider import Handler, Provider, brief
 from wire_formats import RENDER, ident
 
 TASK = re.compile(r"\[\[task ([a-z0-9-]+)((?: [a-z0-9=]+)*)\]\]")
+NOTE = re.compile(r"\[\[note ([a-z-]+)\]\]")
 SHELLS = ("bash", "shell", "shell_command", "exec_command", "run_shell", "exec")
 WRITTEN = "forty-two"
 # mini-swe-agent tells its model to end by a command that prints this.
@@ -135,14 +138,23 @@ def next_turn(asked):
         return turn(f"task {asked.task} failed: no such image among {asked.images}")
     name = f"sluice-{asked.task}.txt"
     write = f"printf 'the answer is {WRITTEN}\\n' > {name} && echo written"
+    note = NOTE.search(asked.raw)
+    word = note[1] if note else WRITTEN
     if "edit" in asked.options:
-        block = f"{name}\n```\n<<<<<<< SEARCH\n=======\nthe answer is {WRITTEN}\n>>>>>>> REPLACE\n```\n"
+        before = f"the answer is {WRITTEN}\n" if note else ""
+        block = f"{name}\n```\n<<<<<<< SEARCH\n{before}=======\nthe answer is {word}\n>>>>>>> REPLACE\n```\n"
         return turn(f"{block}\ntask {asked.task} is done")
     shell = asked.shell()
     if shell is None:
         # A title, a summary, a commit message: one line, or the object that its schema asks for.
         is_json = "json_schema" in json.dumps([asked.body.get(n) for n in ("output_config", "text", "response_format")])
         return turn('{"title": "Write a file"}' if is_json else "Write a file", thinking=None)
+    if "waits" in asked.options:
+        if not any("gone on" in result for result in asked.results):
+            return turn("First a wait.", [shell("touch waits; until [ -e told ]; do sleep 0.1; done; echo gone on")])
+        if not any(f"wrote {word}" in result for result in asked.results):
+            return turn(None, [shell(f"printf 'the answer is {word}\\n' > {name} && echo wrote {word}")])
+        return turn(f"task {asked.task} is done: {word}")
     if not asked.results:
         return turn("First the file.", [shell(write)])
     if len(asked.results) == 1:

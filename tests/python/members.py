@@ -79,8 +79,11 @@ class Way:
 
     def __init__(self, name, url, key):
         self.name = name
+        # LiteLLM closes a connection after 5 s without a call, also in the moment in which the next one is sent.
         self.client = httpx.Client(
-            base_url=url, headers={"authorization": f"Bearer {key}", "anthropic-version": "2023-06-01"}, timeout=60
+            base_url=url,
+            headers={"authorization": f"Bearer {key}", "anthropic-version": "2023-06-01", "connection": "close"},
+            timeout=60,
         )
 
     def ask(self, route, member):

@@ -10,6 +10,7 @@ mod budgets;
 mod cancel;
 mod caps;
 mod catalogue;
+mod clone;
 mod commands;
 mod files;
 mod hardening;

@@ -1,4 +1,4 @@
-//! What a run says when it does not start or does not end well: the value, the cause and the flag.
+//! Messages of a run that does not start or does not end well: the value, the cause and the flag.
 
 use serde_json::json;
 use sluice_testkit::{Sluice, Upstream};

@@ -1,28 +1,42 @@
 //! Runs of the daemon: `sluice serve` and its API, on a real engine.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use sluice_testkit::client::ClientAnswer;
+use sluice_testkit::controller::Daemon;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod approvals;
 mod canaries;
+mod chat;
+mod chat_clients;
+mod chat_load;
+mod chat_sessions;
+mod chat_workers;
 mod commands;
 mod content;
 mod control;
 mod exec;
 mod exec_commands;
 mod full_disk;
+mod git;
+mod hostile;
 mod http;
+mod identity;
 mod killed;
+mod langfuse;
 mod messages;
 mod monitored;
 mod pause;
 mod policy;
 mod relay;
+mod resumed;
 mod schema;
 mod service_manager;
 mod sessions;
+mod traces;
 mod wakeups;
 mod watcher;
 mod webhooks;
@@ -131,6 +145,33 @@ async fn a_run_that_a_person_fails_is_stopped() {
 }
 
 /// The lines of an answer of `…/logs`.
+/// Workspace of the first attempt of a run, as the host sees it.
+fn work(sluice: &Sluice, id: &str) -> PathBuf {
+    sluice.state().join("runs").join(format!("{id}.0")).join("work")
+}
+
+/// Lets a run go on that waits for the file `go`.
+fn go(sluice: &Sluice, id: &str) {
+    touch(sluice, id, "go");
+}
+
+/// Makes an empty file in the workspace of a run.
+fn touch(sluice: &Sluice, id: &str, name: &str) {
+    std::fs::write(work(sluice, id).join(name), "").expect("the run has its workspace");
+}
+
+/// Sends a message to a run, and returns its id.
+async fn send(daemon: &Daemon<'_>, id: &str, body: Value) -> String {
+    let sent = daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &body).await.expect(200).json();
+    sent["message_id"].as_str().expect("an id").to_owned()
+}
+
+/// Everything that a run wrote to stdout.
+async fn stdout(daemon: &Daemon<'_>, id: &str) -> String {
+    let text = daemon.get(&format!("/api/v1/sandboxes/{id}/logs?stream=stdout")).await.expect(200);
+    lines(&text).iter().filter_map(|line| line["text"].as_str()).collect()
+}
+
 fn lines(answer: &ClientAnswer) -> Vec<Value> {
     answer.text().lines().map(|line| serde_json::from_str(line).expect("one object in a line")).collect()
 }

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes .cache/agents at the root of the repository: real agents, in the versions that tests/agents/packages names. A
 # sandbox sees its directories read-only. `short` is what `make test` runs, `all` what `make test-agents` runs.
-#   short       Codex, Claude Code and the AI SDK, from npm
+#   short       Codex, Claude Code, the AI SDK and the SDKs of OpenAI and Anthropic, from npm
 #   long        opencode (of x86-64), the Agents SDK for JavaScript and both SDKs, from npm
 #   frameworks  LangGraph, the Agents SDK and pydantic-ai, for the Python of the runtime image
 #   aider, mini aider and mini-swe-agent, for the same
+# `short` as an argument is short, frameworks and aider.
 # Silent and quick when all is up to date. Interrupted, it goes on with the directory where it was: each one gets its name
 # last.
 #
@@ -24,8 +25,8 @@ fail() {
 }
 
 case ${1:-short} in
-    short) wanted_directories="short frameworks" ;;
-    all) wanted_directories="short frameworks long aider mini" ;;
+    short) wanted_directories="short frameworks aider" ;;
+    all) wanted_directories="short frameworks aider long mini" ;;
     *) fail "there is no '$1': usage: tests/setup/agents.sh [short|all] [IMAGE]" ;;
 esac
 

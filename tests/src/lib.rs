@@ -15,11 +15,13 @@ mod wait;
 
 pub mod agent_provider;
 pub mod audit;
+pub mod browser;
 pub mod client;
 pub mod controller;
 pub mod engine;
 pub mod http1;
 pub mod litellm;
+pub mod otlp;
 pub mod prometheus;
 pub mod schemas;
 pub mod sdk;
@@ -28,6 +30,7 @@ pub mod spenddb;
 pub mod spendlog;
 pub mod tls;
 pub mod upstream;
+pub mod webui;
 
 pub use audit::{CheckedAuditFile, RecordedCall};
 pub use client::{ClientAnswer, Head, RawClient, RequestPayload};

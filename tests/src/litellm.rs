@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 use crate::leash::{Leash, START_LIMIT, python, python_file};
+use crate::otlp::packages;
 use crate::spenddb::SpendDb;
 use crate::wait::poll;
 
@@ -31,6 +32,21 @@ pub struct LiteLlm {
     server: Leash,
     provider: Option<Leash>,
     spend: Option<SpendDb>,
+}
+
+/// A call of LiteLLM in a process of its own.
+#[derive(Debug)]
+pub struct InProcessCall<'a> {
+    /// The metadata of the call.
+    pub metadata: &'a Value,
+    /// The model, with its provider.
+    pub model: &'a str,
+    /// The answer, without a provider.
+    pub answer: &'a str,
+    /// The end user.
+    pub account: &'a str,
+    /// The message.
+    pub text: &'a str,
 }
 
 impl LiteLlm {
@@ -53,7 +69,7 @@ impl LiteLlm {
     /// # Panics
     /// As [`LiteLlm::shared`].
     pub async fn with_provider(base: &str) -> Self {
-        match Self::start(CONFIG, base, None, None).await {
+        match Self::start(CONFIG, base, None, Vec::new()).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
@@ -79,6 +95,18 @@ impl LiteLlm {
     pub async fn with_billing() -> &'static Self {
         static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
         match SHARED.get_or_init(|| Self::start_with_spend_log("litellm_billing.yaml")).await {
+            Ok(litellm) => litellm,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// One with both callbacks for Langfuse, which send to this address. It takes seconds to start.
+    ///
+    /// # Panics
+    /// As [`LiteLlm::shared`], and without the packages of `tests/setup/langfuse.sh`.
+    pub async fn with_langfuse(langfuse: &str) -> Self {
+        let started = Self::start("litellm_langfuse.yaml", "http://127.0.0.1:9", None, langfuse_environment(langfuse));
+        match started.await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
@@ -148,14 +176,15 @@ impl LiteLlm {
             "listening on 127.0.0.1:",
         )
         .await?;
-        Self::start(config, &format!("http://127.0.0.1:{port}"), Some(provider), spend).await
+        let environment = spend.map(SpendDb::environment).unwrap_or_default();
+        Self::start(config, &format!("http://127.0.0.1:{port}"), Some(provider), environment).await
     }
 
     async fn start(
         config: &str,
         provider_url: &str,
         provider: Option<Leash>,
-        spend: Option<&SpendDb>,
+        environment: Vec<(&'static str, String)>,
     ) -> Result<Self, String> {
         let key = random_key();
         let (server, port) = Leash::start_listening(
@@ -174,7 +203,7 @@ impl LiteLlm {
                     .env("SLUICE_RECORD", directory.join("records.jsonl"))
                     .env("SLUICE_PROVIDER", provider_url)
                     .env("SLUICE_PROVIDER_OPENAI", format!("{provider_url}/v1"))
-                    .envs(spend.map(SpendDb::environment).unwrap_or_default());
+                    .envs(environment);
                 command
             },
             "Uvicorn running on http://127.0.0.1:",
@@ -184,6 +213,16 @@ impl LiteLlm {
             return Err(format!("LiteLLM listens on {port} but is not alive; its log:\n{}", server.log()));
         }
         Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider, spend: None })
+    }
+
+    /// Calls a model in a process of its own, with metadata as an in-process integration sends it, and both callbacks for
+    /// Langfuse.
+    pub async fn call_in_process(langfuse: &str, call: &InProcessCall<'_>) -> Output {
+        let mut command = tokio::process::Command::new(python());
+        command.arg(python_file("langfuse_call.py")).arg(call.metadata.to_string());
+        command.args([call.model, call.answer, call.account, call.text]).env_clear().env("LANG", "C.UTF-8");
+        command.envs(langfuse_environment(langfuse)).kill_on_drop(true);
+        command.output().await.unwrap_or_else(|error| panic!("cannot run langfuse_call.py: {error}"))
     }
 
     /// The value of `--upstream`: `http://127.0.0.1:PORT`.
@@ -291,4 +330,17 @@ async fn is_alive(port: u16) -> bool {
 /// Random, but not secret: it opens a LiteLLM that lives for one test run on this machine.
 fn random_key() -> String {
     format!("sk-litellm-{:032x}", fastrand::u128(..))
+}
+
+/// The environment of a process whose LiteLLM sends traces to this address of a Langfuse.
+///
+/// # Panics
+/// Without the packages of `tests/setup/langfuse.sh`.
+pub fn langfuse_environment(langfuse: &str) -> Vec<(&'static str, String)> {
+    let path = format!("{}:{}", packages().display(), python_file("").display());
+    let both =
+        [("LANGFUSE_PUBLIC_KEY", "pk-lf-tests"), ("LANGFUSE_SECRET_KEY", "sk-lf-tests"), ("LANGFUSE_HOST", langfuse)];
+    let sends_soon = [("OTEL_BSP_SCHEDULE_DELAY", "200"), ("LITELLM_LOCAL_MODEL_COST_MAP", "True")];
+    let all = both.into_iter().chain(sends_soon).map(|(name, value)| (name, value.to_owned()));
+    all.chain([("PYTHONPATH", path)]).collect()
 }

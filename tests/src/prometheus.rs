@@ -47,6 +47,12 @@ impl Prometheus {
         Self { server, port }
     }
 
+    /// Returns the answer to a query of a dashboard: `success`, or a reason.
+    pub async fn verdict(&self, query: &str) -> String {
+        let answer = self.get("query", &[("query", query)]).await;
+        answer["error"].as_str().or(answer["status"].as_str()).unwrap_or_default().to_owned()
+    }
+
     /// Waits until the only series of a query has this value.
     pub async fn reaches(&self, query: &str, expected: &str) {
         let mut found = Value::Null;

@@ -163,6 +163,11 @@ impl Sidecar {
         inspect::status_kib(self.pid, "VmRSS:")
     }
 
+    /// Resident memory in KiB without pages of the program: those depend on what the system reads ahead.
+    pub fn anonymous_kib(&self) -> u64 {
+        inspect::status_kib(self.pid, "RssAnon:")
+    }
+
     /// Peak of the resident memory in KiB.
     pub fn peak_rss_kib(&self) -> u64 {
         inspect::status_kib(self.pid, "VmHWM:")

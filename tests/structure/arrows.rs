@@ -6,17 +6,21 @@ use crate::violation::Violation;
 use crate::workspace::Crate;
 
 /// The crates of the workspace, and those of the workspace that each may name.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     (
         "sluice-controller",
         &[
-            "sluice-client", "sluice-daemon", "sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract",
-            "sluice-upstream",
+            "sluice-client", "sluice-daemon", "sluice-git", "sluice-runs", "sluice-state", "sluice-litellm",
+            "sluice-contract", "sluice-upstream",
         ],
     ),
     ("sluice-client", &["sluice-contract", "sluice-upstream"]),
-    ("sluice-daemon", &["sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
-    ("sluice-runs", &["sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
+    (
+        "sluice-daemon",
+        &["sluice-runs", "sluice-git", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"],
+    ),
+    ("sluice-git", &["sluice-contract", "sluice-upstream"]),
+    ("sluice-runs", &["sluice-git", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-state", &["sluice-contract"]),
     ("sluice-litellm", &["sluice-contract", "sluice-upstream"]),
     ("sluice-proxy", &["sluice-contract", "sluice-upstream"]),

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use crate::Outcome;
 
 /// Sends a request, and returns the connection.
-pub(super) async fn send(
+pub(crate) async fn send(
     socket: &Path,
     (method, path): (&str, &str),
     token: Option<&str>,
@@ -30,7 +30,7 @@ pub(super) async fn send(
 }
 
 /// Sends a request, and returns the body of a good answer.
-pub(super) async fn ask(
+pub(crate) async fn ask(
     socket: &Path,
     request: (&str, &str),
     token: Option<&str>,

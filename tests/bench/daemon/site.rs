@@ -19,17 +19,17 @@ const TOKENS: usize = 25;
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A state directory with its tokens.
-pub(super) struct DaemonSite {
+pub(crate) struct DaemonSite {
     program: PathBuf,
     state: PathBuf,
     sockets: PathBuf,
     settings: Vec<String>,
-    pub(super) tokens: Vec<String>,
+    pub(crate) tokens: Vec<String>,
 }
 
 impl DaemonSite {
     /// Makes the directory and the tokens.
-    pub(super) fn create(scratch: &Path, upstream: u16) -> Outcome<Self> {
+    pub(crate) fn create(scratch: &Path, upstream: u16) -> Outcome<Self> {
         let (program, state) = (programs::controller()?, scratch.join("daemon"));
         let key = scratch.join("daemon.key");
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key)?;
@@ -58,10 +58,12 @@ impl DaemonSite {
     }
 
     /// Starts a daemon, and waits until it answers.
-    pub(super) async fn start(&self) -> Outcome<Running> {
+    pub(crate) async fn start(&self) -> Outcome<Running> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(&self.settings);
         command.arg("--state-dir").arg(&self.state).arg("--run-dir").arg(&self.sockets);
+        // The disk of the machine may be nearly full.
+        command.env("SLUICE_EVENT_DISK_FREE", "0");
         command.env("SLUICE_SANDBOX_ENABLED", "true").stdin(Stdio::null()).stderr(Stdio::null());
         let mut running = Running::spawn(&mut command)?;
         let begun = Instant::now();
@@ -78,34 +80,34 @@ impl DaemonSite {
     }
 
     /// The socket of root.
-    pub(super) fn admin(&self) -> PathBuf {
+    pub(crate) fn admin(&self) -> PathBuf {
         self.sockets.join("admin.sock")
     }
 
     /// The socket of tokens.
-    pub(super) fn api(&self) -> PathBuf {
+    pub(crate) fn api(&self) -> PathBuf {
         self.sockets.join("api.sock")
     }
 
     /// The database.
-    pub(super) fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.state.join("sluice.db")
     }
 
     /// Asks as root.
-    pub(super) async fn get(&self, path: &str) -> Outcome<Value> {
+    pub(crate) async fn get(&self, path: &str) -> Outcome<Value> {
         Ok(serde_json::from_str(&ask(&self.admin(), ("GET", path), None, None).await?)?)
     }
 
     /// Creates a run as one of the owners.
-    pub(super) async fn create_run(&self, number: usize, body: &Value) -> Outcome<Value> {
+    pub(crate) async fn create_run(&self, number: usize, body: &Value) -> Outcome<Value> {
         let token = &self.tokens[number % self.tokens.len()];
         let created = ask(&self.api(), ("POST", "/api/v1/sandboxes"), Some(token), Some(body)).await?;
         Ok(serde_json::from_str(&created)?)
     }
 
     /// Waits until a run has ended, and returns it.
-    pub(super) async fn ended(&self, id: &str) -> Outcome<Value> {
+    pub(crate) async fn ended(&self, id: &str) -> Outcome<Value> {
         let begun = Instant::now();
         loop {
             let run = self.get(&format!("/api/v1/sandboxes/{id}")).await?;

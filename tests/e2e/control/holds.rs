@@ -422,7 +422,7 @@ async fn a_cut_leaves_no_hold_open() {
     assert_eq!((releases(&audit).len(), audit.is_closed()), (1, true));
 }
 
-/// What the verifier in Python says of a file, with its exit code.
+/// Words of the verifier in Python about a file, with its exit code.
 fn verified(path: &Path) -> (Option<i32>, String) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py");
     let output = Command::new("python3").arg(page).arg(path).output().expect("python3 is there");

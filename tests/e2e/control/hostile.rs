@@ -1,4 +1,4 @@
-//! What else may come over either socket: other paths, long bodies, broken heads, and many connections.
+//! Other things that may come over either socket: other paths, long bodies, broken heads, and many connections.
 
 use super::*;
 

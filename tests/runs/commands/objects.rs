@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::{FinishedCommand, unique_run_id};
-use sluice_testkit::{Script, Sluice, Upstream, schemas};
+use sluice_testkit::{PATIENCE, Script, Sluice, Upstream, poll, schemas};
 
 /// A command, the name of its schema, and its exit code.
 #[derive(Clone)]
@@ -55,6 +55,11 @@ fn cases_of_runs(id: &str) -> Vec<Case> {
         case(&format!("inspect {id} --json"), "inspect", 0),
         case("inspect nope --json", "inspect", 2),
         case(&format!("cancel {id} --json"), "cancel", 1),
+        case(&format!("diff {id} --json"), "diff", 2),
+        case(&format!("apply {id} --json"), "apply", 2),
+        case(&format!("push {id} --head x --json"), "push", 2),
+        case(&format!("pr {id} --json"), "pr", 2),
+        case(&format!("merge {id} --head x --json"), "merge", 2),
         case("cancel --all --json", "cancel", 125),
         case(&format!("wait {id} --json"), "wait", 0),
         case("wait nope --json", "wait", 2),
@@ -191,7 +196,9 @@ async fn every_object_has_its_schema_and_common_members() {
     let (sluice, id, receipt) = prepared(&upstream).await;
     let open = unique_run_id("open");
     let live = sluice.run(["--quiet", "--run-id", &open, "--", "sleep", "600"]).spawn();
-    sluice.started().await;
+    // An earlier run has started containers too.
+    let is_known = async || sluice.command(["inspect", &open, "--json"]).finish().await.code == 0;
+    assert!(poll(PATIENCE, is_known).await, "the run does not begin");
 
     let mut all =
         finished(&sluice, vec![case("ps --json", "ps", 0), case(&format!("inspect {open} --json"), "inspect", 0)])

@@ -1,4 +1,4 @@
-//! What the API never returns: values that are planted in a daemon with runs are in no answer, event, error or log.
+//! Secrets that the API never returns: values that are planted in a daemon with runs are in no answer, event, error or log.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn has(text: &str, value: &str) -> bool {
 }
 
 /// Plants what belongs to the host and to a live run.
-async fn planted(sluice: &Sluice, daemon: &sluice_testkit::controller::Daemon<'_>, tokens: &[String]) -> Vec<Planted> {
+async fn planted(sluice: &Sluice, daemon: &Daemon<'_>, tokens: &[String]) -> Vec<Planted> {
     let mut planted = Vec::new();
     let mut plant = |name, value: String, is_operators| planted.push(Planted { name, value, is_operators });
     plant("the upstream's key", sluice.key().to_owned(), false);

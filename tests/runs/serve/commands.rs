@@ -10,12 +10,6 @@ use super::*;
 
 pub(super) const GO: &str = "while [ ! -e go ]; do sleep 0.05; done";
 
-/// Lets a run go on that waits for a file.
-fn go(sluice: &Sluice, id: &str) {
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    fs::write(work.join("go"), "").expect("the run has its workspace");
-}
-
 /// Runs a command that finds the daemon, and expects an exit code.
 pub(super) async fn ran(daemon: &Daemon<'_>, words: &[&str], code: i32) -> FinishedCommand {
     daemon.command(words).finish().await.expect(code)

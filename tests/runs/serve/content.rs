@@ -22,7 +22,7 @@ async fn files_go_in_and_out_of_a_live_run() {
     let is_made = poll(PATIENCE, async || daemon.get(&format!("{files}?path=/workspace/d")).await.status == 200);
     assert!(is_made.await, "the program makes it");
 
-    let uid = fs::metadata(sluice.state().join("runs").join(format!("{id}.0/work"))).expect("it is there").uid();
+    let uid = fs::metadata(work(&sluice, &id)).expect("it is there").uid();
     let mut client = daemon.connect().await;
     let content = vec![b'y'; 5 << 20];
     let written = client.request("PUT", &format!("{files}/workspace/d/go"), &[], &content).await.expect(200);
@@ -88,7 +88,7 @@ async fn artifacts_outlive_their_run() {
     // The daemon that comes after it knows the run from its directory alone.
     daemon.kill().await;
     let daemon = sluice.serve().await;
-    fs::write(sluice.state().join("runs").join(format!("{id}.0")).join("work").join("go"), "").expect("it works");
+    go(&sluice, &id);
     daemon.reaches(&id, "COMPLETED").await;
     let list = daemon.get(&path).await.expect(200).json();
 
@@ -116,7 +116,7 @@ async fn audit_records_are_served_while_the_run_works() {
     let path = format!("{PATH}/{id}/audit");
 
     let live = lines(&daemon.get(&path).await.expect(200));
-    fs::write(sluice.state().join("runs").join(format!("{id}.0")).join("work").join("go"), "").expect("it works");
+    go(&sluice, &id);
     daemon.reaches(&id, "COMPLETED").await;
     let after = live.last().expect("there are some")["position"].clone();
     let rest = daemon.get(&format!("{path}?after={after}")).await.expect(200);

@@ -94,7 +94,7 @@ async fn a_program_has_the_rights_of_its_run() {
 
     let (lines, last) = OpenExec::start(&daemon, &id, &body).await.finish().await;
 
-    let uid = fs::metadata(sluice.state().join("runs").join(format!("{id}.0/work"))).expect("it is there").uid();
+    let uid = fs::metadata(work(&sluice, &id)).expect("it is there").uid();
     let expected = format!("{uid}\n/workspace\nblue-secret\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n");
     assert_eq!((text(&lines, "stdout"), text(&lines, "stderr")), (expected.clone(), "error\n".to_owned()));
     assert!(uid >= 2_000_000, "{uid}");

@@ -89,10 +89,12 @@ async fn input_goes_to_a_program_in_a_sandbox() {
     let without = ran(&daemon, &["exec", "box", "--", "sh", "-c", "cat; echo end"], 0).await;
     let gone = daemon.command(["exec", "-i", "box", "--", "true"]).stdin(large).finish().await.expect(0);
     let refused = ran(&daemon, &["exec", "-t", "box", "--", "true"], 125).await;
+    let missing = ran(&daemon, &["exec", "box", "--", "/no/such/program"], 125).await;
 
     assert!(passed.stdout.ends_with("300000\n"), "{}", passed.stdout);
     assert_eq!((without.stdout.as_str(), gone.stdout.as_str()), ("end\n", ""), "nothing is waited for");
     assert!(refused.stderr.contains("--tty needs a terminal"), "{}", refused.stderr);
+    assert!(missing.stderr.contains("the program was not started"), "{}", missing.stderr);
     ran(&daemon, &["cancel", "box"], 0).await;
 }
 
@@ -112,7 +114,7 @@ until read line; do :; done
 echo \"got $line\"; touch done; exit 7\n";
     sluice.file("program", program);
     ran(&daemon, &["cp", "program", "box:/workspace/program"], 0).await;
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work").display().to_string();
+    let work = work(&sluice, &id).display().to_string();
     let terminal = format!(
         "{{ until [ -e {work}/ready ]; do sleep 0.05; done; printf '\\003word\\r'
 until [ -e {work}/done ]; do sleep 0.05; done; }} |
@@ -126,7 +128,7 @@ script -qefc \"stty rows 30 cols 100; exec $*\" /dev/null"
     for text in ["\u{1b}[31mred", "key", "got word"] {
         assert!(ended.stdout.contains(text), "{text}: {:?}", ended.stdout);
     }
-    assert_eq!(ended.stdout.matches("in the hands of the sandbox").count(), 1, "{:?}", ended.stdout);
+    assert_eq!(ended.stdout.matches("the sandbox controls this terminal").count(), 1, "{:?}", ended.stdout);
     ran(&daemon, &["cancel", "box"], 0).await;
 }
 
@@ -156,6 +158,12 @@ async fn a_directory_goes_into_a_sandbox_without_links() {
     assert!(again.stderr.contains("exists"), "{}", again.stderr);
     assert_eq!(listed.stdout, ".\n./sub\n./sub/answer\n./sub/empty\n42\n");
     assert!(modes.stdout.starts_with("755 ") && modes.stdout.contains("\n644 "), "{}", modes.stdout);
+    // More than the API takes at once.
+    let many = sluice.dir().join("many");
+    fs::create_dir(&many).expect("the name is free");
+    (0..150).for_each(|number| fs::write(many.join(number.to_string()), "x").expect("there is room"));
+    let copied_many = ran(&daemon, &["cp", "many", "box:/workspace/", "--json"], 0).await.value();
+    assert_eq!(copied_many["files"], 150, "{copied_many}");
     let found = faults(&[("cp", copied)]).await;
     assert!(found.is_empty(), "{found:?}");
     ran(&daemon, &["cancel", "box"], 0).await;

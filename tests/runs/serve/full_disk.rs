@@ -16,7 +16,7 @@ async fn a_full_disk_loses_nothing() {
     let first = daemon.create(shell(&script)).await;
     let second = daemon.create(json!({"argv": ["sh", "-c", CALL], "model": "m", "depends_on": [first]})).await;
     daemon.reaches(&first, "RUNNING").await;
-    let hold = sluice.state().join("runs").join(format!("{first}.0")).join("work").join("hold");
+    let hold = work(&sluice, &first).join("hold");
     assert!(poll(PATIENCE, async || hold.exists() && upstream.requests().len() == 1).await);
 
     let token = token(&sluice, "root", "owner", "acct-1").await;

@@ -18,8 +18,7 @@ async fn runs_go_on_while_the_daemon_is_dead() {
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!((sluice.containers().await, sluice.processes()), (container.clone(), sidecar.clone()));
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    std::fs::write(work.join("go"), "").expect("the run has its workspace");
+    go(&sluice, &id);
 
     let daemon = sluice.serve().await;
     let run = daemon.reaches(&id, "COMPLETED").await;

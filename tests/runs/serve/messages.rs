@@ -1,7 +1,5 @@
 //! Messages to agents: taken by a worker in the sandbox, and added to a call by the sidecar.
 
-use std::fs;
-
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::{PATIENCE, poll};
 
@@ -16,11 +14,6 @@ while :; do
   case "$m" in "[{"*) printf 'got %s\n' "$m" ;; *) sleep 0.3 ;; esac
   case "$m" in *"all done"*) exit 0 ;; esac
 done"#;
-
-async fn send(daemon: &Daemon<'_>, id: &str, body: Value) -> String {
-    let sent = daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &body).await.expect(200).json();
-    sent["message_id"].as_str().expect("an id").to_owned()
-}
 
 async fn reaches(daemon: &Daemon<'_>, id: &str, message: &str, status: &str) {
     let mut found = Value::Null;
@@ -55,11 +48,10 @@ async fn a_worker_gets_its_messages_over_a_restart() {
     reaches(&daemon, &id, &second, "delivered").await;
     send(&daemon, &id, json!({"content": "all done"})).await;
     let run = daemon.reaches(&id, "COMPLETED").await;
-    let text = daemon.get(&format!("/api/v1/sandboxes/{id}/logs?stream=stdout")).await.expect(200);
+    let text = stdout(&daemon, &id).await;
     let events = daemon.events(&id).await;
 
     assert_eq!((&run["outcome"], &run["attempt"]), (&json!("success"), &json!(0)), "{run}");
-    let text: String = lines(&text).iter().filter_map(|line| line["text"].as_str()).collect();
     let got: Vec<Value> = text
         .lines()
         .filter_map(|line| serde_json::from_str::<Vec<Value>>(line.strip_prefix("got ")?).ok())
@@ -91,8 +83,7 @@ echo "ack $(curl -s --json "{\"message_ids\":[\"$MID\"]}" $B/$ID/messages/ack)""
     let message = send(&daemon, &id, json!({"content": "hello"})).await;
     daemon.reaches(&id, "COMPLETED").await;
 
-    let text = daemon.get(&format!("/api/v1/sandboxes/{id}/logs?stream=stdout")).await.expect(200);
-    let text: String = lines(&text).iter().filter_map(|line| line["text"].as_str()).collect();
+    let text = stdout(&daemon, &id).await;
     assert!(text.contains("\nagain []\n"), "{text}");
     assert!(text.contains(&format!("\nack {{\"acknowledged\":[\"{message}\"]}}\n")), "{text}");
     assert_eq!(steps(&daemon.events(&id).await), ["message.queued", "message.delivered"]);
@@ -105,11 +96,6 @@ fn agent() -> Value {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
     let messages = [message("user", "hello"), message("assistant", "hi"), message("user", "go on")];
     json!({"argv": ["sh", "-c", script], "messages": messages, "model": "m"})
-}
-
-fn go(sluice: &Sluice, id: &str) {
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    fs::write(work.join("go"), "").expect("the run has its workspace");
 }
 
 #[tokio::test]

@@ -15,6 +15,17 @@ fn promtool(words: &[&str]) {
     assert!(ran.status.success(), "promtool {words:?}: {}", String::from_utf8_lossy(&said));
 }
 
+/// The queries of the dashboard of `deploy/grafana`, with values for its variables.
+fn dashboard_queries() -> Vec<String> {
+    let text = std::fs::read_to_string(deployed().join("../grafana/sluice.json")).expect("it is in the repository");
+    let dashboard: Value = serde_json::from_str(&text).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("it has panels").iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let queries: Vec<_> = targets.map(|target| target["expr"].as_str().expect("a query").to_owned()).collect();
+    assert!(queries.len() > 20, "{queries:?}");
+    queries.iter().map(|query| query.replace("$__rate_interval", "1m").replace("$instance", ".*")).collect()
+}
+
 #[test]
 fn promtool_accepts_the_example_and_its_alerts() {
     promtool(&["check", "config", "--syntax-only", "prometheus.yml"]);
@@ -53,8 +64,11 @@ async fn a_real_prometheus_reads_a_live_daemon() {
     ] {
         prometheus.reaches(query, expected).await;
     }
+    for query in dashboard_queries() {
+        assert_eq!(prometheus.verdict(&query).await, "success", "{query}");
+    }
     let alerts = prometheus.alerts().await;
-    assert_eq!(alerts.len(), 8, "{alerts:?}");
+    assert_eq!(alerts.len(), 9, "{alerts:?}");
     assert!(alerts.iter().all(|(_, health)| health == "ok"), "{alerts:?}");
     let status = daemon.get("/api/v1/monitoring/status").await.expect(200).json();
     assert_eq!((&status["engine"]["reachable"], &status["sidecars"]), (&json!(true), &json!(0)), "{status}");
@@ -62,8 +76,8 @@ async fn a_real_prometheus_reads_a_live_daemon() {
     assert_eq!(
         loops,
         [
-            "agents", "approvals and questions", "engine", "event store", "failed logins", "heartbeats", "metrics",
-            "queue", "retention", "runs", "sweep"
+            "agents", "approvals and questions", "chats", "engine", "event store", "failed logins", "heartbeats",
+            "metrics", "queue", "retention", "runs", "sweep", "upstream"
         ],
         "{status}"
     );

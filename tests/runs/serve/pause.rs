@@ -1,7 +1,5 @@
 //! Pauses on a real engine: a frozen container, clocks that stand still, and daemons that are killed meanwhile.
 
-use std::fs;
-
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::engine;
 use sluice_testkit::{PATIENCE, poll};
@@ -39,11 +37,6 @@ async fn has_been_paused(run: &Value, seconds: u64) {
 
 async fn post(daemon: &Daemon<'_>, id: &str, step: &str, status: u16) -> Value {
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/{step}"), &Value::Null).await.expect(status).json()
-}
-
-fn go(sluice: &Sluice, id: &str) {
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    fs::write(work.join("go"), "").expect("the run has its workspace");
 }
 
 #[tokio::test]
@@ -206,8 +199,7 @@ async fn a_tool_that_works_keeps_the_container_running() {
     let paused = is_observed(&daemon, &id, "paused").await;
     has_been_paused(&paused, 4).await;
     is_frozen(&sluice, false).await;
-    let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    fs::write(work.join("used"), "").expect("the run has its workspace");
+    touch(&sluice, &id, "used");
 
     is_frozen(&sluice, true).await;
     post(&daemon, &id, "resume", 200).await;

@@ -1,4 +1,4 @@
-//! What an operator decides: grants, users of runs, and checks before the start.
+//! Decisions of an operator: grants, users of runs, and checks before the start.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -26,13 +26,6 @@ async fn register(daemon: &Daemon<'_>, id: &str, grants: &[&str]) {
 
 async fn agent_state(daemon: &Daemon<'_>, id: &str) -> Value {
     daemon.get(&format!("/api/v1/agents/{id}")).await.expect(200).json()["state"].clone()
-}
-
-/// Everything that a run wrote to stdout.
-async fn stdout(daemon: &Daemon<'_>, id: &str) -> String {
-    let text = daemon.get(&format!("/api/v1/sandboxes/{id}/logs?stream=stdout")).await.expect(200).text();
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter_map(|line| line["text"].as_str().map(str::to_owned)).collect()
 }
 
 #[tokio::test]
@@ -91,8 +84,7 @@ async fn a_grant_that_was_replaced_is_not_mounted() {
 
     fs::remove_dir(&data).expect("it is ours");
     symlink(&secret, &data).expect("it is ours");
-    let work = sluice.state().join("runs").join(format!("{first}.0")).join("work");
-    fs::write(work.join("go"), "").expect("the run has its workspace");
+    go(&sluice, &first);
 
     daemon.process().says(&format!("creation_failed: {data}: it is a link")).await;
     let run = daemon.reaches(&id, "PENDING").await;
@@ -203,7 +195,7 @@ async fn the_daemon_lives_without_its_upstream() {
     let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-some-key");
     let daemon = sluice.serve().await;
-    daemon.process().says("warning: runs fail until their upstream answers").await;
+    daemon.process().says("upstream: runs fail until their upstream answers").await;
     daemon.get("/alive").await.expect(200);
     daemon.stop().await;
 }

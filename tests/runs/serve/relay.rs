@@ -1,4 +1,4 @@
-//! What a sandbox reaches of its daemon: the relay of its sidecar, from inside.
+//! Parts of its daemon that a sandbox reaches: the relay of its sidecar, from inside.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 

@@ -45,6 +45,10 @@ values = ["acct-1"]
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 401, 402, 403, 404, 409, 410, 422, 429]
 [[operations]]
+include-path-regex = "^/(v1|ai|api/v1/ai)/"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", 400, 401, 402, 403, 404, 409, 410, 429]
+[[operations]]
 include-path = "/api/v1/sandboxes/{{id}}/wait"
 [operations.parameters]
 "query.timeout" = "100ms"

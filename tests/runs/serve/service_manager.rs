@@ -19,7 +19,7 @@ fn units(directory: &TempDir) -> Vec<String> {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
     let files = fs::read_dir(&deploy).expect("it is in the repository").flatten().map(|entry| entry.path());
     let is_unit = |path: &Path| path.extension().is_some_and(|ending| ending == "service" || ending == "timer");
-    let copy = |path: std::path::PathBuf| {
+    let copy = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("it is text").replace("/usr/local/bin/sluice", "/bin/true");
         let copy = directory.join(&path.file_name().expect("it is a file").to_string_lossy());
         fs::write(&copy, text).expect("a fresh directory takes files");

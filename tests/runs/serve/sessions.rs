@@ -93,7 +93,7 @@ async fn a_stolen_cookie_is_of_no_use_to_others() {
     assert_eq!(status(NOBODY, &session, &cookie), "401", "another user of the host");
     assert_eq!(status(0, &session, &cookie), "200", "the session goes on");
     assert_eq!(status(0, &format!("{session}?token={code}"), &cookie), "422");
-    assert_eq!(status(0, &format!("http://{}/api/v1/monitoring/status", address(&daemon)), &cookie), "403");
+    assert_eq!(status(0, &format!("http://{}/api/v1/login-codes/x", address(&daemon)), &cookie), "403");
     daemon.kill().await;
     let daemon = sluice.serve().await;
     let session = format!("http://{}/api/v1/session", address(&daemon));

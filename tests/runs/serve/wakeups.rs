@@ -24,8 +24,7 @@ async fn a_committed_run_needs_no_wake_up() {
     daemon.kill().await;
     sluice.sql(&ready(&later)).await;
     // And what the last one waits for ends while there is no daemon.
-    let work = sluice.state().join("runs").join(format!("{blocker}.0")).join("work");
-    std::fs::write(work.join("go"), "").expect("the run has its workspace");
+    go(&sluice, &blocker);
 
     let daemon = sluice.serve().await;
     for id in [&later, &blocker, &last] {

@@ -1,16 +1,11 @@
 //! Changed files of runs as the host sees them, and what stays of a run that is killed.
 
-use std::fs;
-use std::path::PathBuf;
+use std::time::Instant;
 
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::{PATIENCE, poll};
 
 use super::*;
-
-fn work(sluice: &Sluice, id: &str) -> PathBuf {
-    sluice.state().join("runs").join(format!("{id}.0")).join("work")
-}
 
 /// The events about changed files that the daemon reports.
 async fn edits(daemon: &Daemon<'_>, id: &str) -> Vec<Value> {
@@ -38,11 +33,6 @@ async fn full_diff(daemon: &Daemon<'_>, id: &str, event: &Value) -> String {
     daemon.get(&format!("/api/v1/sandboxes/{id}/file-diffs/{event}")).await.expect(200).text()
 }
 
-/// Lets the program go on.
-fn go(sluice: &Sluice, id: &str, step: &str) {
-    fs::write(work(sluice, id).join(step), "").expect("the run works");
-}
-
 #[tokio::test]
 async fn edits_of_any_program_are_events_with_diffs() {
     let upstream = Upstream::never().start().await;
@@ -58,15 +48,15 @@ async fn edits_of_any_program_are_events_with_diffs() {
     "#;
     let id = daemon.create(shell(script)).await;
     let created = edit(&daemon, &id, "/workspace/src/a", "created").await;
-    go(&sluice, &id, "1");
+    touch(&sluice, &id, "1");
     let appended = edit(&daemon, &id, "/workspace/src/a", "modified").await;
-    go(&sluice, &id, "2");
+    touch(&sluice, &id, "2");
     let is_replaced =
         poll(PATIENCE, async || edits(&daemon, &id).await.iter().any(|it| it["event_data"]["lines_removed"] == 1));
     assert!(is_replaced.await, "a file that is renamed over it is a change");
-    go(&sluice, &id, "3");
+    touch(&sluice, &id, "3");
     let deleted = edit(&daemon, &id, "/workspace/src/a", "deleted").await;
-    go(&sluice, &id, "4");
+    touch(&sluice, &id, "4");
     let ended = daemon.ended(&id).await;
     assert_eq!(ended["outcome"], "success", "{ended}");
     // No wait: the last look is before the end.
@@ -98,13 +88,13 @@ async fn a_new_daemon_goes_on_watching() {
     let id = daemon.create(shell(script)).await;
     edit(&daemon, &id, "/workspace/quiet", "created").await;
     daemon.kill().await;
-    go(&sluice, &id, "away");
+    touch(&sluice, &id, "away");
     assert!(poll(PATIENCE, async || work(&sluice, &id).join("b").exists()).await);
 
     let daemon = sluice.serve().await;
     let missed = edit(&daemon, &id, "/workspace/a", "modified").await;
     edit(&daemon, &id, "/workspace/b", "created").await;
-    go(&sluice, &id, "go");
+    go(&sluice, &id);
     daemon.ended(&id).await;
 
     assert_eq!(missed["event_data"]["diff_omitted"], "no_baseline", "{missed}");
@@ -138,7 +128,7 @@ open('kept', 'w').write('mine\n')
 names = [lambda: open('new', 'w').write('mine\n'), lambda: os.symlink('/etc/passwd', 'new'), lambda: os.mkfifo('new'),
          lambda: os.symlink('../conf/audit.key', 'new'), lambda: os.link('kept', 'new'), lambda: os.mkdir('new')]
 end = time.time() + 8
-while time.time() < end:
+while time.time() < end or not os.path.exists('go'):
     for make in names:
         try:
             make(); os.rename('new', 'x')
@@ -149,17 +139,17 @@ while time.time() < end:
                     except OSError: pass
     with open('busy', 'w') as file: file.write(str(time.time()))
 "#;
+    let begun = Instant::now();
     let id =
-        daemon.create(json!({"argv": ["python3", "-c", program], "model": "m", "limits": {"timeout": "60s"}})).await;
+        daemon.create(json!({"argv": ["python3", "-c", program], "model": "m", "limits": {"timeout": "300s"}})).await;
     daemon.reaches(&id, "RUNNING").await;
-    // The daemon answers as fast as before.
-    let begun = std::time::Instant::now();
-    let mut answers = 0;
-    while daemon.run(&id).await["state"] == "RUNNING" {
-        answers += 1;
+    // The daemon goes on answering: without these answers, the program does not end.
+    for _ in 0..40 {
+        assert_eq!(daemon.run(&id).await["state"], "RUNNING");
     }
-    assert!(answers > 20 && begun.elapsed() / answers < std::time::Duration::from_millis(500), "{answers}");
+    go(&sluice, &id);
     let ended = daemon.ended(&id).await;
+    let took = begun.elapsed();
     assert_eq!(ended["outcome"], "success", "{ended}");
 
     let mut cursor = String::new();
@@ -173,13 +163,15 @@ while time.time() < end:
     }
     let of = |name: &str| events.iter().filter(|event| event["event_type"] == name).collect::<Vec<_>>();
     let (seen, left) = (of("agent.file_edited"), of("workspace.changes_left_out"));
-    assert!(seen.len() < 2500, "{}", seen.len());
+    // 1,200 in a minute after the first 1,000.
+    assert!(seen.len() as u64 <= 2500 + 20 * took.as_secs(), "{} in {took:?}", seen.len());
     let count = |name: &str| left.iter().filter_map(|event| event["event_data"][name].as_u64()).sum::<u64>();
     assert!(seen.len() as u64 + count("created") >= 20_000, "{} {}", seen.len(), count("created"));
     let text = serde_json::to_string(&events).expect("plain data");
     assert!(!text.contains("root:x:") && !text.contains("audit.key"), "nothing outside is read");
     let busy = seen.iter().filter(|event| event["event_data"]["file_path"] == "/workspace/busy").count();
-    assert!(busy <= 12, "{busy}");
+    // A file is reported when it was quiet for 300 ms, or after 2 s.
+    assert!(busy as u128 <= took.as_millis() / 300 + 2, "{busy} in {took:?}");
 }
 
 #[tokio::test]

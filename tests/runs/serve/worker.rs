@@ -19,25 +19,15 @@ async fn reported(daemon: &Daemon<'_>, id: &str, event_type: &str) -> Value {
     found["event_data"].take()
 }
 
-async fn send(daemon: &Daemon<'_>, id: &str, body: Value) -> Value {
-    let path = format!("/api/v1/sandboxes/{id}/messages");
-    daemon.request("POST", &path, &body).await.expect(200).json()["message_id"].take()
-}
-
 /// Waits until the agent has a message.
-async fn delivered(daemon: &Daemon<'_>, id: &str, message: &Value) {
+async fn delivered(daemon: &Daemon<'_>, id: &str, message: &str) {
     let path = format!("/api/v1/sandboxes/{id}/messages");
     let reached = poll(PATIENCE, async || {
         let listed = daemon.get(&path).await.expect(200).json();
         let messages = listed["messages"].as_array().cloned().unwrap_or_default();
-        messages.iter().any(|one| one["message_id"] == *message && one["status"] == "delivered")
+        messages.iter().any(|one| one["message_id"] == message && one["status"] == "delivered")
     });
     assert!(reached.await, "{message} is not delivered in time\n{}", daemon.process().stderr());
-}
-
-async fn stdout(daemon: &Daemon<'_>, id: &str) -> String {
-    let text = daemon.get(&format!("/api/v1/sandboxes/{id}/logs?stream=stdout")).await.expect(200);
-    lines(&text).iter().filter_map(|line| line["text"].as_str()).collect()
 }
 
 #[tokio::test]

@@ -53,12 +53,12 @@ impl Sluice {
 }
 
 impl<'a> Daemon<'a> {
-    /// Its process.
+    /// Process of the daemon.
     pub fn process(&self) -> &RunningCommand<'a> {
         &self.process
     }
 
-    /// Its TCP address, `HOST:PORT`.
+    /// TCP address of the daemon, `HOST:PORT`.
     pub fn address(&self) -> String {
         let said = self.process.stderr();
         let address = said.split_once("listening on http://").and_then(|(_, rest)| rest.split([',', '\n']).next());

@@ -33,6 +33,8 @@ impl<'a> Invocation<'a> {
             ("SLUICE_KEY_FILE", path(sluice.key_file())),
             // No daemon of the host is asked.
             ("SLUICE_RUN_DIR", path(sluice.dir.join("no-daemon"))),
+            // The disk of the machine may be nearly full.
+            ("SLUICE_EVENT_DISK_FREE", "0".to_owned()),
         ];
         env.extend(std::env::var("SLUICE_PROXY_BIN").ok().map(|bin| ("SLUICE_PROXY", bin)));
         let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

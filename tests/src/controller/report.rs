@@ -33,6 +33,7 @@ pub struct RunReport {
     pub over_caps: Vec<serde_json::Value>,
     pub receipts: Vec<ReportReceipt>,
     pub repo: Option<serde_json::Value>,
+    pub git: Option<serde_json::Value>,
     pub patch: Option<serde_json::Value>,
     pub out: Option<serde_json::Value>,
     pub workspace: Option<String>,

@@ -1,0 +1,199 @@
+//! Clients in runs of a daemon. The clients are mounted read-only as grants, and begin when a test lets them.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sluice_testkit::controller::Daemon;
+use sluice_testkit::{RawClient, Sluice, engine, poll};
+
+use super::clients::{COUNTED, Client};
+
+/// Longest wait for a client on a loaded machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// Models that the clients name, also for titles.
+const MODELS: [&str; 5] = ["claude-sonnet-5", "claude-haiku-4-5-20251001", "claude-opus-4-8", "gpt-5.5", "gpt-6.1-sol"];
+
+/// Starts a client. The programs of Node look for packages beside themselves, so they are copied to where such a directory can be. socat
+/// writes down each request. `$FIRST` is what the run does before the client, with requests that are not counted.
+const SCRIPT: &str = r#"
+if [ -n "$PROGRAMS" ]; then cp -r "$PROGRAMS" kit && ln -s "$MODULES" kit/node_modules; fi
+eval "$FIRST"
+socat -v TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork TCP:127.0.0.1:8080 2> /tmp/traffic &
+export OPENAI_BASE_URL=$COUNTED/v1 OPENAI_API_BASE=$COUNTED ANTHROPIC_BASE_URL=$COUNTED
+until curl -sf "$COUNTED/health" > /dev/null; do sleep 0.05; done
+until [ -e go ]; do sleep 0.05; done
+"$@" < /dev/null
+code=$?
+echo; cat sluice-*.txt 2> /dev/null; echo "requests: $(grep -ac '^POST ' /tmp/traffic)"
+exit $code
+"#;
+
+/// Lets the runs of a daemon read the directories of the clients.
+pub(crate) fn with_grants(sluice: Sluice) -> Sluice {
+    let roots =
+        [concat!(env!("CARGO_MANIFEST_DIR"), "/../.cache/agents"), concat!(env!("CARGO_MANIFEST_DIR"), "/agents")];
+    let roots: Vec<_> = roots.iter().map(|root| real(Path::new(root))).collect();
+    sluice.file("sluice.toml", &format!("grant_roots = {roots:?}\n"));
+    sluice
+}
+
+/// The path without links.
+fn real(path: &Path) -> String {
+    fs::canonicalize(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).display().to_string()
+}
+
+/// A client in a run.
+#[derive(Debug)]
+pub(crate) struct ClientRun<'a> {
+    sluice: &'a Sluice,
+    daemon: &'a Daemon<'a>,
+    pub(crate) client: Client,
+    pub(crate) id: String,
+}
+
+/// Starts a run for each client, with these members of its request besides those of the client. `first` is shell code that
+/// the run does at once; the client itself begins with [`ClientRun::go`].
+pub(crate) async fn start<'a>(
+    sluice: &'a Sluice,
+    daemon: &'a Daemon<'a>,
+    clients: Vec<Client>,
+    first: &str,
+    members: &Value,
+) -> Vec<ClientRun<'a>> {
+    let mut runs = Vec::new();
+    for client in clients {
+        let id = create(daemon, &client, first, members).await;
+        runs.push(ClientRun { sluice, daemon, client, id });
+    }
+    for run in &runs {
+        daemon.reaches(&run.id, "RUNNING").await;
+    }
+    runs
+}
+
+/// Creates the run of a client: an agent of its own has its directories as grants.
+async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Value) -> String {
+    let agent = &client.agent;
+    let grants: Vec<_> = agent.mounts.iter().map(|(host, at)| (real(host), at)).collect();
+    let paths: Vec<_> = grants.iter().map(|(host, _)| host).collect();
+    let registered = daemon.request("POST", "/api/v1/agents", &json!({"agent_id": agent.name, "grants": paths})).await;
+    registered.expect(201);
+
+    let has_programs = grants.iter().any(|(_, at)| *at == "/opt/agents");
+    let inside = |word: &str| {
+        let moved = word.replace("/opt/agents", "/workspace/kit");
+        grants.iter().fold(moved, |word, (host, at)| word.replace(at.as_str(), &format!("/mnt/grants{host}")))
+    };
+    let mut env: serde_json::Map<_, _> =
+        agent.env.iter().map(|(name, value)| (name.clone(), json!(inside(value)))).collect();
+    env.extend([("FIRST", first), ("COUNTED", COUNTED)].map(|(name, value)| (name.to_owned(), json!(value))));
+    for (host, at) in grants.iter().filter(|_| has_programs) {
+        let name = if *at == "/opt/agents" { "PROGRAMS" } else { "MODULES" };
+        env.insert(name.to_owned(), json!(format!("/mnt/grants{host}")));
+    }
+    let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
+    let words = agent.argv.iter().map(|word| inside(word)).chain([prompt]).chain(agent.after.iter().cloned());
+    let argv: Vec<_> = ["sh", "-c", SCRIPT, "sh"].into_iter().map(str::to_owned).chain(words).collect();
+    let mut request = json!({
+        "argv": argv, "env": env, "agent_id": agent.name, "model": MODELS[0], "models": MODELS,
+        "limits": {"memory": "1g", "timeout": "4m"},
+    });
+    for (name, value) in members.as_object().into_iter().flatten() {
+        match (request[name].as_object_mut(), value.as_object()) {
+            (Some(inner), Some(more)) => inner.extend(more.clone()),
+            _ => request[name] = value.clone(),
+        }
+    }
+    daemon.create(request).await
+}
+
+impl ClientRun<'_> {
+    /// Lets the client begin.
+    pub(crate) fn go(&self) {
+        fs::write(self.work().join("go"), "").expect("the run has its workspace");
+    }
+
+    /// Its workspace on this host.
+    pub(crate) fn work(&self) -> std::path::PathBuf {
+        self.directory().join("work")
+    }
+
+    fn directory(&self) -> std::path::PathBuf {
+        self.sluice.state().join("runs").join(format!("{}.0", self.id))
+    }
+
+    /// The run as the API shows it.
+    pub(crate) async fn shown(&self) -> Value {
+        self.daemon.run(&self.id).await
+    }
+
+    /// Sends a request to a route of the run.
+    pub(crate) async fn post(&self, route: &str, body: &Value) -> Value {
+        let path = format!("/api/v1/sandboxes/{}/{route}", self.id);
+        self.daemon.request("POST", &path, body).await.expect(200).json()
+    }
+
+    /// Reads a route of the run.
+    pub(crate) async fn get(&self, route: &str) -> Value {
+        self.daemon.get(&format!("/api/v1/sandboxes/{}/{route}", self.id)).await.expect(200).json()
+    }
+
+    /// Sends a request to the control socket of its sidecar, as its daemon does.
+    pub(crate) async fn control(&self, method: &str, path: &str, body: &Value) -> Value {
+        let socket = self.directory().join("conf/control.sock");
+        assert!(socket.exists(), "{} has ended: {}\n{}", self.client.name(), self.shown().await, self.output().await);
+        let mut client = RawClient::connect(socket).await.allowing_any();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        client.request(method, path, &[], body).await.expect(200).json()
+    }
+
+    /// Ids of the calls that wait in the sidecar now.
+    pub(crate) async fn waiting(&self) -> Vec<String> {
+        let held = self.control("GET", "/held", &Value::Null).await;
+        let waiting = held.as_array().into_iter().flatten().filter(|held| held["waiting"] != 0);
+        waiting.filter_map(|held| held["hold_id"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// True if its container stands still.
+    pub(crate) async fn is_frozen(&self) -> bool {
+        let label = format!("sluice.run={}", self.id);
+        let [container] = &engine::containers_with(&label).await[..] else { return false };
+        engine::inspect(container).await["State"]["Paused"] == true
+    }
+
+    /// Waits until something is so, and fails with `what` after [`LIMIT`].
+    pub(crate) async fn until(&self, what: &str, ready: impl AsyncFnMut() -> bool) {
+        self.until_within(LIMIT, what, ready).await;
+    }
+
+    /// The same with another limit.
+    pub(crate) async fn until_within(&self, limit: Duration, what: &str, ready: impl AsyncFnMut() -> bool) {
+        if !poll(limit, ready).await {
+            let (run, said) = (self.shown().await, self.output().await);
+            panic!("{}: {what}: {run}\n{said}\n{}", self.client.name(), self.daemon.process().stderr());
+        }
+    }
+
+    /// Waits for its end, and returns the run and all that it printed.
+    pub(crate) async fn ended(&self) -> (Value, String) {
+        let run = self.daemon.ended(&self.id).await;
+        (run, self.output().await)
+    }
+
+    /// All that it has printed.
+    pub(crate) async fn output(&self) -> String {
+        let path = format!("/api/v1/sandboxes/{}/logs", self.id);
+        let text = self.daemon.get(&path).await.expect(200).text();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter_map(|line| line["text"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+/// Number of calls that the client has sent, by what its run printed at its end.
+pub(crate) fn requests(output: &str) -> usize {
+    let counted = output.rsplit_once("requests: ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    counted.unwrap_or_else(|| panic!("the client was not counted: {output}"))
+}

@@ -1,0 +1,121 @@
+//! Actions of a person on a page: a new sandbox, an approval, a chat, the suspension of an agent.
+
+use serde_json::{Value, json};
+use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
+
+use super::{Browser, agent, configured, log_in};
+
+#[tokio::test]
+async fn a_sandbox_is_created_by_its_form() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/sandboxes/new", daemon.address())).await;
+
+    browser.write("#task", "say 'hello' to $HOME").await;
+    browser.write("#model", "m").await;
+    browser.write("#name", "by-form").await;
+    browser.shows(r"sluice run -d --name by-form --agent sandbox:agent --model m --on-cap refuse 'say '\''hello'\'' to $HOME'").await;
+    browser.shows("--oauth2-bearer \"$SLUICE_TOKEN\"").await;
+    browser.write("#memory", "900g").await;
+    browser.click("#new-run button.primary").await;
+    browser.shows("limits.memory").await;
+    browser.script("const field = document.getElementById('memory'); field.value = ''; field.dispatchEvent(new Event('input', {bubbles: true}))").await;
+    browser.click("#new-run button.primary").await;
+    browser.shows("First answer").await;
+    browser.becomes("return document.querySelector('.badge')?.textContent === 'Completed'").await;
+
+    browser.click("a.button.primary").await;
+    browser.shows("by-form").await;
+    let calls = upstream.requests().len();
+    assert_eq!(calls, 1, "one click creates one run");
+    assert_eq!(browser.faults().await.iter().filter(|fault| !fault.contains("422")).count(), 0);
+}
+
+#[tokio::test]
+async fn a_session_approves_up_to_its_amount() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let config = configured(&sluice, "session_approval_max = 1\n");
+    let daemon = sluice.serve_with(["--config", &config]).await;
+    let mut asking = agent("asking", "sleep 600");
+    asking["on_cap"] = json!("ask");
+    asking["max_cost_usd"] = json!("0.00001");
+    let cheap = daemon.create(asking.clone()).await;
+    asking["name"] = json!("many");
+    asking["max_cost_usd"] = Value::Null;
+    asking["limits"] = json!({"max_calls": 2});
+    let many = daemon.create(asking).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+
+    browser.open(&format!("http://{}/sandboxes/{many}", daemon.address())).await;
+    browser.shows("A browser session can raise a cap of cost to at most $1.00").await;
+    let approves =
+        "return [...document.querySelectorAll('.approval button')].some(one => one.textContent.includes('Approve'))";
+    assert_eq!(browser.script(approves).await, false, "calls are not raised here");
+
+    browser.open(&format!("http://{}/sandboxes/{cheap}", daemon.address())).await;
+    browser.shows("Approve:").await;
+    let inert = "return document.querySelector('.approval button.primary').disabled";
+    assert_eq!(browser.script(inert).await, true, "a click cannot hit what has just appeared");
+    browser.becomes("return document.querySelector('.approval button.primary')?.disabled === false").await;
+    browser.click(".approval button.primary").await;
+    let mut approvals = Value::Null;
+    let is_decided = poll(PATIENCE, async || {
+        approvals = daemon.get(&format!("/api/v1/sandboxes/{cheap}/approvals")).await.expect(200).json();
+        approvals["approvals"][0]["decision"] == "approve"
+    });
+    assert!(is_decided.await, "{approvals}");
+    assert_eq!(browser.faults().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_chat_shows_its_answer_and_run() {
+    let upstream = Upstream::provider("hello from the model").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve_with(["--config", &configured(&sluice, "")]).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/chat", daemon.address())).await;
+
+    browser.write("#chat-message", "say hello\u{e007}").await;
+    browser
+        .becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('hello from the model')")
+        .await;
+    browser.becomes("return document.querySelector('.turns a')?.pathname.startsWith('/sandboxes/r_')").await;
+    browser.becomes("return document.querySelector('.message-box button:not(.primary)') === null").await;
+    browser.write("#chat-message", "and again\u{e007}").await;
+    browser.becomes("return document.querySelectorAll('.turns a').length === 2").await;
+    assert_eq!(browser.faults().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_owner_suspends_an_agent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let bot = json!({"agent_id": "bot", "allow_sandbox": true});
+    daemon.request("POST", "/api/v1/agents", &bot).await.expect(201);
+    let mut run = agent("of-bot", "sleep 600");
+    run["agent_id"] = json!("bot");
+    let id = daemon.create(run).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/agents", daemon.address())).await;
+
+    browser.shows("of-bot").await;
+    browser.click("summary").await;
+    browser.becomes("return document.querySelector('.plain-events a')?.pathname.startsWith('/sandboxes/r_')").await;
+    browser.click("button.danger").await;
+    browser.agree().await;
+    browser.shows("Suspended").await;
+    let bot = daemon.get("/api/v1/agents/bot").await.expect(200).json();
+    assert_eq!(bot["state"], "SUSPENDED", "{bot}");
+    browser.click("td button").await;
+    browser.shows("Connected").await;
+    assert_eq!(daemon.run(&id).await["agent_id"], "bot");
+    assert_eq!(browser.faults().await, Vec::<String>::new());
+}
