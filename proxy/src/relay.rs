@@ -212,8 +212,10 @@ impl Relay {
                 if is_fed {
                     flight.is_fed();
                 }
+                let was_full = push.as_ref().is_some_and(|push| push.is_full());
                 match flight.poll_head(cx) {
-                    Poll::Pending if is_fed => {}
+                    // A place that has become free is filled in this turn: nothing else would wake this task for it.
+                    Poll::Pending if is_fed || (was_full && push.as_ref().is_some_and(|push| !push.is_full())) => {}
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(head) => {
                         return Poll::Ready(head.map_err(|_| away("the controller did not answer; try again")));

@@ -43,6 +43,11 @@ impl<'a> PushBody<'a> {
         self.ended
     }
 
+    /// Returns true if a piece waits for the connection, and the next one for its place.
+    pub(super) fn is_full(&self) -> bool {
+        !self.ended && !self.feed.is_free()
+    }
+
     /// Puts the next piece if there is one and it has a place; returns true if it did.
     ///
     /// # Errors

@@ -244,3 +244,40 @@ async fn a_push_is_never_held_as_a_whole() {
     read.expect("an answer").expect("the connection is whole");
     assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 403");
 }
+
+/// Bug: after the controller had been slower than the sandbox once, nothing more of the push was carried.
+#[tokio::test]
+async fn a_push_goes_on_when_its_reader_does() {
+    const LENGTH: usize = 32 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let sidecar = relaying(&url).start().await;
+    let mut client = UnixStream::connect(sidecar.socket()).await.expect("it listens");
+    let head = format!("POST {PUSH} HTTP/1.1\r\nhost: x\r\ncontent-length: {LENGTH}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.expect("sent");
+    let (mut controller, _) = listener.accept().await.expect("the sidecar connects");
+    let piece = vec![7; 64 << 10];
+    let mut left = LENGTH;
+    while let Ok(sent) = tokio::time::timeout(Duration::from_millis(500), client.write(&piece)).await {
+        left -= sent.expect("the connection is whole");
+        assert!(left > LENGTH / 2, "nobody reads, and still it is taken");
+    }
+
+    let send = async {
+        client.write_all(&vec![7; left]).await.expect("the sidecar reads on");
+    };
+    let receive = async {
+        let (mut received, mut part) = (0, vec![0; 64 << 10]);
+        // With the head and the lengths of the chunks.
+        while received <= LENGTH {
+            received += controller.read(&mut part).await.expect("the connection is whole");
+        }
+        controller.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("sent");
+    };
+    let carried = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(send, receive) }).await;
+
+    assert!(carried.is_ok(), "the rest of the push is not carried");
+    let mut answer = vec![0; 12];
+    client.read_exact(&mut answer).await.expect("the connection is whole");
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 200");
+}
