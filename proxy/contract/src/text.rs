@@ -10,10 +10,11 @@ const MAX: usize = 1200;
 /// Number of characters kept of the end of a longer message, since the end says what to do.
 const END: usize = 300;
 
-/// Replaces each character that could break a line, control a terminal or change the direction of writing by a space.
+/// Replaces each character that could break a line, control a terminal, change the direction of writing or hide text by a
+/// space. Joiners stay: Persian and emoji need them.
 #[must_use]
 pub fn sanitize(text: &str) -> String {
-    text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
 /// Sanitises a text and limits it to the length of a message. A longer text loses its middle.
@@ -46,8 +47,10 @@ pub fn error_chain(error: &dyn Error) -> String {
     truncate(&text)
 }
 
-fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -56,11 +59,14 @@ mod tests {
 
     #[test]
     fn control_characters_become_spaces() {
-        for control in ["\u{1b}[2J", "\u{9b}2J", "\r", "\n", "\u{7}", "\u{7f}", "\u{202e}", "\u{2028}", "\u{2066}"] {
+        for control in [
+            "\u{1b}[2J", "\u{9b}2J", "\r", "\n", "\u{7}", "\u{7f}", "\u{202e}", "\u{2028}", "\u{2066}", "\u{200b}",
+            "\u{e0041}",
+        ] {
             let text = format!("a{control}é漢");
             let shown = sanitize(&text);
             assert!(shown.starts_with("a ") && shown.ends_with("é漢"), "{text:?}: {shown:?}");
-            assert!(!shown.chars().any(is_control), "{text:?}: {shown:?}");
+            assert!(!shown.chars().any(is_unsafe), "{text:?}: {shown:?}");
             assert_eq!(truncate(&text), shown);
         }
     }
