@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { errorText, get, post } from "./api.js";
 import { age, count, dateTime, now } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 
 const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
 const TONES = { CONNECTED: "green", IDLE: "grey", SUSPENDED: "red", UNKNOWN: "grey" };
@@ -16,7 +16,6 @@ const more = signal(null);
 const runs = signal([]);
 const fault = signal("");
 let stream;
-let timer;
 
 async function load() {
   try {
@@ -40,12 +39,7 @@ async function next() {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 200);
-}
+const soon = collect(load, 200);
 
 function History({ path }) {
   const [events, setEvents] = useState(null);

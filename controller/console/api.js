@@ -16,13 +16,20 @@ export class ApiError extends Error {
   }
 }
 
+/** Number of attempts of a reading request while the daemon answers that there are too many. */
+const ATTEMPTS = 4;
+
 /** Sends a request, and returns the response of a success. */
 export async function send(method, path, body, options = {}) {
   const headers = { ...HEADERS, ...options.headers };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, {
-    method, headers, signal: options.signal, body: body === undefined ? undefined : JSON.stringify(body),
-  });
+  const request = { method, headers, signal: options.signal, body: body === undefined ? undefined : JSON.stringify(body) };
+  let answer = await fetch(path, request);
+  for (let attempt = 1; answer.status === 429 && method === "GET" && attempt < ATTEMPTS; attempt += 1) {
+    const seconds = Number(answer.headers.get("Retry-After")) || 1;
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    answer = await fetch(path, request);
+  }
   loggedOut.value = answer.status === 401;
   if (answer.ok) return answer;
   let error;

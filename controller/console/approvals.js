@@ -4,15 +4,17 @@ import { signal } from "@preact/signals";
 import { errorText, get } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { Empty, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 
 const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
-const MOST = 200;
+/** Number of runs that the page shows at most. */
+const MOST = 500;
 
 const asks = signal(null);
 const fault = signal("");
+/** True if more runs wait than the page shows. */
+const more = signal(false);
 let stream;
-let timer;
 
 /** Returns what waits in a run; nothing for one that was removed meanwhile. */
 async function asksOf(path) {
@@ -26,7 +28,7 @@ async function asksOf(path) {
 
 async function load() {
   try {
-    const { sandboxes } = await get(`/api/v1/sandboxes?state=${LIVE}&limit=${MOST}`);
+    const { sandboxes, has_more: hasMore } = await get(`/api/v1/sandboxes?state=${LIVE}&waiting_for=person&limit=${MOST}`);
     const found = [];
     // A few at a time: a browser has six connections, and one is the stream.
     const left = sandboxes.slice();
@@ -39,6 +41,7 @@ async function load() {
       }
     };
     await Promise.all([work(), work(), work()]);
+    more.value = hasMore;
     asks.value = found.sort((a, b) => a.at.localeCompare(b.at));
     fault.value = "";
   } catch (error) {
@@ -46,12 +49,7 @@ async function load() {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 200);
-}
+const soon = collect(load, 200);
 
 function Ask({ run, approval, question, place }) {
   const title = html`<a href=${`/sandboxes/${run.sandbox_id}`}>${run.name ?? run.sandbox_id}</a>`;
@@ -70,6 +68,7 @@ function Page() {
     ${found?.length === 0 && html`<${Empty} title="Nothing waits for you">
       <p>When a run reaches a cap with <code>on_cap = ask</code>, or an agent asks a question, it is here.</p><//>`}
     <div class="asks">${found?.map((ask) => html`<${Ask} key=${(ask.approval ?? ask.question).created_at + ask.run.sandbox_id} place=${place} ...${ask} />`)}</div>
+    ${more.value && html`<p class="quiet">More runs wait for a person than this page shows: these are of the newest ${MOST}.</p>`}
   </div>`;
 }
 

@@ -2,9 +2,13 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { errorText, get, send } from "./api.js";
+import { ApiError, errorText, get, loggedOut, send } from "./api.js";
 import { Empty, Fault, Foreign, FromAgent, html } from "./parts.js";
-import { frames } from "./stream.js";
+import { frames, pause } from "./stream.js";
+
+/** Times that a broken answer is asked for again before the page gives up. */
+const RECONNECTS = 5;
+const FIRST_WAIT = 500;
 
 const agents = signal(null);
 const chosen = signal("");
@@ -37,10 +41,43 @@ function take({ event, data: text }) {
   else if (event === "done") change({ phase: "", ended: true });
 }
 
+/** Reads the answer of a turn. One that breaks off is asked for again, after the last event that the page has. */
+async function read(first, run) {
+  let answer = first;
+  let last = null;
+  for (let tries = 0; ; tries += 1) {
+    try {
+      answer ??= await send("GET", `/api/v1/ai/runs/${run}/stream`, undefined, {
+        headers: last === null ? {} : { "Last-Event-ID": last }, signal: abort.signal,
+      });
+      for await (const frame of frames(answer.body)) {
+        last = frame.id ?? last;
+        tries = 0;
+        take(frame);
+      }
+    } catch (error) {
+      const refused = error instanceof ApiError && error.status < 500;
+      if (abort.signal.aborted || (refused && !loggedOut.value)) throw error;
+    }
+    if (turns.value.at(-1).ended) return;
+    if (!run || tries === RECONNECTS) {
+      change({ fault: "The answer broke off. The page of the run says what became of it.", phase: "" });
+      return;
+    }
+    change({ phase: "is connected again" });
+    await pause(FIRST_WAIT * 2 ** tries);
+    answer = null;
+    // A person logs in again, which has no limit of time.
+    if (loggedOut.value) tries = 0;
+  }
+}
+
 async function ask() {
   const text = draft.value.trim();
   if (!text || busy.value) return;
-  const messages = turns.value.filter((turn) => turn.text).map(({ role, text: content }) => ({ role, content }));
+  // A question that no run has taken is not part of the conversation.
+  const taken = turns.value.filter(({ role, text: said }, at) => said && (role === "assistant" || turns.value[at + 1].run));
+  const messages = taken.map(({ role, text: content }) => ({ role, content }));
   turns.value = [...turns.value, { role: "user", text }, { role: "assistant", text: "", tools: [], phase: "is asked", run: "", fault: "", ended: false }];
   draft.value = "";
   busy.value = true;
@@ -48,10 +85,12 @@ async function ask() {
   try {
     const body = { agentId: chosen.value, messages: [...messages, { role: "user", content: text }], session_id: session };
     const answer = await send("POST", "/api/v1/ai/chat", body, { signal: abort.signal });
-    change({ run: answer.headers.get("x-sluice-run-id") ?? "" });
-    for await (const frame of frames(answer.body)) take(frame);
-    if (!turns.value.at(-1).ended) change({ fault: "The answer broke off. The page of the run says what became of it.", phase: "" });
+    const run = answer.headers.get("x-sluice-run-id") ?? "";
+    change({ run });
+    await read(answer, run);
   } catch (error) {
+    // What no run has taken can be sent again.
+    if (!turns.value.at(-1).run && !draft.value) draft.value = text;
     change({ fault: abort.signal.aborted ? "You have stopped it." : errorText(error), phase: "" });
   }
   busy.value = false;

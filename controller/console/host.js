@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { ApiError, errorText, get } from "./api.js";
 import { age, bytes, count, dateTime, duration, now } from "./format.js";
 import { Command, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 
 /** Milliseconds between two looks at figures that no event reports. */
 const EVERY = 5000;
@@ -12,7 +12,6 @@ const EVERY = 5000;
 const host = signal(null);
 const fault = signal("");
 let stream;
-let timer;
 
 async function load() {
   try {
@@ -24,12 +23,7 @@ async function load() {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 300);
-}
+const soon = collect(load, 300);
 
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { errorText, get } from "./api.js";
 import { age, callCost, count, dollars } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 
 /** Runs whose costs are read. */
 const COSTS_MAX = 30;
@@ -24,7 +24,6 @@ const costs = signal({});
 const fault = signal("");
 const read = new Set();
 let stream;
-let timer;
 let asked = 0;
 
 function path(cursor) {
@@ -74,12 +73,7 @@ async function loadCosts(runs) {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 150);
-}
+const soon = collect(load, 150);
 
 function note(event) {
   if (event.event_type !== "llm.call") return soon();

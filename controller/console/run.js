@@ -7,7 +7,7 @@ import { Approval, Question } from "./asks.js";
 import { callCost, dollars, duration, now } from "./format.js";
 import { MessageBox } from "./messages.js";
 import { Badge, Fault, html, Live, stateWords } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 import { askForNotifications, notifies, sign, tell } from "./state_signs.js";
 import { Tabs } from "./tabs.js";
 import { Log, Transcript } from "./transcript.js";
@@ -25,7 +25,6 @@ const stream = signal(null);
 /** Number of events after which the repository of the run is looked at again. */
 const gitChanges = signal(0);
 const log = new Log(base);
-let timer;
 /** State that the reader knows. */
 let told = "";
 
@@ -58,12 +57,7 @@ async function load() {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 150);
-}
+const soon = collect(load, 150);
 
 /** The calls so far, oldest first: their sum is the cost while receipts are not written. */
 async function loadCalls() {
@@ -190,7 +184,7 @@ function Page() {
 
 export async function start(show) {
   await load();
-  if (!run.value) return;
+  if (!run.value) return show(html`<div class="page"><${Fault} text=${fault.value} retry=${() => location.reload()} /></div>`);
   await log.open(Number(location.hash.match(/^#seq-(\d+)$/)?.[1] ?? 0));
   watch();
   show(html`<${Page} />`);

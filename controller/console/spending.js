@@ -5,7 +5,7 @@ import { errorText, get } from "./api.js";
 import { Chart } from "./chart.js";
 import { count, dollars } from "./format.js";
 import { Command, Empty, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { collect, follow } from "./stream.js";
 
 const GROUPS = [["account", "Account"], ["model", "Model"], ["day", "Day"], ["run", "Run"]];
 const SPANS = [["7", "7 days"], ["30", "30 days"], ["", "All"]];
@@ -23,7 +23,6 @@ const days = signal([]);
 const budgets = signal([]);
 const fault = signal("");
 let stream;
-let timer;
 let asked = 0;
 
 /** Returns the known cost of a sum; null if none of it is known. */
@@ -59,12 +58,7 @@ async function load() {
   }
 }
 
-function soon() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    load();
-  }, 1000);
-}
+const soon = collect(load, 1000);
 
 function choose(target, value) {
   target.value = value;

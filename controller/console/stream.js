@@ -26,8 +26,19 @@ export async function* frames(body) {
   }
 }
 
+/** Returns a function that calls `act` once, this time after the first of several calls. */
+export function collect(act, ms) {
+  let timer;
+  return () => {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      act();
+    }, ms);
+  };
+}
+
 /** Waits for a time, or until the tab is looked at again. */
-function pause(ms) {
+export function pause(ms) {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);
@@ -50,6 +61,15 @@ export function follow(path, after, on, staysOpen = () => false) {
   let abort = new AbortController();
   let closed = false;
 
+  /** Gives an event to the page. An event that the page cannot use is reported, and does not end the stream. */
+  function give(handler, data) {
+    try {
+      handler?.(data);
+    } catch (error) {
+      reportError(error);
+    }
+  }
+
   async function connect() {
     abort = new AbortController();
     const headers = cursor === null ? {} : { "Last-Event-ID": String(cursor) };
@@ -59,19 +79,19 @@ export function follow(path, after, on, staysOpen = () => false) {
       state.value = "live";
       wait = FIRST_WAIT;
       if (frame.event === "end") {
-        on.end?.(data);
+        give(on.end, data);
         state.value = "ended";
         closed = true;
         return;
       }
       if (frame.event === "snapshot") {
         cursor ??= data.seq;
-        on.snapshot?.(data);
+        give(on.snapshot, data);
       } else if (frame.event === "gap") {
-        on.gap?.(data);
+        give(on.gap, data);
       } else if (cursor === null || data.seq > cursor) {
         cursor = data.seq;
-        on.event(data);
+        give(on.event, data);
       }
     }
   }
@@ -91,7 +111,10 @@ export function follow(path, after, on, staysOpen = () => false) {
       try {
         await connect();
       } catch (error) {
-        if (error instanceof ApiError && error.status === 404) closed = true;
+        if (error instanceof ApiError && error.status === 404) {
+          closed = true;
+          state.value = "ended";
+        }
       }
       if (closed) break;
       state.value = isAway() ? "paused" : "reconnecting";

@@ -50,7 +50,8 @@ export function Output({ base, run }) {
     let timer;
     let closed = false;
     const load = async () => {
-      if (!document.hidden) {
+      const reads = !document.hidden;
+      if (reads) {
         try {
           const text = await (await send("GET", `${base}/logs?after=${at.current}`)).text();
           const lines = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
@@ -64,7 +65,7 @@ export function Output({ base, run }) {
           setFault(errorText(error));
         }
       }
-      if (!closed && isLive(run)) timer = setTimeout(load, 2000);
+      if (!closed && (isLive(run) || !reads)) timer = setTimeout(load, 2000);
     };
     load();
     return () => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
-use super::{Browser, agent, configured, log_in};
+use super::{Browser, agent, configured, log_in, log_in_again};
 
 #[tokio::test]
 async fn a_sandbox_is_created_by_its_form() {
@@ -90,6 +90,31 @@ async fn a_chat_shows_its_answer_and_run() {
     browser.write("#chat-message", "and again\u{e007}").await;
     browser.becomes("return document.querySelectorAll('.turns a').length === 2").await;
     assert_eq!(browser.faults().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_chat_goes_on_after_a_killed_daemon() {
+    let upstream = Upstream::chat_stream(["one ", "two"]).hold_after(1).start().await;
+    let sluice = Sluice::to(&upstream);
+    let settings = configured(&sluice, "");
+    let daemon = sluice.serve_with(["--config", &settings]).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    let address = daemon.address();
+    browser.open(&format!("http://{address}/chat")).await;
+    browser.write("#chat-message", "count\u{e007}").await;
+    browser.becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('one')").await;
+
+    daemon.kill().await;
+    let daemon = sluice.serve_with(["--config", &settings, "--listen", &address]).await;
+    browser.shows("Your session has ended").await;
+    log_in_again(&browser, &daemon).await;
+    upstream.release();
+
+    let whole = "return document.querySelector('.turns .text')?.textContent.endsWith('one two')";
+    browser.becomes(whole).await;
+    browser.becomes("return document.querySelector('.message-box button:not(.primary)') === null").await;
+    assert_eq!(browser.script("return document.querySelectorAll('.turns .fault-text').length").await, 0);
 }
 
 #[tokio::test]

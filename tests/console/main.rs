@@ -79,6 +79,16 @@ async fn log_in_as_admin(browser: &Browser, daemon: &Daemon<'_>) {
     log_in_as(browser, daemon, &["--admin"], "admin").await;
 }
 
+/// Logs a browser in without leaving its page, as another tab does.
+async fn log_in_again(browser: &Browser, daemon: &Daemon<'_>) {
+    let script = format!(
+        "return fetch('/login/confirm', {{method: 'POST', redirect: 'manual', body: 'code={}', \
+         headers: {{'Content-Type': 'application/x-www-form-urlencoded'}}}}).then(() => true)",
+        code(daemon, &[]).await
+    );
+    assert_eq!(browser.script(&script).await, true);
+}
+
 async fn log_in_as(browser: &Browser, daemon: &Daemon<'_>, flags: &[&str], role: &str) {
     browser.open(&format!("http://{}/login", daemon.address())).await;
     browser.write("input[name=code]", &code(daemon, flags).await).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice_testkit::{Sluice, Upstream};
 
-use super::{Browser, HOSTILE, agent, code, log_in};
+use super::{Browser, HOSTILE, agent, log_in, log_in_again};
 
 /// Positions of the rows of the transcript, in their order.
 const ROWS: &str = "return [...document.querySelectorAll('.transcript article')].map(row => Number(row.id.slice(4)))";
@@ -141,12 +141,7 @@ async fn a_page_goes_on_after_a_killed_daemon() {
     browser.becomes("return document.querySelector('.live')?.textContent === 'Reconnecting'").await;
     let daemon = sluice.serve_with(["--listen", &address]).await;
     browser.shows("Your session has ended").await;
-    let again = format!(
-        "return fetch('/login/confirm', {{method: 'POST', redirect: 'manual', body: 'code={}', \
-         headers: {{'Content-Type': 'application/x-www-form-urlencoded'}}}}).then(() => true)",
-        code(&daemon, &[]).await
-    );
-    assert_eq!(browser.script(&again).await, true);
+    log_in_again(&browser, &daemon).await;
     browser.becomes("return document.querySelector('.live')?.textContent === 'Live'").await;
     daemon.request("PUT", &format!("/api/v1/sandboxes/{id}/files/workspace/go"), &json!({})).await.expect(200);
     browser.becomes("return document.querySelector('.live')?.textContent === 'Ended'").await;

@@ -64,7 +64,12 @@ pub(crate) fn routes() -> Router<Arc<ApiContext>> {
 pub(crate) fn is_page(path: &str) -> bool {
     const PAGES: [&str; 9] =
         ["/", "/login", "/login/confirm", "/sandboxes", "/approvals", "/agents", "/spending", "/host", "/chat"];
-    PAGES.contains(&path) || path.starts_with("/assets/") || path.starts_with("/sandboxes/")
+    PAGES.contains(&path) || is_asset(path) || path.starts_with("/sandboxes/")
+}
+
+/// Returns whether a path is a style, a script or a picture of pages.
+pub(crate) fn is_asset(path: &str) -> bool {
+    path.starts_with("/assets/")
 }
 
 /// Returns whether a file of the client's machine may send this request: it shows a page and changes nothing.

@@ -69,6 +69,14 @@ impl Principal {
         self.id.strip_prefix(SESSION_PREFIX)
     }
 
+    /// Returns the name under which its chats are kept and counted: all browser sessions of an owner have the same one.
+    pub(crate) fn chat_holder(&self) -> String {
+        match self.way {
+            Way::Session => format!("sessions:{}", self.owner),
+            Way::AdminSocket | Way::Bearer => self.id.clone(),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn for_tests(role: Role, owner: &str, accounts: &[&str]) -> Self {
         Self {

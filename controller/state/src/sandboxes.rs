@@ -23,7 +23,7 @@ pub use clocks::{ClockStop, STOPPED_MAX_US};
 pub use create::{CreatedSandbox, NewSandbox, RunAgent};
 pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
-pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
+pub use list::{Awaited, SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
 pub(crate) use row::{find, report, update};
 

@@ -168,7 +168,8 @@ async fn names_of_users_may_have_any_letter() {
     let metadata = &daemon.run(&id).await["metadata"];
     assert_eq!((&metadata["user_id"], &metadata["session_id"]), (&json!("%C3%85sa%2050%25"), &json!("%E6%97%A5")));
     let path = format!("/ai/runs/{id}/stream?user_id=%C3%85sa%2050%25");
-    send(&daemon, &chat, "GET", &path, &Value::Null, &[]).await.read_head().await;
+    let head = send(&daemon, &chat, "GET", &path, &Value::Null, &[]).await.read_head().await;
+    assert_eq!(head.status, 200);
     for wrong in ["a\nb", " Åsa"] {
         body["user"] = json!(wrong);
         let refused = ask(&daemon, &chat, &body, &[]).await.expect(400).json();

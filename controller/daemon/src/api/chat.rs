@@ -155,7 +155,7 @@ async fn resume(
         let run_id: RunId = id.parse().map_err(|_| ApiError::not_found())?;
         let chat = context.store.find_chat(&run_id).await?.filter(|chat| scope.has_owner(&chat.owner));
         let chat = chat.ok_or_else(ApiError::not_found)?;
-        let is_own = chat.new.principal == principal.id && chat.new.end_user == user_id;
+        let is_own = chat.new.principal == principal.chat_holder() && chat.new.end_user == user_id;
         if principal.role == Role::Chat && !is_own {
             return Err(ApiError::not_found());
         }

@@ -48,7 +48,7 @@ pub(super) async fn new_turn(
         None => agent,
     };
     let session = ChatSession {
-        principal: principal.id.clone(),
+        principal: principal.chat_holder(),
         end_user: request.end_user().map(str::to_owned),
         session_id: session_id.to_owned(),
         agent: agent.clone(),
@@ -65,7 +65,7 @@ pub(super) async fn new_turn(
         return Err(SessionBusy.into());
     }
     if has_worker {
-        make_room(context, &workers, &principal.id).await?;
+        make_room(context, &workers, &principal.chat_holder()).await?;
     }
     let workspace_from = match state.workspace {
         Some(key) => is_kept(context, &key).await?.then_some(key),

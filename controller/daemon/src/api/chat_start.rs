@@ -140,7 +140,7 @@ async fn create(
     }
     let has_worker = turn.as_ref().is_some_and(|turn| turn.has_worker);
     let chat = NewChat {
-        principal: principal.id.clone(),
+        principal: principal.chat_holder(),
         end_user: request.end_user().map(str::to_owned),
         session_id: request.session_id().map(str::to_owned),
         is_resumable,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
-    IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
+    Awaited, IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
 };
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
@@ -105,7 +105,7 @@ const SEARCH_MAX: usize = 200;
 struct SandboxQuery {
     /// States, joined by commas.
     state: Option<String>,
-    /// `approval`: only runs with a call that waits for an approval.
+    /// Only runs that wait for this: `approval` (a call waits for one) or `person` (an approval or a question is open).
     waiting_for: Option<WaitingFor>,
     /// Only runs of this agent.
     agent_id: Option<String>,
@@ -120,12 +120,14 @@ struct SandboxQuery {
     cursor: Option<String>,
 }
 
-/// Reason that a run waits for a person.
+/// Reason that a run waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum WaitingFor {
     /// A call waits for an approval.
     Approval,
+    /// An approval or a question is open.
+    Person,
 }
 
 /// A page of runs, newest first.
@@ -166,7 +168,10 @@ async fn list(
         agent_id: query.agent_id,
         label: query.label.as_deref().map(label).transpose()?,
         text: query.q,
-        awaits_approval: query.waiting_for == Some(WaitingFor::Approval),
+        awaited: query.waiting_for.map(|waiting| match waiting {
+            WaitingFor::Approval => Awaited::Approval,
+            WaitingFor::Person => Awaited::Person,
+        }),
     };
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let page = context.store.list_sandboxes(filter, after, limit).await?;

@@ -11,7 +11,7 @@ use http::header::LOCATION;
 use serde::Deserialize;
 use sluice_state::events::{EventFilter, EventQuery};
 use sluice_state::ledger::{Filter, GroupBy};
-use sluice_state::sandboxes::{SandboxFilter, SandboxState};
+use sluice_state::sandboxes::{Awaited, SandboxFilter, SandboxState};
 
 use super::console_html::{events, list, run_facts};
 use super::empty_query::EmptyQuery;
@@ -66,9 +66,9 @@ async fn sandboxes(
     let words = query.state.as_deref().unwrap_or_default().split(',').filter(|word| !word.is_empty());
     let wrong = || ApiError::invalid("state", "state is a list of states, joined by commas, such as RUNNING");
     let states = words.map(|word| SandboxState::of(word).ok_or_else(wrong)).collect::<Result<_, _>>()?;
-    let awaits_approval = match query.waiting_for.as_deref() {
-        None => false,
-        Some("approval") => true,
+    let awaited = match query.waiting_for.as_deref() {
+        None => None,
+        Some("approval") => Some(Awaited::Approval),
         Some(_) => return Err(ApiError::invalid("waiting_for", "waiting_for is approval")),
     };
     let text = query.q.filter(|text| !text.is_empty());
@@ -76,7 +76,7 @@ async fn sandboxes(
         return Err(ApiError::invalid("q", "q is a text of at most 200 characters"));
     }
     let filter =
-        SandboxFilter { owner: owner.clone(), states, text: text.clone(), awaits_approval, ..SandboxFilter::default() };
+        SandboxFilter { owner: owner.clone(), states, text: text.clone(), awaited, ..SandboxFilter::default() };
     let found = context.store.list_sandboxes(filter, None, ROWS).await?;
     // No receipt of the runs that are shown is older than the oldest of them.
     let since_us = found.sandboxes.iter().map(|run| run.created_us).min();

@@ -50,6 +50,9 @@ async fn a_token_has_a_burst_of_requests() {
     assert_eq!(refused.error(), (429, "rate_limited".to_owned()));
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
     assert_eq!(daemon.get("slu_bob", "/api/v1/budgets").await.status, 200, "each token has its own");
+    let page = daemon.bare("GET", "/login", &[&format!("Host: {}", daemon.address())]).await.body;
+    let style = page.split('"').find(|part| part.ends_with("/console.css")).expect("a style");
+    assert_eq!(daemon.get("slu_alice", style).await.status, 200, "files of pages count for no rate");
 }
 
 #[tokio::test]

@@ -21,10 +21,19 @@ pub struct SandboxFilter {
     pub agent_id: Option<String>,
     /// Only runs with this label and value.
     pub label: Option<(String, String)>,
-    /// Only runs with a call that waits for an approval.
-    pub awaits_approval: bool,
+    /// Only runs that wait for this.
+    pub awaited: Option<Awaited>,
     /// A text that id, name, agent, project or account contains. Letters of ASCII match in both cases.
     pub text: Option<String>,
+}
+
+/// Reason that a run waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// An approval, with a call that is held for it.
+    Approval,
+    /// A person: an approval or a question is open.
+    Person,
 }
 
 /// Position in a list: the last run that was returned.
@@ -49,9 +58,20 @@ pub struct SandboxPage {
     pub next: Option<SandboxCursor>,
 }
 
-/// Condition of runs with a call that waits for an approval.
-const AWAITS_APPROVAL: &str =
-    "(run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND held_us IS NOT NULL)";
+impl Awaited {
+    /// Returns the condition of runs that wait for it.
+    const fn condition(self) -> &'static str {
+        match self {
+            Self::Approval => {
+                "(run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND held_us IS NOT NULL)"
+            }
+            Self::Person => {
+                "((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL)
+                  OR run_id IN (SELECT run_id FROM questions WHERE state = 'open'))"
+            }
+        }
+    }
+}
 
 impl Store {
     /// Returns a page of runs, newest first.
@@ -77,12 +97,10 @@ impl Store {
             )?;
             let awaiting = parameters.rows(
                 &snapshot,
-                &format!("SELECT count(*) FROM sandboxes WHERE {selected} AND {AWAITS_APPROVAL}"),
+                &format!("SELECT count(*) FROM sandboxes WHERE {selected} AND {}", Awaited::Approval.condition()),
                 |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
             )?;
-            if filter.awaits_approval {
-                conditions.push(AWAITS_APPROVAL.to_owned());
-            }
+            conditions.extend(filter.awaited.map(|awaited| awaited.condition().to_owned()));
             if !filter.states.is_empty() {
                 let states: Vec<_> =
                     filter.states.iter().map(|state| parameters.bind(state.as_str().to_owned())).collect();

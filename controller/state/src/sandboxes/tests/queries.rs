@@ -71,13 +71,25 @@ async fn runs_whose_calls_wait_are_selected_and_counted() {
              iif(run_id = 'r3', NULL, 1), iif(run_id = 'r2', 'deny', NULL), iif(run_id = 'r2', 'a', NULL), iif(run_id = 'r2', 2, NULL)
          FROM sandboxes",
     );
-    let waiting = SandboxFilter { awaits_approval: true, ..SandboxFilter::default() };
+    let waiting = SandboxFilter { awaited: Some(Awaited::Approval), ..SandboxFilter::default() };
     let found = page(&daemon, waiting.clone(), None, 9).await;
     assert_eq!((ids(&found), found.awaiting_approval), (vec!["r1"], 1));
     assert_eq!(found.counts, BTreeMap::from([(SandboxState::Pending, 4)]), "the counts are for all");
     assert_eq!(page(&daemon, SandboxFilter::default(), None, 1).await.awaiting_approval, 1);
     let other = SandboxFilter { owner: Some("p".into()), ..waiting };
     assert_eq!(page(&daemon, other, None, 9).await.awaiting_approval, 0);
+
+    daemon.sql(
+        "INSERT INTO questions (id, run_id, attempt, question, options, state, created_us, expires_us)
+         VALUES ('qst-1', 'r4', 0, 'Which?', '[]', 'open', 1, 9)",
+    );
+    let found =
+        page(&daemon, SandboxFilter { awaited: Some(Awaited::Person), ..SandboxFilter::default() }, None, 9).await;
+    assert_eq!(
+        (ids(&found), found.awaiting_approval),
+        (vec!["r4", "r3", "r1"], 1),
+        "r3 works on, and its approval is open"
+    );
 }
 
 #[tokio::test]
