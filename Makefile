@@ -4,6 +4,7 @@
 #   make test          every test: real LiteLLM, real Docker
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
 #   make test-console  the console with 100,000 events and 20 tabs
+#   make test-git      a repository of 1 GB: clone, push, bundle, publication, with times and memory; needs 10 GB of disk
 #   make test-pause    pauses and approvals of ten minutes, with real agents and SDKs that wait for them
 #   make test-webui    Open WebUI, unmodified, in Chromium, with agents as its models; installs two gigabytes
 #   make docs          the book of docs/ in target/book, with all links  make reference    the generated parts of docs/reference
@@ -27,7 +28,7 @@ MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-setup test-build test-agents test-pause test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
+.PHONY: help demo demo-clean check test test-setup test-build test-agents test-git test-pause test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -84,8 +85,18 @@ test-agents:
 	tests/setup/venv.sh
 	$(MAKE) --no-print-directory image
 	tests/setup/agents.sh all
+	tests/setup/emulate.sh
 	cargo build --workspace --bins --locked
 	cargo test --locked -p sluice-testkit --test conformance -- --include-ignored --skip defect_ --skip ten_minutes
+
+# `make test` has the same test with a few megabytes. Times and memory are printed.
+test-git:
+	tests/setup/packages.sh
+	tests/setup/venv.sh
+	tests/setup/emulate.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	cargo test --locked -p sluice-testkit --test runs -- --ignored clone_large
 
 # Both at the same time: eleven minutes, after what it builds. `make test` has the same tests without the waiting.
 test-pause:

@@ -57,7 +57,7 @@ shared() { # DIRECTORY OF MANUAL PAGES, OF COMPLETIONS, OF DOCUMENTS, OF FILES
     dist/sluice completions fish >"$completions/fish/sluice.fish"
     cp LICENSE README.md CHANGELOG.md SECURITY.md "$documents/"
     cp -r docs "$documents/docs"
-    cp deploy/{litellm.yaml,docker-compose.yaml,compose.sidecar.yaml} "$files/"
+    cp deploy/{litellm.yaml,docker-compose.yaml,compose.sidecar.yaml,git.conf} "$files/"
     cp -r deploy/prometheus "$files/prometheus"
     cp -r deploy/grafana "$files/grafana"
     cp -r runtime-image "$files/runtime-image"

@@ -6,6 +6,8 @@ mod budget_rows;
 mod budgets;
 mod checks;
 mod daemon;
+mod git;
+mod git_version;
 mod host_checks;
 mod image;
 mod key_answer;

@@ -9,4 +9,5 @@ mod held;
 mod long;
 mod members;
 mod messages;
+mod publishing;
 mod sandboxes;

@@ -9,6 +9,7 @@ use sluice_testkit::controller::Daemon;
 use sluice_testkit::{RawClient, Sluice, engine, poll};
 
 use super::clients::{COUNTED, Client};
+use super::commands::Agent;
 
 /// Longest wait for a client on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -74,18 +75,29 @@ pub(crate) async fn start<'a>(
     runs
 }
 
-/// Creates the run of a client: an agent of its own has its directories as grants.
-async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Value) -> String {
-    let agent = &client.agent;
-    let grants: Vec<_> = agent.mounts.iter().map(|(host, at)| (real(host), at)).collect();
+/// Registers an agent that has the directories of a client as grants. Returns a function that gives a path of the client as its
+/// runs see it.
+pub(crate) async fn grants_of(daemon: &Daemon<'_>, agent: &Agent) -> impl Fn(&str) -> String {
+    let grants: Vec<_> = agent.mounts.iter().map(|(host, at)| (real(host), at.clone())).collect();
     let paths: Vec<_> = grants.iter().map(|(host, _)| host).collect();
     let registered = daemon.request("POST", "/api/v1/agents", &json!({"agent_id": agent.name, "grants": paths})).await;
     registered.expect(201);
+    move |word| {
+        let places = grants.iter();
+        places.fold(word.to_owned(), |word, (host, at)| word.replace(at.as_str(), &format!("/mnt/grants{host}")))
+    }
+}
+
+/// Creates the run of a client: an agent of its own has its directories as grants.
+async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Value) -> String {
+    let agent = &client.agent;
+    let of_grants = grants_of(daemon, agent).await;
+    let grants: Vec<_> = agent.mounts.iter().map(|(host, at)| (real(host), at)).collect();
 
     let has_programs = grants.iter().any(|(_, at)| *at == "/opt/agents");
     let inside = |word: &str| {
-        let moved = word.replace("/opt/agents", "/workspace/kit");
-        grants.iter().fold(moved, |word, (host, at)| word.replace(at.as_str(), &format!("/mnt/grants{host}")))
+        // These programs are copied.
+        of_grants(&word.replace("/opt/agents", "/workspace/kit"))
     };
     let mut env: serde_json::Map<_, _> =
         agent.env.iter().map(|(name, value)| (name.clone(), json!(inside(value)))).collect();

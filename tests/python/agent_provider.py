@@ -14,6 +14,8 @@ holds. The options are
     edit            for an agent without tools, which takes a block of text as an edit (aider)
     waits           the agent's first command makes the file `waits` and waits for the file `told`; then the agent writes
                     the word of `[[note WORD]]`, if the conversation has one by then, and answers `task NAME is done: WORD`
+    repository      the agent adds the line `four` to the file `text` of the clone, by its tools for files where it has some,
+                    commits, and pushes
 
 RECORD gets one JSON line a request: task, method, path, model, status, stream, cut, bill (the tokens of the answer,
 null where nothing is billed), headers, and body, with long strings as their length and hash.
@@ -131,6 +133,27 @@ def turn(text=None, calls=(), thinking="The task is plain."):
     return {"thinking": thinking, "text": text, "calls": list(calls)}
 
 
+def repository_turn(asked, shell):
+    """The next turn of a task in the clone of a run."""
+    text = "/workspace/repo/text"
+
+    def call(name, **arguments):
+        return {"id": ident("call_")[:29], "name": name, "kind": "function", "namespace": None, "arguments": arguments}
+
+    edits = [shell(f"echo four >> {text}")]
+    if {"Read", "Edit"} <= {tool.get("name") for _, tool in asked.tools}:
+        edit = call("Edit", file_path=text, old_string="three\n", new_string="three\nfour\n")
+        edits = [call("Read", file_path=text), edit]
+    commit = "cd /workspace/repo && git commit --quiet --all --message 'Add a line' && echo committed"
+    calls = [*edits, shell(commit), shell("git -C /workspace/repo push && echo pushed")]
+    if len(asked.results) < len(calls):
+        return turn(None, [calls[len(asked.results)]])
+    for part in ("committed", "pushed"):
+        if not any(part in result for result in asked.results):
+            return turn(f"task {asked.task} failed: {part!r} is in none of the results {str(asked.results)[:1000]}")
+    return turn(f"task {asked.task} is done")
+
+
 def next_turn(asked):
     """The next turn of the model."""
     wanted = [option[6:] for option in asked.options if option.startswith("image")]
@@ -155,6 +178,8 @@ def next_turn(asked):
         if not any(f"wrote {word}" in result for result in asked.results):
             return turn(None, [shell(f"printf 'the answer is {word}\\n' > {name} && echo wrote {word}")])
         return turn(f"task {asked.task} is done: {word}")
+    if "repository" in asked.options:
+        return repository_turn(asked, shell)
     if not asked.results:
         return turn("First the file.", [shell(write)])
     if len(asked.results) == 1:

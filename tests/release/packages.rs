@@ -55,7 +55,7 @@ fn the_archive_has_programs_pages_and_files() {
             "README.md", "LICENSE", "CHANGELOG.md", "docs/guide/first-run.md", "man/man1/sluice.1.gz",
             "man/man1/sluice-run.1.gz", "completions/bash/sluice", "completions/zsh/_sluice",
             "completions/fish/sluice.fish", "deploy/sluice.toml", "deploy/compose.sidecar.yaml",
-            "deploy/sluice-sweep.service", "runtime-image/build.sh", "runtime-image/Dockerfile",
+            "deploy/sluice-sweep.service", "deploy/git.conf", "runtime-image/build.sh", "runtime-image/Dockerfile",
         ],
     );
     write_private(&dir.join("key"), "sk-of-the-operator\n");
@@ -85,6 +85,7 @@ fn the_package_installs_and_its_units_name_its_programs() {
             "usr/share/man/man1/sluice.1.gz",
             "usr/share/bash-completion/completions/sluice",
             "usr/share/sluice/runtime-image/build.sh",
+            "usr/share/sluice/git.conf",
             "usr/share/doc/sluice/copyright",
         ],
     );

@@ -9,17 +9,17 @@ use sluice_testkit::controller::RunReport;
 use crate::agents::without_calls;
 use crate::repo::{git, in_repository, repository};
 
-const COMMIT: &str = "echo four >>text && git add text && git commit --quiet --message 'Add a line'";
+pub(crate) const COMMIT: &str = "echo four >>text && git add text && git commit --quiet --message 'Add a line'";
 
 /// A bare repository with one commit on `main`.
-fn forge(sluice: &Sluice) -> PathBuf {
+pub(crate) fn forge(sluice: &Sluice) -> PathBuf {
     let work = repository(sluice, "origin", 0);
     let bare = sluice.dir().join("forge.git");
     git(&work, &["clone", "--quiet", "--bare", &work.display().to_string(), &bare.display().to_string()]);
     bare
 }
 
-fn branches(bare: &Path) -> Vec<String> {
+pub(crate) fn branches(bare: &Path) -> Vec<String> {
     let text = git(bare, &["for-each-ref", "--format=%(refname)"]);
     text.lines().map(str::to_owned).collect()
 }
@@ -106,6 +106,22 @@ async fn a_local_branch_behind_its_pushes_is_no_fault() {
 
     assert_eq!((&out["ahead"], &out["pushes"]), (&2.into(), &2.into()), "{out}");
     assert!(out["uncommitted"].is_string(), "{out}");
+}
+
+/// Bug: the new run had no clone.
+#[tokio::test]
+async fn a_rerun_has_a_clone_of_its_own() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let flags = ["--ticket", "AB-4", "--type", "fix", "--publish", "auto"];
+    let (report, first, _) = run(&sluice, &bare, &flags, COMMIT, 0).await;
+    assert_eq!(first["published"], "fix/AB-4", "{first}");
+
+    let mut again = sluice.command(["rerun", "--json", &report.run_id]).finish().await.expect(0).json();
+
+    let second = again.git.take().expect("it has a clone");
+    assert_eq!((&second["published"], &second["base_branch"]), (&"fix/AB-4-2".into(), &"main".into()), "{second}");
+    assert_eq!(branches(&bare), ["refs/heads/fix/AB-4", "refs/heads/fix/AB-4-2", "refs/heads/main"]);
 }
 
 #[tokio::test]

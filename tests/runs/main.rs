@@ -11,6 +11,8 @@ mod cancel;
 mod caps;
 mod catalogue;
 mod clone;
+mod clone_large;
+mod clone_trace;
 mod commands;
 mod files;
 mod hardening;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
 fn record(sluice: &Sluice, run: &str) -> PathBuf {
     sluice.state().join("records").join(format!("{run}.0"))
@@ -77,6 +77,9 @@ async fn a_killed_controllers_run_has_a_result() {
     let run = unique_run_id("killed");
     let live = sluice.run(["--run-id", &run, "--", "sh", "-c", "echo begun; sleep 600"]).spawn();
     live.prints("begun").await;
+    // The terminal has a line before the record has it.
+    let recorded = async || sluice.command(["logs", &run]).finish().await.stdout == "begun\n";
+    assert!(poll(PATIENCE, recorded).await);
     live.kill().await;
     let before = inspect(&sluice, &run).await;
     sluice.command(["sweep"]).finish().await.expect(0);

@@ -20,6 +20,7 @@ mod content;
 mod control;
 mod exec;
 mod exec_commands;
+mod forge;
 mod full_disk;
 mod git;
 mod hostile;

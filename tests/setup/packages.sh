@@ -29,6 +29,7 @@ need npm npm
 need git git
 need setpriv util-linux
 need valgrind valgrind
+need strace strace
 need prometheus prometheus
 need systemd-analyze systemd
 need dpkg-deb dpkg

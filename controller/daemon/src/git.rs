@@ -18,8 +18,8 @@ use crate::context::ApiContext;
 mod completion;
 mod start;
 
-pub(crate) use completion::{complete, complete_pushed};
-pub(crate) use start::{begin, project};
+pub(crate) use completion::{complete, complete_stored};
+pub(crate) use start::{adopted, begin, project};
 
 /// Returns what people see of a run in its pull request.
 ///
@@ -44,21 +44,39 @@ async fn last_words(context: &ApiContext, run: &Sandbox) -> Result<String, ApiEr
     Ok(data.and_then(|data| data["text"].as_str().map(str::to_owned)).unwrap_or_default())
 }
 
+/// Adds an event of a run, unless it is there: a step that is done again after a crash is told once.
+pub(crate) async fn add_once(context: &ApiContext, run: &Sandbox, event_type: &str, data: &Value) {
+    let filter = EventFilter {
+        sandbox_id: Some(run.key.run_id.to_string()),
+        types: vec![event_type.to_owned()],
+        ..EventFilter::default()
+    };
+    let found = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await;
+    let last = found.ok().and_then(|page| page.events.into_iter().next());
+    let is_there = last.is_some_and(|last| {
+        last.attempt == Some(run.key.attempt)
+            && serde_json::from_str::<Value>(&last.event_data).ok().as_ref() == Some(data)
+    });
+    if !is_there {
+        add(context, run, event_type, data).await;
+    }
+}
+
 /// Adds the event of a published branch.
 pub(crate) async fn report_published(context: &ApiContext, run: &Sandbox, branch: &str, head: &str) {
-    add(context, run, "git.published", &json!({ "branch": branch, "head_sha": head })).await;
+    add_once(context, run, "git.published", &json!({ "branch": branch, "head_sha": head })).await;
 }
 
 /// Adds the event of a pull request.
 pub(crate) async fn report_pull_request(context: &ApiContext, run: &Sandbox, row: &GitRun) {
     let data = json!({ "number": row.pull_request, "url": row.pull_request_url, "branch": row.new.branch });
-    add(context, run, "git.pull_request", &data).await;
+    add_once(context, run, "git.pull_request", &data).await;
 }
 
 /// Adds the event of a merge.
 pub(crate) async fn report_merged(context: &ApiContext, run: &Sandbox, row: &GitRun) {
     let data = json!({ "number": row.pull_request, "sha": row.merged_sha });
-    add(context, run, "git.merged", &data).await;
+    add_once(context, run, "git.merged", &data).await;
 }
 
 /// Adds an event of a run. Without it, `…/git` still says what was done.
@@ -74,3 +92,6 @@ pub(crate) async fn add(context: &ApiContext, run: &Sandbox, event_type: &str, d
         (context.log)(&format!("run {}: {event_type} is not in the event log: {}", run.key, error_chain(&error)));
     }
 }
+
+#[cfg(test)]
+mod tests;

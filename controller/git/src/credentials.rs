@@ -3,11 +3,12 @@
 //! They are in a private file of the user of git for the time of one process; never in an address, an argument, the
 //! environment or an error.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
@@ -16,16 +17,13 @@ use crate::error::GitError;
 use crate::forge::CredentialFault;
 use crate::program::{ChildUser, GitCommand};
 use crate::repository_url::{RepositoryUrl, UrlKind};
+use crate::secret::Secret;
 use crate::secret_file::read_secret;
 
 /// Name of directories with credentials.
 pub(crate) const SECRETS: &str = "secrets";
 
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
-
-/// A text that is zeroed, and is not printed.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<String>);
 
 /// Credentials that git shows to the forge.
 #[derive(Debug, Clone, Default)]
@@ -76,26 +74,8 @@ pub(crate) struct PlacedCredentials {
     directory: Option<Scratch>,
     settings: Vec<String>,
     ssh_command: Option<String>,
-}
-
-impl Secret {
-    /// Takes a text.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-
-    /// Returns the text.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
+    /// Texts that a forge may repeat, and that no message of git keeps.
+    hidden: Vec<Secret>,
 }
 
 impl Credentials {
@@ -135,21 +115,23 @@ impl Credentials {
         let wrong = |kind| GitError::CredentialKind { url: url.to_string(), kind };
         match (self, url.kind()) {
             (Self::None, UrlKind::Ssh) => Err(wrong("none")),
-            (Self::None, _) => Ok(PlacedCredentials { directory: None, settings: Vec::new(), ssh_command: None }),
+            (Self::None, _) => Ok(PlacedCredentials::none()),
             (Self::Token { username, token }, UrlKind::Https | UrlKind::Http) => {
                 let scratch = Scratch::new(directory, SECRETS, user)?;
                 let line = credential_line(url, username, token);
                 write_private(&scratch.path().join("credentials"), line.as_bytes(), user)?;
                 let helper = format!("credential.helper=store --file={}/credentials", scratch.name());
                 let settings = vec!["credential.useHttpPath=true".to_owned(), helper];
-                Ok(PlacedCredentials { directory: Some(scratch), settings, ssh_command: None })
+                let hidden = hidden_forms(username, token);
+                Ok(PlacedCredentials { directory: Some(scratch), settings, hidden, ..PlacedCredentials::none() })
             }
             (Self::SshKey { key, known_hosts }, UrlKind::Ssh) => {
                 let scratch = Scratch::new(directory, SECRETS, user)?;
                 write_private(&scratch.path().join("key"), key.expose().as_bytes(), user)?;
                 write_private(&scratch.path().join("known_hosts"), known_hosts.as_bytes(), user)?;
                 let command = ssh_command(scratch.name());
-                Ok(PlacedCredentials { directory: Some(scratch), settings: Vec::new(), ssh_command: Some(command) })
+                let (directory, ssh_command) = (Some(scratch), Some(command));
+                Ok(PlacedCredentials { directory, ssh_command, ..PlacedCredentials::none() })
             }
             (Self::Token { .. }, _) => Err(wrong("token")),
             (Self::SshKey { .. }, _) => Err(wrong("key")),
@@ -158,16 +140,29 @@ impl Credentials {
 }
 
 impl PlacedCredentials {
+    fn none() -> Self {
+        Self { directory: None, settings: Vec::new(), ssh_command: None, hidden: Vec::new() }
+    }
+
     /// Lets a command use the credentials.
     pub(crate) fn apply<'a>(&self, mut command: GitCommand<'a>) -> GitCommand<'a> {
         for setting in &self.settings {
             command = command.config(setting.clone());
         }
+        command = command.hide(&self.hidden);
         match &self.ssh_command {
             Some(ssh) => command.ssh_command(ssh.clone()),
             None => command,
         }
     }
+}
+
+/// Returns a token as it is, as it is in an address, and as it is in a header: the forms in which a forge knows it.
+fn hidden_forms(username: &str, token: &Secret) -> Vec<Secret> {
+    let header = Zeroizing::new(format!("{username}:{}", token.expose()));
+    let encoded = utf8_percent_encode(token.expose(), NON_ALPHANUMERIC).to_string();
+    let forms = [token.expose().to_owned(), STANDARD.encode(header.as_bytes()), encoded];
+    forms.into_iter().filter(|form| !form.is_empty()).map(Secret::new).collect()
 }
 
 /// Returns the line of `git credential-store`, which answers for the same protocol, host and path alone.

@@ -86,6 +86,16 @@ impl GitHome {
         Ok(removed)
     }
 
+    /// Returns the path of git.
+    #[must_use]
+    pub fn program_path(&self) -> &Path {
+        self.inner.program.path()
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
     pub(crate) fn program(&self) -> &GitProgram {
         &self.inner.program
     }

@@ -12,6 +12,9 @@ pub enum IngestRefusal {
     /// The pack does not begin as one.
     #[error("the pack cannot be read")]
     NotAPack,
+    /// The body of the request ended early.
+    #[error("the push has ended before its pack was whole; push again")]
+    CutOff,
     /// Too many objects.
     #[error("the pack has {0} objects, and at most {PACK_OBJECTS} are accepted; push fewer commits at a time")]
     Objects(u32),

@@ -37,7 +37,8 @@ impl Look {
     /// Returns the paths that need an approval, each with the reason, in their order.
     pub fn guarded(&self) -> impl Iterator<Item = (&[u8], Guard)> {
         self.files.iter().filter_map(|file| {
-            let guard = if file.mode == SUBMODULE { Some(Guard::Git) } else { guard_of(&file.path) };
+            let guard =
+                if [file.old_mode, file.mode].contains(&SUBMODULE) { Some(Guard::Git) } else { guard_of(&file.path) };
             guard.map(|guard| (file.path.as_slice(), guard))
         })
     }
@@ -130,6 +131,35 @@ impl RunRepository {
             Ok(output) => Err(GitError::Failed { command: "diff-tree".to_owned(), message: output.message() }),
             Err(GitError::TimedOut { .. } | GitError::TooMuchOutput { .. }) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look_parse::ChangeStatus;
+
+    #[test]
+    fn a_submodule_that_goes_is_guarded() {
+        let file = |old_mode, mode, status| ChangedFile {
+            path: b"sub".to_vec(),
+            status,
+            old_mode,
+            mode,
+            added: None,
+            removed: None,
+        };
+        let id: ObjectId = "1".repeat(40).parse().expect("an id");
+        for (old_mode, mode, status, guards) in [
+            (SUBMODULE, 0, ChangeStatus::Deleted, 1),
+            (SUBMODULE, 100_644, ChangeStatus::TypeChanged, 1),
+            (0, SUBMODULE, ChangeStatus::Added, 1),
+            (100_644, 100_755, ChangeStatus::Modified, 0),
+        ] {
+            let files = vec![file(old_mode, mode, status)];
+            let look = Look { base: id.clone(), head: id.clone(), commits: vec![], files, too_large: false, ahead: 0 };
+            assert_eq!(look.guarded().count(), guards, "{old_mode} {mode}");
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct ChangedFile {
     pub status: ChangeStatus,
     /// Mode of the new file, such as 100644, 100755, 120000 (link) or 160000 (submodule).
     pub mode: u32,
+    /// Mode before the change, in the same form; 0 if the file is new.
+    pub old_mode: u32,
     /// Added lines; none for a binary file.
     pub added: Option<u64>,
     /// Removed lines; none for a binary file.
@@ -97,7 +99,7 @@ pub(crate) fn add_counts(files: &mut [ChangedFile], output: &[u8]) {
 
 fn raw_change(raw: &[u8], path: &[u8]) -> Result<ChangedFile, BrokenOutput> {
     let words: Vec<&str> = std::str::from_utf8(raw).map_err(|_| BrokenOutput)?.split(' ').collect();
-    let [_, mode, _, _, status] = words[..] else { return Err(BrokenOutput) };
+    let [old_mode, mode, _, _, status] = words[..] else { return Err(BrokenOutput) };
     let status = match status.bytes().next() {
         Some(b'A') => ChangeStatus::Added,
         Some(b'M') => ChangeStatus::Modified,
@@ -105,8 +107,8 @@ fn raw_change(raw: &[u8], path: &[u8]) -> Result<ChangedFile, BrokenOutput> {
         Some(b'T') => ChangeStatus::TypeChanged,
         _ => return Err(BrokenOutput),
     };
-    let mode = mode.parse().map_err(|_| BrokenOutput)?;
-    Ok(ChangedFile { path: path.to_vec(), status, mode, added: None, removed: None })
+    let (old_mode, mode) = (old_mode.parse().map_err(|_| BrokenOutput)?, mode.parse().map_err(|_| BrokenOutput)?);
+    Ok(ChangedFile { path: path.to_vec(), status, old_mode, mode, added: None, removed: None })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -148,6 +150,7 @@ mod tests {
         assert_eq!((&files[0].path[..], files[0].added, files[0].removed), (&b"a\nb"[..], Some(1), Some(2)));
         assert_eq!((&files[1].path[..], files[1].added, files[1].status), (&b"c\td"[..], None, ChangeStatus::Added));
         assert!(changed_files(output.as_bytes(), 1).expect("one file").1);
+        assert_eq!((files[0].old_mode, files[0].mode), (100_644, 100_755));
         assert_eq!(changed_files(b":1 2 3\0a\0", 5), Err(BrokenOutput));
         assert_eq!(changed_files(b"1\t2\ta\0", 5), Err(BrokenOutput));
     }

@@ -5,6 +5,8 @@ use std::io;
 use sluice_contract::text::sanitize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::secret::Secret;
+
 /// Bytes of an error message that are kept.
 const TAIL: usize = 4096;
 
@@ -23,6 +25,20 @@ impl Output {
     /// Returns true for exit code 0.
     pub(crate) fn is_success(&self) -> bool {
         self.code == Some(0)
+    }
+
+    /// Replaces secrets. Where the beginning of standard error was cut off, the end of a secret may be what is left of it: such a
+    /// piece goes too.
+    pub(crate) fn hide(&mut self, secrets: &[Secret]) {
+        let is_cut = self.stderr.len() == TAIL;
+        for secret in secrets {
+            self.stdout = replaced(&self.stdout, secret.expose().as_bytes());
+            self.stderr = replaced(&self.stderr, secret.expose().as_bytes());
+        }
+        if is_cut {
+            let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or(0);
+            self.stderr.drain(..longest.min(self.stderr.len()));
+        }
     }
 
     /// Returns the last lines of standard error as one line without control characters.
@@ -46,6 +62,19 @@ impl Output {
     }
 }
 
+/// Returns the bytes with another text in place of each secret.
+fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(secret.len().max(1)).position(|window| window == secret) {
+        kept.extend_from_slice(&rest[..at]);
+        kept.extend_from_slice(b"(token)");
+        rest = &rest[at + secret.len()..];
+    }
+    kept.extend_from_slice(rest);
+    kept
+}
+
 /// Reads to the end; returns `None` if there is more than the limit.
 pub(crate) async fn read_bounded(mut from: impl AsyncRead + Unpin, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
@@ -66,5 +95,25 @@ pub(crate) async fn read_tail(mut from: impl AsyncRead + Unpin) -> io::Result<Ve
         kept.extend_from_slice(&piece[..read]);
         let excess = kept.len().saturating_sub(TAIL);
         kept.drain(..excess);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_piece_of_a_secret_is_left() {
+        let secrets = [Secret::new("ghp_canary".to_owned())];
+        let hidden = |stderr: &[u8]| {
+            let mut output = Output { code: Some(1), stdout: b"x ghp_canary".to_vec(), stderr: stderr.to_vec() };
+            output.hide(&secrets);
+            assert_eq!(output.stdout, b"x (token)");
+            output.message()
+        };
+        assert_eq!(hidden(b"remote: ghp_canary, ghp_canary"), "remote: (token), (token)");
+        assert_eq!(hidden(b"fatal: no"), "fatal: no");
+        let cut = [b"hp_canary ".as_slice(), &[b'.'; TAIL - 10]].concat();
+        assert!(!hidden(&cut).contains("canary"));
     }
 }

@@ -13,8 +13,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::confine_request::{ConfineRequest, DirectoryAccess, NOT_CONFINED};
 use crate::error::GitError;
+use crate::ingest_refusal::IngestRefusal;
 use crate::limits::Limits;
 use crate::output::{Output, read_bounded, read_tail};
+use crate::secret::Secret;
 
 /// Configuration of every process: nothing of a repository starts a program, and memory is bounded.
 const CONFIG: [&str; 28] = [
@@ -77,6 +79,7 @@ pub(crate) struct GitCommand<'a> {
     config: Vec<String>,
     environment: Vec<(&'static str, String)>,
     arguments: Vec<OsString>,
+    hidden: Vec<Secret>,
 }
 
 /// A git process that runs; it and its children are killed with this value.
@@ -86,6 +89,7 @@ pub(crate) struct RunningGit {
     name: String,
     limits: Limits,
     is_confined: bool,
+    hidden: Vec<Secret>,
 }
 
 impl GitProgram {
@@ -100,6 +104,11 @@ impl GitProgram {
     #[must_use]
     pub fn unconfined(git: PathBuf) -> Self {
         Self { git, wrapper: Vec::new(), user: None }
+    }
+
+    /// Returns the path of git.
+    pub(crate) fn path(&self) -> &Path {
+        &self.git
     }
 
     /// Returns the user of git.
@@ -121,6 +130,7 @@ impl GitProgram {
             config: Vec::new(),
             environment: Vec::new(),
             arguments: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 }
@@ -135,6 +145,12 @@ impl<'a> GitCommand<'a> {
     /// Adds a setting; later ones win.
     pub(crate) fn config(mut self, setting: impl Into<String>) -> Self {
         self.config.push(setting.into());
+        self
+    }
+
+    /// Replaces these texts in what git says: a forge may repeat a credential in its refusal.
+    pub(crate) fn hide(mut self, secrets: &[Secret]) -> Self {
+        self.hidden.extend(secrets.iter().cloned());
         self
     }
 
@@ -218,11 +234,12 @@ impl<'a> GitCommand<'a> {
         let name = self.name();
         let is_confined = !self.program.wrapper.is_empty();
         let limits = self.limits;
+        let hidden = self.hidden.clone();
         let mut command = self.process();
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let child = command.spawn().map_err(|source| GitError::Start { command: name.clone(), source })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(RunningGit { child, group, name, limits, is_confined })
+        Ok(RunningGit { child, group, name, limits, is_confined, hidden })
     }
 
     fn name(&self) -> String {
@@ -322,7 +339,8 @@ impl RunningGit {
         let Ok(done) = tokio::time::timeout(self.limits.wall, work).await else {
             return Err(GitError::TimedOut { command: self.name.clone(), seconds: self.limits.wall.as_secs() });
         };
-        let output = done?;
+        let mut output = done?;
+        output.hide(&self.hidden);
         if self.is_confined && output.code == Some(NOT_CONFINED) {
             return Err(GitError::Confine { command: self.name.clone(), reason: output.message() });
         }
@@ -357,7 +375,8 @@ async fn copy_input(reader: &mut (dyn AsyncRead + Unpin + Send), stdin: &mut Chi
     use tokio::io::AsyncReadExt;
     let mut piece = vec![0; 64 * 1024];
     loop {
-        let read = reader.read(&mut piece).await.map_err(GitError::file("read what the sandbox sends"))?;
+        // The client has gone: that is no fault of the host.
+        let read = reader.read(&mut piece).await.map_err(|_| GitError::Refused(IngestRefusal::CutOff))?;
         if read == 0 || stdin.write_all(&piece[..read]).await.is_err() {
             return Ok(());
         }

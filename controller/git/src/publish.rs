@@ -119,13 +119,17 @@ impl RunRepository {
         transfer(program, self.end(), local.end(), std::slice::from_ref(head), had, OPERATOR).await?;
         let old = lease.map_or_else(|| "0".repeat(head.as_str().len()), ToString::to_string);
         let line = format!("update {} {head} {old}\n", target.reference());
-        update_refs(program, local.end(), &line, HOSTILE).await.map_err(|error| match error {
-            GitError::Failed { message, .. } => {
-                GitError::PushRefused { url: url.to_string(), branch: target.to_string(), reason: message }
+        match update_refs(program, local.end(), &line, HOSTILE).await {
+            Ok(()) => Ok(Published::Pushed),
+            // Another run may have taken the name since the look.
+            Err(GitError::Failed { .. }) if local.branch(program, target.as_str()).await?.as_ref() != lease => {
+                Err(stale(url, target, lease))
             }
-            error => error,
-        })?;
-        Ok(Published::Pushed)
+            Err(GitError::Failed { message, .. }) => {
+                Err(GitError::PushRefused { url: url.to_string(), branch: target.to_string(), reason: message })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod judge;
 pub(crate) mod pkt_line;
 mod report;
 
-use command_list::{CommandList, ListError};
+use command_list::{COMMANDS, CommandList, ListError, SHALLOW};
 use judge::{Expected, PushRefusal, judge};
 use pkt_line::{PktLength, pkt_length};
 
@@ -176,8 +176,9 @@ async fn read_list(body: &mut (impl AsyncRead + Unpin)) -> Result<Option<Command
         let mut length = [0; 4];
         body.read_exact(&mut length).await.map_err(|_| ListError::Truncated)?;
         let PktLength::Data(bytes) = pkt_length(length)? else { break };
-        total += bytes;
-        if total > LIST_BYTES {
+        // An empty line has its length too: without it, lines without content would have no bound.
+        total += length.len() + bytes;
+        if total > LIST_BYTES || lines.len() > COMMANDS + SHALLOW {
             return Err(ListError::TooLong);
         }
         let mut line = vec![0; bytes];
@@ -191,4 +192,15 @@ async fn read_list(body: &mut (impl AsyncRead + Unpin)) -> Result<Option<Command
 async fn drain(body: &mut (impl AsyncRead + Unpin)) {
     let mut rest = body.take(PACK_BYTES);
     let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn empty_lines_have_a_bound() {
+        let body = b"0004".repeat(20_000);
+        assert_eq!(read_list(&mut &body[..]).await.err(), Some(ListError::TooLong));
+    }
 }

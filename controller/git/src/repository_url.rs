@@ -208,6 +208,12 @@ impl RepositoryUrl {
         &self.text
     }
 
+    /// Returns true if both name the same repository, in any spelling.
+    #[must_use]
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+
     /// Returns one text for all spellings of the same address.
     pub(crate) fn canonical(&self) -> String {
         let path = self.path.trim_end_matches('/');

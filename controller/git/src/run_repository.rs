@@ -135,6 +135,14 @@ impl RunRepository {
         Ok(self.run_branch()?.map(|known| known.branch))
     }
 
+    /// Returns the committer of the run, once a clone was made.
+    ///
+    /// # Errors
+    /// [`GitError::Record`]
+    pub fn identity(&self) -> Result<Option<Identity>, GitError> {
+        Ok(self.run_branch()?.map(|known| known.identity))
+    }
+
     /// Returns the head of the run's branch: the base, until the run has pushed.
     ///
     /// # Errors

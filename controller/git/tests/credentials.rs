@@ -2,9 +2,12 @@
 
 use std::fs;
 
-use sluice_git::{Credentials, GitError, MirrorOptions, RepositoryUrl, Secret};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use sluice_git::{Credentials, GitError, MirrorOptions, Published, RepositoryUrl, Secret};
 
-use crate::support::forge::{AUTHORIZATION, TOKEN, USER, forge, redirection};
+use crate::support::forge::{AUTHORIZATION, TOKEN, USER, allow_pushes, forge, redirection};
+use crate::support::http::{Whole, serve};
 use crate::support::{Host, listing};
 
 fn token() -> Credentials {
@@ -44,6 +47,28 @@ async fn a_redirection_gets_no_credential() {
     let url = url(&server.address, "origin.git");
     assert!(host.home.mirror(&url, &token(), &MirrorOptions::default()).await.is_err());
     assert_eq!(stolen.all(), []);
+}
+
+/// Bug: the operator's log had the credential if a forge repeated it in its refusal.
+#[tokio::test]
+async fn a_refusal_that_repeats_the_credential_shows_none() {
+    let host = Host::new();
+    let server = serve(|request: Request<Incoming>| async move {
+        let given = request.headers().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let answer = Response::builder().header("www-authenticate", "Basic realm=\"forge\"");
+        let status = if given.is_empty() { 401 } else { 403 };
+        let text = format!("no rights for {given}, which is {TOKEN}");
+        answer.status(status).header("content-type", "text/plain").body(Whole::new(text.into())).expect("a response")
+    });
+    let server = server.await;
+    let url = url(&server.address, "origin.git");
+
+    let refused =
+        host.home.mirror(&url, &token(), &MirrorOptions::default()).await.expect_err("it is refused").to_string();
+
+    assert!(refused.contains("no rights for Basic (token), which is (token)"), "{refused}");
+    let (_, encoded) = AUTHORIZATION.split_once(' ').expect("a scheme");
+    assert!(!refused.contains(TOKEN) && !refused.contains(encoded), "{refused}");
 }
 
 #[tokio::test]
@@ -97,6 +122,21 @@ async fn a_shallow_history_serves_a_run() {
     crate::support::commit(&directory, "mine");
     let (is_done, words) = crate::support::git_async(&directory, ["push"]).await;
     assert!(is_done, "{words}");
+
+    allow_pushes(&bare);
+    let head = run.head().await.expect("a head");
+    let published = run.publish(&url, &Credentials::None, &crate::support::branch(), &head, None).await;
+    assert_eq!(published.expect("it is new"), Published::Pushed);
+    let reference = crate::support::branch().reference();
+    assert_eq!(crate::support::git(&bare, ["rev-parse", &reference]), head.to_string());
+    assert_eq!(crate::support::git(&bare, ["rev-list", "--count", &reference]), "5", "the history there is whole");
+    crate::support::git(&bare, ["fsck", "--strict"]);
+    // The base has moved meanwhile: the mirror has two ends of history now.
+    crate::support::commit(&work, "d");
+    crate::support::git(&work, ["push", "-q", &crate::support::text(&bare), "main"]);
+    let mirror = host.home.mirror(&url, &Credentials::None, &options).await.expect("a mirror");
+    assert_eq!(mirror.tip().as_str(), crate::support::git(&bare, ["rev-parse", "main"]));
+    mirror.run_repository(&crate::support::run_id("r2")).await.expect("a repository");
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ impl Drop for Emulator {
 }
 
 fn request(head_sha: &str) -> MergeRequest<'_> {
-    MergeRequest { method: MergeMethod::Squash, head_sha, title: "[PROJ-1] Page", message: "Sluice-Run: r" }
+    MergeRequest { method: MergeMethod::Squash, head_sha, base: "main", title: "[PROJ-1] Page", message: "Sluice-Run: r" }
 }
 
 #[tokio::test]

@@ -45,7 +45,6 @@ async fn a_look_has_both_paths_of_a_rename() {
     assert_eq!(run.repository.diff(100).await.expect("a diff"), None);
 }
 
-/// Bug: an entry of a submodule was in no look and in no diff, so nobody was asked about it.
 /// Bug: a list of commits that took too much of the processor was a failure of the host.
 #[tokio::test]
 async fn a_look_that_the_kernel_ends_is_too_large() {
@@ -62,6 +61,7 @@ async fn a_look_that_the_kernel_ends_is_too_large() {
     assert!(repository.look().await.expect("a look").too_large);
 }
 
+/// Bug: an entry of a submodule was in no look and in no diff, so nobody was asked about it.
 #[tokio::test]
 async fn a_submodule_is_seen_and_needs_an_approval() {
     let host = Host::new();

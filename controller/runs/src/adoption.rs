@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sluice_state::run::{Cancel, Phase, Run};
+use sluice_state::run::{Cancel, Phase, Run, RunVerdict};
 use sluice_state::store::{OpenRun, now_us};
 use tokio::sync::watch;
 
@@ -23,6 +23,7 @@ use crate::plan::{ContainerState, ObservedState, SidecarState};
 use crate::record::recorded_output;
 use crate::resources::RunResources;
 use crate::run_clock::RunClock;
+use crate::run_clone::AdoptedClone;
 use crate::spec::EXPIRY_MARGIN;
 use crate::stop::StopPolicy;
 use crate::sweep::SweepError;
@@ -86,6 +87,8 @@ pub struct Resumption {
     /// Time for which the run's timeout stands still.
     pub clock: Arc<RunClock>,
     pub observer: Arc<dyn Observer>,
+    /// Clone in the workspace, if the run has one.
+    pub clone: Option<AdoptedClone>,
 }
 
 /// Result of a resumption.
@@ -121,9 +124,13 @@ pub async fn resume(
         Adoption::Complete => (Run { phase: Phase::Completing, verdict, ..Run::new() }, Duration::ZERO),
         Adoption::TakeDown => return Ok(Resumed::Refused(Box::new(resumption))),
     };
-    let Resumption { contract, output, stop, limits, clock, observer } = resumption;
+    let Resumption { contract, output, stop, limits, clock, observer, clone } = resumption;
     let generation = host.store.take_over(&orphan, &host.owner).await?;
     let max = output.max();
+    // A run that was not started has a clone without commits, or a part of one.
+    if let Some(clone) = clone.filter(|_| !matches!(run.verdict, Some(RunVerdict::NotStarted(_)))) {
+        resources.adopt_clone(clone).await;
+    }
     if observed.container != ContainerState::Absent {
         resources.reattach(output, stop).await?;
     }

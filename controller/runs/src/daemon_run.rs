@@ -24,8 +24,9 @@ use crate::observer::{Observer, Observers};
 use crate::outcome::CompletedRun;
 use crate::record::RunRecorder;
 use crate::run_clock::RunClock;
+use crate::run_clone::AdoptedClone;
 use crate::stop::StopPolicy;
-use crate::sweep::{self, SweepError, TakenDown, take_down_with};
+use crate::sweep::{self, LeftRun, SweepError, TakenDown, take_down_with};
 use crate::verdict::{Contract, LimitValues};
 use crate::virtual_key::RevokeError;
 
@@ -58,6 +59,8 @@ pub struct DaemonResumption {
     /// As in [`DaemonRun`].
     pub clock: Arc<RunClock>,
     pub observer: Arc<dyn Observer>,
+    /// Clone in its workspace, if it has one.
+    pub clone: Option<AdoptedClone>,
 }
 
 /// The end of an adopted run.
@@ -107,7 +110,7 @@ pub async fn resume(
     resumption: DaemonResumption,
     cancelled: watch::Receiver<Option<Cancel>>,
 ) -> Result<Adopted, SweepError> {
-    let DaemonResumption { contract, limits, output_max, stop, clock, observer } = resumption;
+    let DaemonResumption { contract, limits, output_max, stop, clock, observer, clone } = resumption;
     let key = orphan.entry.key.clone();
     let recorder = RunRecorder::resume(&host.layout.records(), &key)?;
     let (log, notes) = log_config(recorder.as_ref(), output_max).await;
@@ -116,12 +119,13 @@ pub async fn resume(
         None => observer,
     };
     let output = OutputConfig::Logged(Box::new(log));
-    let resumption = Resumption { contract, output, stop, limits, clock, observer };
+    let resumption = Resumption { contract, output, stop, limits, clock, observer, clone };
     let mut completed = match adoption::resume(Arc::clone(&host), orphan.clone(), resumption, cancelled).await? {
         Resumed::Completed(completed) => completed,
         Resumed::Refused(resumption) => {
-            let Resumption { output, observer, .. } = *resumption;
-            return Ok(Adopted::TakenDown(take_down_with(&host, &orphan, Some(output), &observer).await?));
+            let Resumption { output, observer, clone, .. } = *resumption;
+            let left = LeftRun { output: Some(output), clone };
+            return Ok(Adopted::TakenDown(take_down_with(&host, &orphan, left, &observer).await?));
         }
     };
     completed.notes.extend(notes);

@@ -1,37 +1,73 @@
 //! Access to the repository of a project: its credentials, and its forge.
 //!
-//! Files of the operator are read each time, so that a renewed token is used at once.
+//! Files of the operator are read each time, so that a renewed token or key is used at once. A GitHub App gets a token for each
+//! clone, publication, pull request and merge: no token is kept between them.
 
-use sluice_git::forge::{Forge, GitHub, GitHubCredential, Gitea, LocalForge, RepositoryName, Token};
-use sluice_git::{Credentials, CredentialsError, GitHome, UrlKind};
+use sluice_git::forge::{
+    AppKey, Forge, GitHub, GitHubCredential, Gitea, LocalForge, RepositoryName, RuntimePause, Token, retrying,
+};
+use sluice_git::{Credentials, CredentialsError, GitHome, Secret, UrlKind};
 use sluice_upstream::Upstream;
 
-use crate::project_repository::{ForgeKind, ProjectRepository};
+use crate::project_repository::{AppAccess, ForgeKind, ProjectRepository};
 use crate::publication::PublicationError;
 
-/// Reads the credentials for git.
+/// User that GitHub expects with a token of an installation.
+const APP_USER: &str = "x-access-token";
+
+/// Returns the credentials for git: those of a file, or a token that a GitHub App gets now. It lives for an hour.
 ///
 /// # Errors
-/// [`CredentialsError`]
-pub fn credentials(project: &ProjectRepository) -> Result<Credentials, CredentialsError> {
+/// [`PublicationError::NoApi`], [`PublicationError::AppKey`], [`PublicationError::Credentials`], [`PublicationError::Forge`]
+pub async fn credentials(project: &ProjectRepository) -> Result<Credentials, PublicationError> {
+    if project.access.app.is_none() {
+        return Ok(in_file(project)?);
+    }
+    let github = github(project)?;
+    let token = retrying(&RuntimePause, || github.token()).await?;
+    Ok(Credentials::Token { username: APP_USER.to_owned(), token: Secret::new(token.expose().to_owned()) })
+}
+
+/// Checks that the files with credentials can be used. Nothing is sent. Returns false if there are none.
+///
+/// # Errors
+/// [`PublicationError::AppKey`], [`PublicationError::Credentials`]
+pub fn check_files(project: &ProjectRepository) -> Result<bool, PublicationError> {
+    if let Some(app) = &project.access.app {
+        return app_key(app).map(|_| true);
+    }
+    in_file(project)?;
+    Ok(project.access.credentials.is_some())
+}
+
+/// Reads the credentials that are in a file.
+fn in_file(project: &ProjectRepository) -> Result<Credentials, CredentialsError> {
     let access = &project.access;
     let read = |path| Credentials::read(path, access.known_hosts.as_deref());
     access.credentials.as_deref().map_or(Ok(Credentials::None), read)
+}
+
+fn app_key(app: &AppAccess) -> Result<AppKey, PublicationError> {
+    AppKey::read(app.app, app.installation, &app.key).map_err(PublicationError::AppKey)
+}
+
+fn github(project: &ProjectRepository) -> Result<GitHub, PublicationError> {
+    let credential = match &project.access.app {
+        Some(app) => GitHubCredential::App(app_key(app)?),
+        None => GitHubCredential::Token(token(project)?),
+    };
+    Ok(GitHub::new(&api(project, github_api)?, name(project)?, credential)?)
 }
 
 /// Returns the forge of a project.
 ///
 /// # Errors
 /// [`PublicationError::NoForge`], [`PublicationError::NoApi`], [`PublicationError::NoToken`], [`PublicationError::Credentials`],
-/// [`PublicationError::Token`], [`PublicationError::Forge`]
+/// [`PublicationError::Token`], [`PublicationError::AppKey`], [`PublicationError::Forge`]
 pub fn forge(project: &ProjectRepository, home: &GitHome) -> Result<Forge, PublicationError> {
     match project.forge.kind {
         ForgeKind::None => Err(PublicationError::NoForge),
-        ForgeKind::GitHub => {
-            let api = api(project, github_api)?;
-            let credential = GitHubCredential::Token(token(project)?);
-            Ok(Forge::GitHub(Box::new(GitHub::new(&api, name(project)?, credential)?)))
-        }
+        ForgeKind::GitHub => Ok(Forge::GitHub(Box::new(github(project)?))),
         ForgeKind::Gitea => {
             let server = api(project, |host| format!("https://{host}"))?;
             Ok(Forge::Gitea(Box::new(Gitea::new(&server, name(project)?, token(project)?)?)))
@@ -70,7 +106,7 @@ fn github_api(host: &str) -> String {
 
 /// Returns the token for the API: that of git.
 fn token(project: &ProjectRepository) -> Result<Token, PublicationError> {
-    match credentials(project)? {
+    match in_file(project)? {
         Credentials::Token { token, .. } => Ok(Token::new(token.expose())?),
         Credentials::None | Credentials::SshKey { .. } => Err(PublicationError::NoToken),
     }
@@ -85,22 +121,41 @@ fn name(project: &ProjectRepository) -> Result<RepositoryName, PublicationError>
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use sluice_git::RepositoryUrl;
-    use sluice_state::git_runs::PublishRule;
 
     use super::*;
-    use crate::project_repository::{ForgeSettings, RepositoryAccess};
+    use crate::project_repository::ForgeSettings;
 
     fn api_of(url: &str, named: Option<&str>) -> Option<String> {
         let project = ProjectRepository {
-            url: RepositoryUrl::parse(url).expect("an address"),
-            access: RepositoryAccess::default(),
             forge: ForgeSettings { kind: ForgeKind::GitHub, api: named.map(str::to_owned) },
-            publish: PublishRule::Approve,
-            may_merge: false,
-            author: None,
+            ..ProjectRepository::of(RepositoryUrl::parse(url).expect("an address"))
         };
         api(&project, github_api).ok().map(|api| api.url)
+    }
+
+    #[tokio::test]
+    async fn the_key_of_an_app_is_private() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let key = directory.path().join("canary.pem");
+        let mut project = ProjectRepository::of(RepositoryUrl::parse("https://forge.test/o/r").expect("an address"));
+        assert!(!check_files(&project).expect("everybody can read it"));
+        project.access.app = Some(AppAccess { app: 7, installation: 70, key: key.clone() });
+        let mode = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let fault = || check_files(&project).expect_err("it is no key").to_string();
+        assert!(fault().ends_with("its file cannot be read"), "{}", fault());
+        fs::write(&key, "canary").expect("it is ours");
+        mode(0o640);
+        assert_eq!(fault(), "app_key of the project cannot be used: its file has mode 640; run chmod 600 on it");
+        mode(0o600);
+        assert!(fault().contains("is not the private RSA key of a GitHub App"), "{}", fault());
+        let refused = credentials(&project).await.expect_err("it is no key");
+        assert!(matches!(refused, PublicationError::AppKey(_)), "nothing was sent: {refused}");
+        let text = format!("{refused:?} {refused} {}", refused.public_text());
+        assert!(!text.contains("canary") && !refused.public_text().contains("app_key"), "{text}");
     }
 
     #[test]

@@ -22,15 +22,47 @@ pub struct ProjectRepository {
     pub may_merge: bool,
     /// Author and committer of what runs commit; one that names the run otherwise.
     pub author: Option<Identity>,
+    /// Commits of the history that runs get; all otherwise.
+    pub depth: Option<u32>,
 }
 
-/// Files with the credentials for a repository. None for one that everybody can read, or a directory of the host.
+impl ProjectRepository {
+    /// Returns a repository without credentials and forge, whose branches a person publishes.
+    #[must_use]
+    pub fn of(url: RepositoryUrl) -> Self {
+        Self {
+            url,
+            access: RepositoryAccess::default(),
+            forge: ForgeSettings::default(),
+            publish: PublishRule::Approve,
+            may_merge: false,
+            author: None,
+            depth: None,
+        }
+    }
+}
+
+/// Files with the credentials for a repository. None for one that everybody can read, or a directory of the host. There are
+/// credentials or an app, and not both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepositoryAccess {
     /// A token for https, or a private key for ssh.
     pub credentials: Option<PathBuf>,
     /// Keys of hosts, for ssh.
     pub known_hosts: Option<PathBuf>,
+    /// GitHub App in place of a token.
+    pub app: Option<AppAccess>,
+}
+
+/// A GitHub App, and its installation for the owner of the repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppAccess {
+    /// Number of the app.
+    pub app: u64,
+    /// Number of the installation.
+    pub installation: u64,
+    /// File with the private key of the app.
+    pub key: PathBuf,
 }
 
 /// Forge of a repository.

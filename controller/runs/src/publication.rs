@@ -125,9 +125,10 @@ impl Publication<'_> {
         if row.published_sha.as_deref() != Some(head.as_str()) {
             return Err(PublicationError::HeadMoved { head: row.published_sha.unwrap_or_default() });
         }
+        let base = row.new.base_branch.as_deref().ok_or(PublicationError::NotPublished)?;
         let facts = self.facts(&row, summary);
         let (title, message) = (pull_request_text::title(&facts), pull_request_text::commit_message(&facts));
-        let request = MergeRequest { method, head_sha: head.as_str(), title: &title, message: &message };
+        let request = MergeRequest { method, head_sha: head.as_str(), base, title: &title, message: &message };
         let outcome = self.recorded(merge(forge, number, &request, &RuntimePause).await.map_err(Into::into)).await?;
         if let MergeOutcome::Merged { commit, .. } = &outcome {
             let sha = commit.clone().unwrap_or_else(|| head.as_str().to_owned());
@@ -147,7 +148,7 @@ impl Publication<'_> {
         repository: &RunRepository,
         head: &ObjectId,
     ) -> Result<String, PublicationError> {
-        let credentials = project_access::credentials(self.project)?;
+        let credentials = project_access::credentials(self.project).await?;
         // A branch that was published keeps its name, and is moved only from where this run has left it.
         if let Some(last) = &row.published_sha {
             let lease: ObjectId = last.parse().map_err(|_| PublicationError::NotPublished)?;

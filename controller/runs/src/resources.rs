@@ -20,7 +20,7 @@ use crate::exchange::{Collected, Interrupt, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
-use crate::run_clone::LiveClone;
+use crate::run_clone::{AdoptedClone, LiveClone};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::stop::StopPolicy;
@@ -53,6 +53,8 @@ pub struct RunResources {
     files: RunFiles,
     /// Clone from which the run pushes.
     clone: Option<LiveClone>,
+    /// Clone of a run that another controller began, until its commits are collected.
+    adopted_clone: Option<AdoptedClone>,
     /// Results, once they are brought out.
     collected: Option<Collected>,
     /// Remarks about files that are not kept.
@@ -165,6 +167,7 @@ impl RunResources {
             ownership: PathOwnership::Unknown,
             files: RunFiles::default(),
             clone: None,
+            adopted_clone: None,
             collected: None,
             file_notes: Vec::new(),
             cancelled: watch::channel(None).1,
@@ -299,6 +302,7 @@ impl RunResources {
                 let collected = self.bring_out(Arc::clone(&spec)).await;
                 self.collected = Some(self.with_commits(collected, &spec).await);
             }
+            self.collect_adopted().await;
             let record = self.host.layout.records().of(&self.key);
             self.file_notes = files::keep_transcript(&self.paths, record.clone()).await.into_iter().collect();
             self.file_notes.extend(files::keep_artifacts(&self.paths, record).await);

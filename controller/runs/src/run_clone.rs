@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::exchange::{OutputFile, PatchReport};
 use crate::rundir;
 
+mod adopted;
 mod bundle;
 mod error;
 mod handover;
@@ -28,6 +29,9 @@ mod push_relay;
 mod push_routes;
 mod report;
 
+pub(crate) use adopted::remember;
+pub use adopted::{AdoptedClone, Collector, recall};
+pub(crate) use bundle::remove_collector;
 pub use error::CloneError;
 pub use push_routes::{PushAnswer, answer_push};
 pub use report::{CloneReport, GuardedChange, ReportedCommit};
@@ -71,6 +75,10 @@ struct Tally {
 #[derive(Debug)]
 pub(crate) struct LiveClone {
     repository: RunRepository,
+    /// Address of the repository, without credentials.
+    url: String,
+    branch: Branch,
+    identity: Identity,
     _relay: Option<PushRelay>,
     pushes: PushTally,
 }
@@ -127,28 +135,25 @@ impl RunClone {
         } else {
             None
         };
-        Ok(LiveClone { repository, _relay: relay, pushes })
+        let (url, branch, identity) = (self.url.to_string(), self.branch.clone(), self.identity.clone());
+        Ok(LiveClone { repository, url, branch, identity, _relay: relay, pushes })
     }
 }
 
 impl LiveClone {
     /// Collects what the run has committed. No process of the run is left. A fault is a part of the report: the run is over.
-    pub(crate) async fn collect(
-        &self,
-        engine: &Engine,
-        container: Blueprint,
-        paths: &RunPaths,
-        clone: &RunClone,
-    ) -> CloneReport {
-        let collected = self.take_bundles(engine, container, paths, clone).await;
-        let mut report =
-            CloneReport::of(&self.repository, clone.url.as_str(), clone.branch.as_str(), self.pushes.taken()).await;
+    pub(crate) async fn collect(&self, engine: &Engine, container: Blueprint, paths: &RunPaths) -> CloneReport {
+        let collected = self.take_bundles(engine, container, paths).await;
+        let mut report = CloneReport::of(&self.repository, &self.url, self.branch.as_str(), self.pushes.taken()).await;
         match collected {
             Ok(collected) => {
                 report.faults.extend(collected.branch.err().map(|error| error_chain(&error)));
                 match collected.uncommitted {
                     Ok(commit) => report.uncommitted = commit,
-                    Err(error) => report.uncommitted_fault = Some(error_chain(&error)),
+                    Err(error) => {
+                        report.uncommitted_fault = Some(error_chain(&error));
+                        report.uncommitted_reason = Some(error.public_text());
+                    }
                 }
             }
             Err(error) => report.faults.push(error_chain(&error)),
@@ -185,16 +190,15 @@ impl LiveClone {
         engine: &Engine,
         container: Blueprint,
         paths: &RunPaths,
-        clone: &RunClone,
     ) -> Result<Collected, CloneError> {
         if !is_directory(&paths.work.join(REPOSITORY)) {
             return Err(CloneError::Gone);
         }
         let plan = bundle::BundlePlan {
-            branch: &clone.branch,
+            branch: &self.branch,
             run: &self.repository.run().to_string(),
             base: self.repository.base(),
-            identity: &clone.identity,
+            identity: &self.identity,
         };
         let bundles = bundle::make(engine, container, paths, &plan).await?;
         let branch = self.import(bundles.branch).await.map(drop);

@@ -24,7 +24,7 @@ use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
-pub(crate) use orphan::take_down_with;
+pub(crate) use orphan::{LeftRun, take_down_with};
 pub use orphan::{recover_orphans, take_down};
 
 /// Graph of the preflight probe. Its calls are not calls of a run.

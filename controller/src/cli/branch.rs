@@ -80,7 +80,9 @@ pub(super) struct ApplyArgs {
 
 const PUSH_EXAMPLES: &str = "\
 Examples:
-  sluice push nightly --head \"$(sluice diff nightly --stat --json | jq -r .head)\"";
+  head=$(sluice diff nightly --stat --json | jq -r .head)
+  sluice diff nightly
+  sluice push nightly --head \"$head\"";
 
 /// Publishes the branch of a run at its forge. CI there runs what the agent wrote: look at it with sluice diff.
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use sluice_contract::exit;
 use sluice_contract::text::truncate;
 
 use super::error::CommandError;
+use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, print_word};
@@ -22,6 +23,8 @@ use crate::preflight::{Check, CheckStatus, preflight};
 ///
 /// If the upstream is a LiteLLM, it also checks which of its budgets would stop the calls of the account. If the settings
 /// need them, it checks that LiteLLM makes virtual keys (key_mode), and that its spend log can be read (spend_key_file).
+///
+/// If a project of the configuration file has a repository, it starts git, checks its version, and reads the credentials.
 #[derive(Debug, Args)]
 pub(super) struct PreflightArgs {
     /// Print one JSON object
@@ -41,7 +44,7 @@ pub(super) async fn run(args: &PreflightArgs) -> Result<ExitCode, CommandError> 
     let settings = layers.settings().map_err(usage)?;
     let is_daemon = layers.serve().map_err(usage)?.sandbox_enabled;
     let daemon = is_daemon.then(|| layers.daemon_runs()).transpose().map_err(usage)?;
-    let checks = preflight(&settings, daemon.map(|daemon| daemon.users).as_ref()).await;
+    let checks = preflight(&settings, daemon.map(|daemon| daemon.users).as_ref(), git_home).await;
     let failed = failed(&checks);
     if args.json {
         print_object(&CommandObject::of(failed.as_ref(), json!({ "checks": checks })));

@@ -86,7 +86,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let before = |error: &dyn std::error::Error| NoRun::before(error);
     let layers = args.host.layers(args.settings()).map_err(|error| before(&error))?;
     let settings = layers.settings().map_err(|error| before(&error))?;
-    let mut request = request::read(&args, &settings).map_err(|error| before(&error))?;
+    let mut request = request::read(&args, &settings).await.map_err(|error| before(&error))?;
     let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
     let volumes = &request.spec.volumes;
     let warnings = volumes

@@ -165,7 +165,7 @@ async fn runs(
     let usage = |error| CommandError::usage(&error);
     let daemon = layers.daemon_runs().map_err(usage)?;
     let seccomp = seccomp::profile(&settings).map_err(|error| CommandError::usage(&error))?;
-    let checks = if may_create { daemon_preflight(&settings, &daemon.users).await } else { Vec::new() };
+    let checks = if may_create { daemon_preflight(&settings, &daemon.users, git_home).await } else { Vec::new() };
     judge(&checks)?;
     let agents = agents_of(args, &settings, None).map_err(usage)?;
     let accounts = accounts_of(args, layers, &settings).map_err(usage)?;

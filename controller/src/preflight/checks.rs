@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_git::GitHome;
 use sluice_runs::engine::Engine;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::{host, upstream};
@@ -12,11 +13,12 @@ use super::host_checks::{paths, read, run_users, sandbox_user, sidecar_user, use
 use super::image::image;
 use super::probe::{LITELLM, probe};
 use super::scratch_state::ScratchState;
-use super::{Check, CheckStatus, budgets, fail, litellm, pass, skipped};
+use super::{Check, CheckStatus, budgets, fail, git, litellm, pass, skipped};
 use crate::settings::{Settings, missing};
 
-/// Checks everything that a run needs. `users` are those of the daemon's runs, if it creates any.
-pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>) -> Vec<Check> {
+/// Checks everything that a run needs. `users` are those of the daemon's runs, if it creates any. `home`
+/// names the repositories of a state directory.
+pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>, home: fn(&Path) -> GitHome) -> Vec<Check> {
     let mut checks = vec![user()];
     checks.push(paths(&settings.host.state_dir));
     let proxy = host::proxy(settings.host.proxy.as_deref());
@@ -55,6 +57,15 @@ pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>) -> Vec
         }
         _ => checks.push(skipped("upstream key", "needs all of the above")),
     }
+    checks.extend(repositories(settings, home).await);
+    checks
+}
+
+/// Checks git, and the credentials of projects.
+async fn repositories(settings: &Settings, home: fn(&Path) -> GitHome) -> Vec<Check> {
+    let mut checks: Vec<_> = git::git(settings, home).await.into_iter().collect();
+    checks.extend(git::credentials(settings));
+    checks.extend(git::scopes(settings, &home(&settings.host.state_dir)).await);
     checks
 }
 

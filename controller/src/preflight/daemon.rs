@@ -2,17 +2,21 @@
 //!
 //! The upstream is not one of them: while it does not answer, calls fail and the daemon lives.
 
+use std::path::Path;
+
 use sluice_contract::text::error_chain;
+use sluice_git::GitHome;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::{host, upstream};
 
 use super::checks::engine;
+use super::git::{CREDENTIALS, GIT};
 use super::host_checks::{paths, run_users, sidecar_user, user};
-use super::{Check, CheckStatus, fail, pass};
+use super::{Check, CheckStatus, fail, git, pass};
 use crate::settings::{Settings, missing};
 
-/// Checks what each run of the daemon needs.
-pub async fn daemon_preflight(settings: &Settings, users: &SandboxUsers) -> Vec<Check> {
+/// Checks what each run of the daemon needs. `home` names the repositories of a state directory.
+pub async fn daemon_preflight(settings: &Settings, users: &SandboxUsers, home: fn(&Path) -> GitHome) -> Vec<Check> {
     let mut checks = vec![user(), paths(&settings.host.state_dir)];
     let proxy = host::proxy(settings.host.proxy.as_deref());
     checks.push(match &proxy {
@@ -23,6 +27,8 @@ pub async fn daemon_preflight(settings: &Settings, users: &SandboxUsers) -> Vec<
     checks.push(run_users(users, &settings.host.sidecar_users, &settings.host.docker_host));
     engine(settings, proxy.as_deref().ok(), &mut checks).await;
     checks.extend([address(settings), key(settings)]);
+    checks.extend(git::git(settings, home).await);
+    checks.extend(git::credentials(settings));
     checks.into_iter().map(of_some_runs).collect()
 }
 
@@ -50,9 +56,10 @@ fn key(settings: &Settings) -> Check {
     }
 }
 
-/// Turns a fault that only some runs have into a warning: a request or an agent may name another image.
+/// Turns a fault that only some runs have into a warning: a request or an agent may name another image, and not each run has
+/// a repository.
 fn of_some_runs(check: Check) -> Check {
-    let is_of_some = check.name == "image" && check.status == CheckStatus::Fail;
+    let is_of_some = ["image", GIT, CREDENTIALS].contains(&check.name) && check.status == CheckStatus::Fail;
     if is_of_some { Check { status: CheckStatus::Warn, ..check } } else { check }
 }
 
@@ -64,7 +71,9 @@ mod tests {
     #[test]
     fn a_missing_image_stops_no_daemon() {
         let status = |check| of_some_runs(check).status;
-        assert_eq!(status(fail("image", String::new())), CheckStatus::Warn);
+        for name in ["image", GIT, CREDENTIALS] {
+            assert_eq!(status(fail(name, String::new())), CheckStatus::Warn, "{name}");
+        }
         assert_eq!(status(fail("engine", String::new())), CheckStatus::Fail);
         assert_eq!(status(warn("sidecar user", String::new())), CheckStatus::Warn);
     }

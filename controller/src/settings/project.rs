@@ -11,8 +11,10 @@ use super::project_repository;
 use super::similar::similar;
 
 /// Members of an entry.
-const MEMBERS: [&str; 10] =
-    ["name", "owners", "repository", "credentials", "known_hosts", "forge", "forge_api", "publish", "merge", "author"];
+const MEMBERS: [&str; 14] = [
+    "name", "owners", "repository", "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge",
+    "forge_api", "publish", "merge", "author", "depth",
+];
 /// Characters of a name.
 const NAME_MAX: usize = 63;
 /// Characters of an owner.

@@ -13,8 +13,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::file_value::FileFault;
 
+mod app;
+
 /// Members that have a meaning only beside `repository`.
-const OTHERS: [&str; 7] = ["credentials", "known_hosts", "forge", "forge_api", "publish", "merge", "author"];
+const OTHERS: [&str; 11] = [
+    "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge", "forge_api", "publish", "merge",
+    "author", "depth",
+];
+/// Largest number of commits of a shallow history. A larger one is a whole history.
+const DEPTH_MAX: u32 = 1_000_000;
 
 /// Reads the repository of a project, if it has one.
 pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, FileFault> {
@@ -44,13 +51,20 @@ pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, Fil
         None => false,
     };
     let api = table.get("forge_api").map(forge_api).transpose()?;
+    let depth = table.get("depth").map(|value| depth(value, &address)).transpose()?;
+    let access = RepositoryAccess {
+        credentials: file("credentials")?,
+        known_hosts: file("known_hosts")?,
+        app: app::read(table, forge, &address)?,
+    };
     Ok(Some(ProjectRepository {
         url: address,
-        access: RepositoryAccess { credentials: file("credentials")?, known_hosts: file("known_hosts")? },
+        access,
         forge: ForgeSettings { kind: forge, api },
         publish,
         may_merge,
         author: table.get("author").map(author).transpose()?,
+        depth,
     }))
 }
 
@@ -74,6 +88,24 @@ fn author(value: &Spanned<DeValue<'_>>) -> Result<Identity, FileFault> {
     let parts = given.strip_suffix('>').and_then(|rest| rest.split_once(" <"));
     let (name, email) = parts.ok_or_else(|| fault(value, "author is written as \"Name <mail>\""))?;
     Identity::new(name, email).map_err(|error| fault(value, &error.to_string()))
+}
+
+/// Reads the number of commits that runs get.
+fn depth(value: &Spanned<DeValue<'_>>, url: &RepositoryUrl) -> Result<u32, FileFault> {
+    let wrong = || fault(value, &format!("depth is a number of commits from 1 to {DEPTH_MAX}; write depth = 50"));
+    let depth = number(value).and_then(|number| u32::try_from(number).ok()).filter(|depth| *depth <= DEPTH_MAX);
+    let depth = depth.ok_or_else(wrong)?;
+    if url.directory().is_some() {
+        let reason = format!("depth = {depth} is for an address; a directory is read whole: leave out depth");
+        return Err(fault(value, &reason));
+    }
+    Ok(depth)
+}
+
+/// Returns a whole number from 1 on.
+fn number(value: &Spanned<DeValue<'_>>) -> Option<u64> {
+    let number = value.get_ref().as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok().filter(|number| *number > 0)
 }
 
 fn path(value: &Spanned<DeValue<'_>>, name: &str) -> Result<PathBuf, FileFault> {
@@ -102,11 +134,11 @@ mod tests {
     fn a_project_may_have_a_repository() {
         assert_eq!(read_text("name = 'x'"), Ok(None));
         let plain = read_text("repository = 'https://h/o/r'").expect("right").expect("a repository");
-        assert_eq!((plain.publish, plain.may_merge, plain.forge.kind), (PublishRule::Approve, false, ForgeKind::None));
+        assert_eq!(plain, ProjectRepository::of(plain.url.clone()));
         let whole = "repository = 'https://h/o/r'\ncredentials = '/c'\nforge = 'github'\npublish = 'auto'\nmerge = true\n\
-                     author = 'Bot <bot@h>'";
+                     author = 'Bot <bot@h>'\ndepth = 50";
         let whole = read_text(whole).expect("right").expect("a repository");
-        assert_eq!(whole.access.credentials, Some("/c".into()));
+        assert_eq!((whole.access.credentials, whole.depth), (Some("/c".into()), Some(50)));
         assert_eq!((whole.publish, whole.may_merge, whole.forge.kind), (PublishRule::Auto, true, ForgeKind::GitHub));
         assert_eq!(whole.author.map(|author| author.email().to_owned()), Some("bot@h".to_owned()));
     }
@@ -126,6 +158,11 @@ mod tests {
             ("repository = 'https://h/r'\nmerge = 'x'", "merge is true"),
             ("repository = 'https://h/r'\nauthor = 'x'", "author is written"),
             ("repository = 1", "repository is a text"),
+            ("depth = 1", "depth needs a repository"),
+            ("repository = 'https://h/r'\ndepth = 0", "depth is a number of commits from 1"),
+            ("repository = 'https://h/r'\ndepth = 1000001", "depth is a number of commits from 1"),
+            ("repository = 'https://h/r'\ndepth = 'x'", "depth is a number of commits from 1"),
+            ("repository = '/srv/r.git'\ndepth = 3", "depth = 3 is for an address"),
         ] {
             let found = read_text(text).expect_err(text);
             assert!(found.contains(reason) && !found.contains("canary"), "{text}: {found}");

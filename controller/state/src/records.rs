@@ -39,6 +39,8 @@ pub const REQUEST: &str = "request.json";
 pub const MESSAGES: &str = "messages.json";
 /// File with the result of a run.
 pub const RESULT: &str = "result.json";
+/// File with the outcome of the collection of what a run committed.
+pub const COMMITS: &str = "commits.json";
 /// File with the log of the sidecar.
 pub const SIDECAR_LOG: &str = "sidecar.log";
 /// File with the log of the controller, one JSON object per line.

@@ -17,7 +17,7 @@ def call():
     request.add_header("content-type", "application/json")
     START.wait()
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             SEEN[answer.status, json.load(answer)["choices"][0]["message"]["content"]] += 1
     except OSError as error:
         SEEN[repr(error)] += 1

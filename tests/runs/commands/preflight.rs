@@ -1,7 +1,9 @@
 //! Preflight names the cause: TLS where TLS fails, and the upstream's own status.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{Forge, Sluice, Upstream};
 
 use super::detail;
 
@@ -36,6 +38,24 @@ async fn the_upstreams_own_status_is_reported() {
         assert!(detail.contains(words) && detail.contains(upstream.url()), "{status}: {detail}");
         assert!(!detail.contains("502"), "{detail}");
     }
+}
+
+#[tokio::test]
+async fn the_key_of_an_app_is_checked() {
+    let (upstream, forge) = (Upstream::json(200, json!({"data": []})).start().await, Forge::start().await);
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", &forge.app_project(""));
+
+    let ran = sluice.command(["preflight", "--json"]).finish().await.expect(0);
+
+    assert_eq!(detail(&ran, "credentials"), "1 can be read, by their owner alone");
+    assert_eq!(detail(&ran, "token scopes"), "project work: the scope workflow is not among them");
+    assert_eq!(forge.app_tokens().await.len(), 1, "the app works");
+    std::fs::set_permissions(forge.app_key(), std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let ran = sluice.command(["preflight", "--json"]).finish().await.expect(1);
+    let expected = "project work: app_key of the project cannot be used: its file has mode 644; run chmod 600 on it";
+    assert_eq!(detail(&ran, "credentials"), expected);
+    assert_eq!(forge.app_tokens().await.len(), 1, "a key that others can read is not used");
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ fn assert_none(planted: &[Planted], answer: &Answer, shown: &str) {
 }
 
 /// Returns the paths of all documented GET routes, with each of these values for the parameters of a kind.
-fn paths(document: &Value, ids: &[(&str, &[String])]) -> Vec<String> {
+pub(super) fn paths(document: &Value, ids: &[(&str, &[String])]) -> Vec<String> {
     let mut paths = Vec::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
         if methods["get"].is_null() {

@@ -231,3 +231,114 @@ async fn the_commands_publish_over_the_api() {
         assert!(kinds.iter().any(|found| found == kind), "{kind}: {kinds:?}");
     }
 }
+
+/// Waits for the file `go` with a commit that is not pushed.
+const COMMIT_AND_WAIT: &str = "cd repo && echo four >> text && git commit -qam 'Add a line' && echo five >> text && touch ../begun && \
+                               while [ ! -e ../go ]; do sleep 0.05; done";
+
+/// Waits until a file is in the workspace of a run.
+async fn has_begun(forge: &Forge, id: &str) {
+    let begun = forge.sluice.state().join("runs").join(format!("{id}.0")).join("work/begun");
+    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || begun.exists()).await);
+}
+
+#[tokio::test]
+async fn a_killed_daemon_loses_no_commits() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let script = format!(
+        "{COMMIT_AND_WAIT}; git commit -qam 'Add another' && until git push -q; do sleep 0.1; done && echo six >> text && git commit -qam 'Add a third'"
+    );
+    let id = daemon.create(on_repository(&script, json!({ "ticket": "ABC-4", "pull_request": true }))).await;
+    has_begun(&forge, &id).await;
+
+    daemon.kill().await;
+    go(&forge.sluice, &id);
+    let daemon = forge.sluice.serve().await;
+    let run = daemon.ended(&id).await;
+
+    assert_eq!(
+        (&run["outcome"], &run["attempt"]),
+        (&json!("success"), &json!(0)),
+        "{run}\n{}",
+        daemon.process().stderr()
+    );
+    let branch = branch_of(&daemon, &id).await;
+    assert_eq!((&branch["commits"], &branch["published_sha"]), (&json!(3), &branch["head_sha"]), "{branch}");
+    assert_eq!(branch["pull_request"]["number"], 1, "{branch}");
+    assert_eq!(forge.file("feature/ABC-4", "text"), "one\ntwo\nthree\nfour\nfive\nsix\n");
+    let events = daemon.events(&id).await;
+    let received: Vec<_> = events.iter().filter(|event| event["event_type"] == "git.received").collect();
+    assert_eq!(received.len(), 1, "{received:?}");
+    assert_eq!(received[0]["event_data"]["is_complete"], true, "{received:?}");
+    assert!(forge.sluice.containers().await.is_empty());
+}
+
+/// The forge is watched, so that the daemon is killed between the publication and what follows it.
+#[tokio::test]
+async fn publication_goes_on_after_a_kill() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let id = daemon.create(on_repository(COMMIT_AND_PUSH, json!({ "ticket": "ABC-5", "pull_request": true }))).await;
+    let published = forge.bare.join("refs/heads/feature/ABC-5");
+    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || published.exists()).await);
+
+    daemon.kill().await;
+    let daemon = forge.sluice.serve().await;
+    let run = daemon.ended(&id).await;
+
+    assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
+    assert_eq!(forge.branches(), ["feature/ABC-5", "main"]);
+    let branch = branch_of(&daemon, &id).await;
+    assert_eq!((&branch["pull_request"]["number"], &branch["last_error"]), (&json!(1), &Value::Null), "{branch}");
+    let kinds = types(&daemon.events(&id).await);
+    for kind in ["git.received", "git.published", "git.pull_request"] {
+        assert_eq!(kinds.iter().filter(|found| *found == kind).count(), 1, "{kind}: {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn large_uncommitted_files_are_told_in_events() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let script = format!("{COMMIT_AND_PUSH} && head -c 110000000 /dev/zero > result.bin");
+
+    let id = daemon.create(on_repository(&script, json!({}))).await;
+    let run = daemon.ended(&id).await;
+
+    assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
+    let events = daemon.events(&id).await;
+    let received = events.iter().find(|event| event["event_type"] == "git.received").expect("it is told");
+    let data = &received["event_data"];
+    assert_eq!((&data["is_complete"], &data["has_uncommitted"]), (&json!(true), &json!(false)), "{data}");
+    assert!(data["uncommitted_fault"].as_str().is_some_and(|fault| fault.contains("object ")), "{data}");
+}
+
+#[tokio::test]
+async fn two_runs_at_once_have_their_own_branches() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let repository = || json!({ "ticket": "ABC-6", "pull_request": true });
+    let (first, second) = tokio::join!(
+        daemon.create(on_repository(COMMIT_AND_WAIT, repository())),
+        daemon.create(on_repository(COMMIT_AND_WAIT, repository()))
+    );
+    for id in [&first, &second] {
+        has_begun(&forge, id).await;
+    }
+    for id in [&first, &second] {
+        go(&forge.sluice, id);
+    }
+    let mut published = Vec::new();
+    for id in [&first, &second] {
+        let run = daemon.ended(id).await;
+        assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
+        let branch = branch_of(&daemon, id).await;
+        let name = branch["branch"].as_str().expect("it has a name").to_owned();
+        assert_eq!(json!(git(&forge.bare, &["rev-parse", &name]).trim()), branch["head_sha"], "{branch}");
+        published.push(name);
+    }
+    published.sort();
+    assert_eq!(published, ["feature/ABC-6", "feature/ABC-6-2"]);
+    assert_eq!(forge.branches(), ["feature/ABC-6", "feature/ABC-6-2", "main"]);
+}

@@ -46,6 +46,19 @@ fn systemd_accepts_the_units_without_a_warning() {
     analyze(&["security", "--offline=true", &format!("--threshold={EXPOSURE_MAX}")], &serve);
 }
 
+#[test]
+fn systemd_accepts_the_addition_for_git() {
+    let directory = TempDir::new();
+    let mut units = units(&directory);
+    units.retain(|unit| unit.ends_with("serve.service"));
+    let addition = directory.join("sluice-serve.service.d");
+    fs::create_dir(&addition).expect("a fresh directory takes directories");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/git.conf");
+    fs::copy(from, addition.join("git.conf")).expect("it is in the repository");
+
+    assert_eq!(analyze(&["verify", "--man=no"], &units), "");
+}
+
 #[tokio::test]
 async fn the_service_manager_hears_each_state() {
     let upstream = Upstream::never().start().await;

@@ -7,21 +7,28 @@ use sluice_contract::text::error_chain;
 use sluice_git::ObjectId;
 use sluice_runs::project_access;
 use sluice_runs::publication::{Consent, Publication, PublicationError};
-use sluice_runs::run_clone::CloneReport;
+use sluice_runs::run_clone::{CloneReport, recall};
 use sluice_state::git_runs::{GitStep, PublishRule};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
-use super::{add, report_published, report_pull_request, start, summary};
+use super::{add_once, report_published, report_pull_request, start, summary};
 use crate::context::ApiContext;
 
-/// Records what a run has pushed whose clone is not known: it failed, or another daemon made it.
-pub(crate) async fn complete_pushed(context: &Arc<ApiContext>, run: &Sandbox, has_succeeded: bool) {
+/// Completes the branch of a run by what is stored of it: it failed, or a daemon was killed after its end. Each step that was
+/// done is found, and is not done again.
+pub(crate) async fn complete_stored(context: &Arc<ApiContext>, run: &Sandbox, has_succeeded: bool) {
     let found = context.store.find_git_run(&run.key.run_id).await.ok().flatten();
     let Some(row) = found else { return };
     if let Ok(Some(repository)) = context.git.run_repository(&run.key.run_id) {
-        let mut report = CloneReport::of(&repository, &row.new.url, &row.new.branch, 0).await;
-        report.faults.push("the clone in the workspace is not known: only what was pushed came out".to_owned());
+        let report = match recall(&context.layout.records(), &run.key, &repository, &row.new.url).await {
+            Some(report) => report,
+            None => {
+                let mut report = CloneReport::of(&repository, &row.new.url, &row.new.branch, 0).await;
+                report.faults.push("the clone in the workspace is not known: only what was pushed came out".to_owned());
+                report
+            }
+        };
         complete(context, run, &report, has_succeeded).await;
     }
 }
@@ -31,6 +38,7 @@ pub(crate) async fn complete_pushed(context: &Arc<ApiContext>, run: &Sandbox, ha
 pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport, has_succeeded: bool) {
     let log = |text: &str| (context.log)(&format!("run {}: {text}", run.key));
     report.faults.iter().for_each(|fault| log(fault));
+    report.uncommitted_fault.iter().for_each(|fault| log(&format!("what was not committed did not come out: {fault}")));
     let cloned = GitStep::Cloned { base_branch: report.base_branch.clone(), base_sha: report.base.clone() };
     let received = GitStep::Received { head_sha: report.head.clone() };
     for step in [cloned, received] {
@@ -43,9 +51,9 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
         "files": report.files, "insertions": report.insertions, "deletions": report.deletions,
         "guarded_paths": report.guarded.iter().map(|change| &change.path).collect::<Vec<_>>(),
         "is_too_large": report.too_large, "has_uncommitted": report.uncommitted.is_some(),
-        "is_complete": report.faults.is_empty(),
+        "uncommitted_fault": report.uncommitted_reason, "is_complete": report.faults.is_empty(),
     });
-    add(context, run, "git.received", &data).await;
+    add_once(context, run, "git.received", &data).await;
     if !has_succeeded || !report.has_commits() {
         return;
     }
@@ -53,7 +61,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
         let text = error.public_text();
         log(&format!("its branch stays here: {}", error_chain(&error)));
         let data = json!({ "head_sha": report.head, "reason": text });
-        add(context, run, "git.held", &data).await;
+        add_once(context, run, "git.held", &data).await;
     }
 }
 

@@ -3,10 +3,10 @@
 use sluice_git::{Branch, Identity, MirrorOptions};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
-use sluice_runs::run_clone::RunClone;
+use sluice_runs::run_clone::{AdoptedClone, Collector, RunClone};
 use sluice_state::git_runs::{NewGitRun, PublishRule};
 use sluice_state::sandboxes::Sandbox;
-use sluice_state::store::now_us;
+use sluice_state::store::{StoreError, now_us};
 
 use crate::context::ApiContext;
 use crate::runs::Refusal;
@@ -37,11 +37,29 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
     Ok(RunClone {
         home: context.git.clone(),
         url: project.url.clone(),
-        credentials: project_access::credentials(project).map_err(Refusal::host)?,
-        options: MirrorOptions { scope: run.project.clone().unwrap_or_default(), base, ..MirrorOptions::default() },
+        credentials: project_access::credentials(project).await.map_err(Refusal::host)?,
+        options: MirrorOptions {
+            scope: run.project.clone().unwrap_or_default(),
+            base,
+            depth: project.depth,
+            ..MirrorOptions::default()
+        },
         branch,
         identity: identity(project, run).map_err(Refusal::host)?,
     })
+}
+
+/// Returns the clone of a run that an earlier daemon began; `None` if it has none.
+///
+/// # Errors
+/// Errors of the database.
+pub(crate) async fn adopted(
+    context: &ApiContext,
+    run: &Sandbox,
+    collector: Collector,
+) -> Result<Option<AdoptedClone>, StoreError> {
+    let row = context.store.find_git_run(&run.key.run_id).await?;
+    Ok(row.map(|row| AdoptedClone { home: context.git.clone(), url: row.new.url, collector }))
 }
 
 /// Returns the repository of a run's project.

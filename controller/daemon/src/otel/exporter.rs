@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use sluice_contract::text::error_chain;
 use sluice_state::events::{EventFilter, EventSource, LoggedEvent};
-use sluice_state::store::{StoreError, now_us};
+use sluice_state::store::now_us;
 use sluice_upstream::Reach;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -117,12 +117,12 @@ impl Exporter {
     }
 
     /// Takes events into the queue, to the end of the log. Cancel-safe.
-    async fn take(&mut self) -> Result<(), StoreError> {
+    async fn take(&mut self) -> Result<(), LoopFault> {
         let filter = EventFilter { types: TYPES.map(str::to_owned).to_vec(), ..EventFilter::default() };
         loop {
             let batch = self.context.store.events_after(self.read, filter.clone(), EVENTS).await?;
             for event in batch.events.iter().filter(|event| event.source == EventSource::System) {
-                let run = self.facts(event).await;
+                let run = self.facts(event).await?;
                 // From here on nothing waits: a turn that is cancelled takes each event once.
                 if let Some(span) = self.span(event, run) {
                     let dropped = self.queue.add(span);
@@ -153,20 +153,21 @@ impl Exporter {
     }
 
     /// Returns the facts of an event's run; none for a run that is removed.
-    async fn facts(&mut self, event: &LoggedEvent) -> Option<Arc<RunFacts>> {
-        let id = event.sandbox_id.as_ref()?;
+    async fn facts(&mut self, event: &LoggedEvent) -> Result<Option<Arc<RunFacts>>, LoopFault> {
+        let Some(id) = event.sandbox_id.as_ref() else { return Ok(None) };
         if let Some(facts) = self.runs.get(id) {
-            return Some(Arc::clone(facts));
+            return Ok(Some(Arc::clone(facts)));
         }
-        let run_id = id.parse().ok()?;
-        let run = self.context.store.find_sandbox(None, &run_id).await.ok()??;
-        let request = self.context.stored_request(&run_id).await.ok()?;
+        let Ok(run_id) = id.parse() else { return Ok(None) };
+        let found = self.context.store.find_sandbox(None, &run_id).await;
+        let Some(run) = found.map_err(|error| LoopFault::new(error_chain(&error)))? else { return Ok(None) };
+        let Ok(request) = self.context.stored_request(&run_id).await else { return Ok(None) };
         let facts = Arc::new(RunFacts::new(&run, request));
         if self.runs.len() >= RUNS_MAX {
             self.runs.clear();
         }
         self.runs.insert(id.clone(), Arc::clone(&facts));
-        Some(facts)
+        Ok(Some(facts))
     }
 
     /// Sends the spans that wait, until a request fails.

@@ -86,12 +86,14 @@ impl Attempt {
     pub(super) async fn resume(self, open: Option<OpenRun>) {
         let Some(open) = open else {
             let verdict = self.recorded_verdict().await;
+            // The earlier daemon may have been killed between any two steps of its branch.
+            git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success).await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
         let (observer, mut signals) = run_signals();
         let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
-            Ok(stored) => self.resumption(&stored, observer),
+            Ok(stored) => self.resumption(&stored, observer).await,
             Err(message) => {
                 self.close().await;
                 return self.conclude(self.failed(ErrorCode::Internal, &message), Retry::ByCode).await;
@@ -104,6 +106,7 @@ impl Attempt {
         let verdict = match adopted {
             Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
             Ok(Adopted::TakenDown(_)) => {
+                git::complete_stored(&self.context, &self.run, false).await;
                 self.failed(ErrorCode::Internal, "the daemon ended while it created or removed the run")
             }
             Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
@@ -111,12 +114,17 @@ impl Attempt {
         self.conclude(verdict, Retry::ByCode).await;
     }
 
-    fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
+    async fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
         let limits = LimitValues {
             timeout: Some(Duration::from_secs(stored.limits.timeout_s)),
             memory: Some(stored.limits.memory),
             output: Some(self.service.output_max),
         };
+        let collector = self.service.planner.collector(stored);
+        let clone = git::adopted(&self.context, &self.run, collector).await.unwrap_or_else(|error| {
+            (self.context.log)(&format!("{}: its clone is not found: {}", shown(&self.run.key), error_chain(&error)));
+            None
+        });
         DaemonResumption {
             contract: self.service.planner.contract(stored),
             limits,
@@ -124,6 +132,7 @@ impl Attempt {
             stop: StopPolicy::after(self.service.stop_grace),
             clock: Arc::clone(self.live.clock()),
             observer,
+            clone,
         }
     }
 
@@ -210,7 +219,7 @@ impl Attempt {
         remove_workspace(&self.context, &self.run.key).await;
         match &report.exchange.git {
             Some(commits) => git::complete(&self.context, &self.run, commits, report.error_code.is_none()).await,
-            None => git::complete_pushed(&self.context, &self.run, report.error_code.is_none()).await,
+            None => git::complete_stored(&self.context, &self.run, report.error_code.is_none()).await,
         }
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {

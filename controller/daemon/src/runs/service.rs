@@ -8,6 +8,7 @@ use sluice_contract::RunKey;
 use sluice_runs::admission::RunRequest;
 use sluice_runs::host::Host;
 use sluice_runs::record::RequestRecord;
+use sluice_runs::run_clone::Collector;
 use sluice_runs::verdict::Contract;
 use sluice_state::sandboxes::Sandbox;
 
@@ -39,6 +40,9 @@ pub trait Planner: fmt::Debug + Send + Sync {
 
     /// Returns the meaning of a run's stdout.
     fn contract(&self, stored: &StoredRequest) -> Contract;
+
+    /// Returns the container that packs what a run committed.
+    fn collector(&self, stored: &StoredRequest) -> Collector;
 }
 
 /// Parts that the execution of runs needs beside the database.

@@ -175,6 +175,14 @@ impl GitHub {
         Ok(Some(scopes.map(super::api::shorten).collect()))
     }
 
+    /// Returns the token, for git. A GitHub App gets a new one if this value has none.
+    ///
+    /// # Errors
+    /// [`ForgeError`]
+    pub async fn token(&self) -> Result<Token, ForgeError> {
+        Ok(self.authorization().await?.token)
+    }
+
     async fn authorization(&self) -> Result<Authorization, ForgeError> {
         let token = match &self.credential {
             Credential::Token(token) => token.clone(),

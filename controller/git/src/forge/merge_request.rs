@@ -53,6 +53,8 @@ pub struct MergeRequest<'a> {
     pub method: MergeMethod,
     /// Commit that the person has seen. Another one is not merged.
     pub head_sha: &'a str,
+    /// Branch that the person wants it in. Another one gets nothing.
+    pub base: &'a str,
     /// First line of the new commit's message.
     pub title: &'a str,
     /// Rest of that message; see [`crate::pull_request_text::commit_message`].

@@ -43,7 +43,7 @@ async fn attempt(
     let mut was_marked = false;
     loop {
         let found = forge.pull_request(number).await?;
-        let commit = match step(&found, request.head_sha, judges_drafts(forge)) {
+        let commit = match step(&found, request, judges_drafts(forge)) {
             Step::End(outcome) => return Ok(outcome),
             Step::AlreadyMerged(commit) => commit,
             Step::MarkReady if was_marked => return Err(ForgeError::Undecided(number)),
@@ -70,17 +70,20 @@ async fn attempt(
 }
 
 /// Decides the next step. `judges_drafts` says whether the forge decides about conflicts of drafts.
-fn step(found: &PullRequest, head_sha: &str, judges_drafts: bool) -> Step {
+fn step(found: &PullRequest, request: &MergeRequest<'_>, judges_drafts: bool) -> Step {
     if found.is_from_fork {
         return Step::End(MergeOutcome::Refused("the branch is of another repository".to_owned()));
     }
-    if found.head_sha != head_sha {
+    if found.head_sha != request.head_sha {
         return Step::End(MergeOutcome::HeadMoved);
     }
     match found.state {
         PullRequestState::Merged => return Step::AlreadyMerged(found.merge_commit.clone()),
         PullRequestState::Closed => return Step::End(MergeOutcome::Refused("it is closed".to_owned())),
         PullRequestState::Open => {}
+    }
+    if found.base != request.base {
+        return Step::End(MergeOutcome::Refused("it is for another branch by now".to_owned()));
     }
     match found.mergeable {
         _ if found.is_draft && !judges_drafts => Step::MarkReady,
@@ -121,7 +124,15 @@ fn undecided(forge: &Forge, number: u64) -> Result<MergeOutcome, ForgeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forge::merge_request::MergeMethod;
 
+    const REQUEST: MergeRequest<'_> = MergeRequest {
+        method: MergeMethod::Squash,
+        head_sha: HEAD,
+        base: "main",
+        title: "ours",
+        message: "Sluice-Run: r",
+    };
     const HEAD: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn found(state: PullRequestState, is_draft: bool, mergeable: Option<bool>) -> PullRequest {
@@ -158,10 +169,15 @@ mod tests {
             (Closed, false, Some(true), true, end("it is closed")),
         ] {
             let found = found(state, is_draft, mergeable);
-            assert_eq!(step(&found, HEAD, judges_drafts), expected, "{found:?}");
-            assert_eq!(step(&found, &HEAD[1..], judges_drafts), Step::End(MergeOutcome::HeadMoved));
+            assert_eq!(step(&found, &REQUEST, judges_drafts), expected, "{found:?}");
+            let moved = MergeRequest { head_sha: &HEAD[1..], ..REQUEST };
+            assert_eq!(step(&found, &moved, judges_drafts), Step::End(MergeOutcome::HeadMoved));
+            if state == Open {
+                let elsewhere = MergeRequest { base: "release", ..REQUEST };
+                assert_eq!(step(&found, &elsewhere, judges_drafts), end("it is for another branch by now"));
+            }
             let fork = PullRequest { is_from_fork: true, ..found };
-            assert_eq!(step(&fork, HEAD, judges_drafts), end("the branch is of another repository"));
+            assert_eq!(step(&fork, &REQUEST, judges_drafts), end("the branch is of another repository"));
         }
     }
 }

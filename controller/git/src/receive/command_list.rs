@@ -5,9 +5,9 @@
 use crate::object_id::ObjectId;
 
 /// Most commands that are read, so that each gets an answer.
-const COMMANDS: usize = 64;
+pub(super) const COMMANDS: usize = 64;
 /// Most boundaries of a history that are read.
-const SHALLOW: usize = 1000;
+pub(super) const SHALLOW: usize = 1000;
 
 /// One change of a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -48,13 +48,13 @@ pub(crate) enum PushRefusal {
     #[error("the capability '{}' was not offered; use git without push options and certificates", truncate(.0))]
     Capability(String),
     /// A boundary of a history that the clone does not have.
-    #[error("the history of the clone was cut; run: git fetch --unshallow, or push from the clone in /workspace/repo")]
+    #[error("the history of the clone was cut; push from the clone in /workspace/repo, which has it whole")]
     Shallow,
     /// An id of another kind.
     #[error("ids of commits are {0} here")]
     Format(String),
     /// The branch has moved meanwhile.
-    #[error("the branch is at {head}, not at {given}; run: git fetch or push again")]
+    #[error("the branch is at {head}, not at {given}; push from a clone that has this commit: nothing can be fetched")]
     Stale {
         /// Present head.
         head: String,

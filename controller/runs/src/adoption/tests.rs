@@ -77,6 +77,7 @@ fn resumption(observer: Arc<dyn Observer>) -> Resumption {
         limits: LimitValues::default(),
         clock: Arc::default(),
         observer,
+        clone: None,
     }
 }
 

@@ -50,6 +50,8 @@ pub enum PublicationError {
     Credentials(#[from] CredentialsError),
     #[error("the token of the project's forge cannot be used: {0}")]
     Token(#[from] CredentialFault),
+    #[error("app_key of the project cannot be used: {0}")]
+    AppKey(#[source] CredentialFault),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -60,7 +62,7 @@ impl PublicationError {
     pub fn public_text(&self) -> String {
         match self {
             Self::Git(_) => "the repository did not take the branch; the branch stays on this host".to_owned(),
-            Self::Credentials(_) | Self::Token(_) | Self::NoToken => {
+            Self::Credentials(_) | Self::Token(_) | Self::AppKey(_) | Self::NoToken => {
                 "the credentials of the project cannot be used; an admin sees why in the daemon's log".to_owned()
             }
             Self::Store(_) => "the database of this host has a fault; try again later".to_owned(),
@@ -71,6 +73,9 @@ impl PublicationError {
     /// Returns true if the operator's log needs the whole error.
     #[must_use]
     pub fn is_of_host(&self) -> bool {
-        matches!(self, Self::Git(_) | Self::Credentials(_) | Self::Token(_) | Self::NoToken | Self::Store(_))
+        matches!(
+            self,
+            Self::Git(_) | Self::Credentials(_) | Self::Token(_) | Self::AppKey(_) | Self::NoToken | Self::Store(_)
+        )
     }
 }

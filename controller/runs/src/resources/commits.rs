@@ -6,8 +6,9 @@ use sluice_contract::text::error_chain;
 use sluice_state::store::RunDriver;
 
 use super::{RunResources, container_blueprint, files};
-use crate::exchange::Collected;
-use crate::run_clone::RunClone;
+use crate::blueprint::{container_name, identity};
+use crate::exchange::{Collected, ExchangeReport};
+use crate::run_clone::{AdoptedClone, CloneReport, RunClone, recall, remember, remove_collector};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 
@@ -27,11 +28,24 @@ impl RunResources {
         Ok(())
     }
 
+    /// Takes over the clone of a run that another controller began. What that one has collected is not collected again.
+    pub(crate) async fn adopt_clone(&mut self, clone: AdoptedClone) {
+        let recalled = match clone.home.run_repository(&self.key.run_id) {
+            Ok(Some(repository)) => recall(&self.host.layout.records(), &self.key, &repository, &clone.url).await,
+            Ok(None) | Err(_) => None,
+        };
+        match recalled {
+            Some(report) => self.collected = Some(of_report(report)),
+            None => self.adopted_clone = Some(clone),
+        }
+    }
+
     /// Adds what the run has committed.
     pub(super) async fn with_commits(&mut self, mut collected: Collected, spec: &RunSpec) -> Collected {
-        let (Some(live), Some(clone)) = (self.clone.take(), &spec.clone) else { return collected };
+        let Some(live) = self.clone.take().filter(|_| spec.clone.is_some()) else { return collected };
         let container = container_blueprint(&self.host, &self.key, &self.paths, spec);
-        let report = live.collect(&self.host.engine, container, &self.paths, clone).await;
+        let report = live.collect(&self.host.engine, container, &self.paths).await;
+        self.remember_commits(&report);
         collected.errors.extend(report.faults.iter().cloned());
         if let Some(patch) = &spec.exchange.patch {
             match live.write_patch(patch, &self.paths, &report).await {
@@ -43,4 +57,38 @@ impl RunResources {
         spec.exchange.release(&self.paths, &collected);
         collected
     }
+
+    /// Collects what a run has committed that another controller began.
+    pub(super) async fn collect_adopted(&mut self) {
+        if let Some(clone) = self.adopted_clone.take() {
+            match clone.open(&self.key) {
+                Ok(Some(live)) => {
+                    let container = clone.container(&self.host, &self.key, &self.paths);
+                    let report = live.collect(&self.host.engine, container, &self.paths).await;
+                    self.remember_commits(&report);
+                    self.collected = Some(of_report(report));
+                }
+                Ok(None) => {}
+                Err(error) => self.collected.get_or_insert_default().errors.push(error_chain(&error)),
+            }
+        } else if self.spec.is_none() {
+            // The earlier controller may have been killed while it collected.
+            let labels = identity(&self.key, &self.host.instance);
+            if let Err(error) = remove_collector(&self.host.engine, &container_name(&self.key), &labels).await {
+                self.file_notes.push(format!("the container that packs commits is left: {}", error_chain(&error)));
+            }
+        }
+    }
+
+    fn remember_commits(&mut self, report: &CloneReport) {
+        if let Err(error) = remember(&self.host.layout.records().of(&self.key), report) {
+            self.file_notes.push(format!("what came out of the clone is not in the record: {error}"));
+        }
+    }
+}
+
+/// Returns the results of a run of which only its commits are known.
+fn of_report(report: CloneReport) -> Collected {
+    let errors = report.faults.clone();
+    Collected { report: ExchangeReport { git: Some(report), ..ExchangeReport::default() }, errors }
 }

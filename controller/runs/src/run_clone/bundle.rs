@@ -3,6 +3,7 @@
 //! Whatever the run has put into its repository, git executes it there and not on the host. The bundles are hostile, as a
 //! push is. What was not committed may be anything, of any size, so it has a bundle of its own after that of the branch.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::path::Path;
@@ -13,9 +14,9 @@ use sluice_git::{Branch, Identity, ObjectId};
 use sluice_state::layout::RunPaths;
 
 use super::error::CloneError;
-use crate::blueprint::{Blueprint, MountAccess, Volume, WORKSPACE};
+use crate::blueprint::{Blueprint, EXPIRES_LABEL, MountAccess, Volume, WORKSPACE};
 use crate::capture::Captured;
-use crate::engine::{Engine, OutputConfig, StdioConfig};
+use crate::engine::{Engine, EngineError, OutputConfig, StdioConfig};
 use crate::input::Stdin;
 use crate::rundir;
 
@@ -83,6 +84,30 @@ pub(super) struct BundlePlan<'a> {
     pub(super) identity: &'a Identity,
 }
 
+/// Removes a container that an earlier controller left: it collects for the run whose container has this name and these labels.
+pub(crate) async fn remove_collector(
+    engine: &Engine,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), EngineError> {
+    let mut labels = of_collector(labels.clone());
+    labels.remove(EXPIRES_LABEL);
+    match engine.find(&collector_name(name), &labels).await? {
+        Some(found) => engine.remove(&found.id).await,
+        None => Ok(()),
+    }
+}
+
+/// Returns the name of the container that collects. That of the run's own container would make it pass for that one.
+fn collector_name(name: &str) -> String {
+    format!("{name}-commits")
+}
+
+fn of_collector(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.insert("sluice.role".to_owned(), "commits".to_owned());
+    labels
+}
+
 /// Makes the bundles in a container like that of the run, and opens them. An error is one of the branch.
 pub(super) async fn make(
     engine: &Engine,
@@ -93,6 +118,11 @@ pub(super) async fn make(
     let directory = paths.root.join("bundle");
     let file = CloneError::file("make the directory for what the run committed");
     let uid = rundir::sandbox_uid(paths).map_err(&file)?;
+    remove_collector(engine, &container.name, &container.labels).await?;
+    // An earlier controller was killed while it collected. A sandbox has filled the directory.
+    let old = directory.clone();
+    let removed = tokio::task::spawn_blocking(move || rundir::remove(&old, None)).await;
+    removed.map_err(std::io::Error::other).and_then(|removed| removed).map_err(&file)?;
     DirBuilder::new().mode(0o700).create(&directory).map_err(&file)?;
     chown(&directory, Some(uid), Some(uid)).map_err(&file)?;
     let blueprint = collecting(container, paths, &directory, plan);
@@ -148,6 +178,8 @@ fn collecting(container: Blueprint, paths: &RunPaths, directory: &Path, plan: &B
         ("SLUICE_RUN", plan.run),
     ];
     Blueprint {
+        name: collector_name(&container.name),
+        labels: of_collector(container.labels),
         entrypoint: Some(["/bin/sh", "-c", SCRIPT, "collect"].map(str::to_owned).into()),
         argv: Vec::new(),
         env: env.map(|(name, value)| format!("{name}={value}")).into(),

@@ -53,6 +53,23 @@ pub enum CloneError {
 }
 
 impl CloneError {
+    /// Returns the text for the owner of a run. Other errors can name files of the operator.
+    #[must_use]
+    pub fn public_text(&self) -> String {
+        match self {
+            Self::Git(GitError::Refused(_) | GitError::Bundle(_))
+            | Self::Gone
+            | Self::NoGit
+            | Self::LargePatch(_)
+            | Self::Unfinished
+            | Self::Late(_)
+            | Self::Failed { .. } => self.to_string(),
+            Self::Git(_) | Self::File { .. } | Self::Token(_) | Self::Engine(_) => {
+                "this host has a fault; an admin sees which in the daemon's log".to_owned()
+            }
+        }
+    }
+
     /// Returns the error of an action on files.
     pub(super) fn file(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::File { what, source }

@@ -50,6 +50,9 @@ pub struct CloneReport {
     /// Reason why what was not committed is not there; the commits are.
     #[serde(skip)]
     pub uncommitted_fault: Option<String>,
+    /// The same reason for the owner of the run: it names nothing of this host.
+    #[serde(skip)]
+    pub uncommitted_reason: Option<String>,
     /// Faults while it was collected.
     #[serde(skip)]
     pub faults: Vec<String>,

@@ -21,6 +21,7 @@ use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
 use crate::resources::{RunEnd, RunResources};
+use crate::run_clone::AdoptedClone;
 use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
 
@@ -81,14 +82,21 @@ pub async fn take_down(
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
 ) -> Result<TakenDown, SweepError> {
-    take_down_with(host, orphan, None, observer).await
+    take_down_with(host, orphan, LeftRun::default(), observer).await
 }
 
-/// Takes down an orphan, and reads its output if there is a way.
+/// Parts of an orphan that are kept if there is a way.
+#[derive(Debug, Default)]
+pub(crate) struct LeftRun {
+    pub(crate) output: Option<OutputConfig>,
+    pub(crate) clone: Option<AdoptedClone>,
+}
+
+/// Takes down an orphan, reads its output, and collects what it committed, if there is a way.
 pub(crate) async fn take_down_with(
     host: &Arc<Host>,
     orphan: &OpenRun,
-    output: Option<OutputConfig>,
+    left: LeftRun,
     observer: &Arc<dyn Observer>,
 ) -> Result<TakenDown, SweepError> {
     let key = &orphan.entry.key;
@@ -99,7 +107,12 @@ pub(crate) async fn take_down_with(
         Err(error) => return Err(error.into()),
     };
     let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
-    if let Some(output) = output.filter(|_| resources.state().container != ContainerState::Absent) {
+    let found = resources.state().container;
+    // The clone of a program that has not started has no commits, or is a part of one.
+    if let Some(clone) = left.clone.filter(|_| matches!(found, ContainerState::Running | ContainerState::Exited)) {
+        resources.adopt_clone(clone).await;
+    }
+    if let Some(output) = left.output.filter(|_| found != ContainerState::Absent) {
         resources.reattach(output, StopPolicy::after(Duration::ZERO)).await?;
     }
     let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");

@@ -139,6 +139,7 @@ pub(crate) async fn drive(
     let open = host.store.open_runs().await.expect("it is open");
     if let Some(orphan) = open.into_iter().find(|open| open.entry.key == key(host.layout.state())) {
         let resumption = DaemonResumption {
+            clone: None,
             contract: Contract::Plain,
             limits: LimitValues::default(),
             output_max: OUTPUT_MAX,

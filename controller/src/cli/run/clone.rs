@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use sluice_git::branch_name::{BranchNameError, BranchParts, BranchPrefix, branch_name};
-use sluice_git::{
-    Branch, BranchError, CredentialsError, Identity, IdentityError, MirrorOptions, RepositoryUrl, UrlError,
-    split_branch,
-};
+use sluice_git::{Branch, BranchError, Identity, IdentityError, MirrorOptions, RepositoryUrl, UrlError, split_branch};
 use sluice_runs::project_access;
-use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository, RepositoryAccess};
+use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository};
+use sluice_runs::publication::PublicationError;
 use sluice_runs::run_clone::RunClone;
 use sluice_state::git_runs::PublishRule;
 
@@ -31,7 +29,7 @@ pub(super) enum CloneRequestError {
     Credentials {
         url: String,
         #[source]
-        source: CredentialsError,
+        source: PublicationError,
     },
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -55,7 +53,7 @@ fn is_address(given: &str) -> bool {
 }
 
 /// Returns the clone of a run, if it gets one.
-pub(super) fn clone(
+pub(super) async fn clone(
     args: &RunArgs,
     settings: &Settings,
     run_id: &str,
@@ -63,8 +61,6 @@ pub(super) fn clone(
     let Some(given) = args.repo.as_ref().filter(|_| is_cloned(args)) else { return Ok(None) };
     let (url, base) = address(given)?;
     let (scope, project) = project_of(settings, &url);
-    let failed = |source| CloneRequestError::Credentials { url: url.to_string(), source };
-    let credentials = project_access::credentials(&project).map_err(failed)?;
     let identity = match &project.author {
         Some(author) => author.clone(),
         None => Identity::new(&format!("Sluice run {run_id}"), "run@sluice.invalid")?,
@@ -74,30 +70,25 @@ pub(super) fn clone(
     }
     let prefix = args.task_type.as_deref().map(str::parse::<BranchPrefix>).transpose()?.unwrap_or_default();
     let parts = BranchParts { prefix, ticket: args.ticket.as_deref(), title: args.title.as_deref(), run_id };
-    let options = MirrorOptions { scope, base, ..MirrorOptions::default() };
+    let options = MirrorOptions { scope, base, depth: project.depth, ..MirrorOptions::default() };
     let branch: Branch = branch_name(&parts)?.parse()?;
     let home = git_home(&settings.host.state_dir);
+    let failed = |source| CloneRequestError::Credentials { url: url.to_string(), source };
+    let credentials = project_access::credentials(&project).await.map_err(failed)?;
     Ok(Some(Arc::new(RunClone { home, url, credentials, options, branch, identity })))
 }
 
 /// Returns the project whose repository this is, with its name; otherwise one without credentials and forge. A directory of
 /// this host is a forge of its own.
 pub(in crate::cli) fn project_of(settings: &Settings, url: &RepositoryUrl) -> (String, ProjectRepository) {
-    let same = |text: &str| text.trim_end_matches('/').trim_end_matches(".git").to_owned();
     let found = settings.projects.iter().find_map(|project| {
         let repository = project.repository.as_ref()?;
-        (same(repository.url.as_str()) == same(url.as_str())).then(|| (project.name.clone(), repository.clone()))
+        repository.url.is_same_place(url).then(|| (project.name.clone(), repository.clone()))
     });
     found.unwrap_or_else(|| {
         let kind = if url.directory().is_some() { ForgeKind::Local } else { ForgeKind::None };
-        let project = ProjectRepository {
-            url: url.clone(),
-            access: RepositoryAccess::default(),
-            forge: ForgeSettings { kind, api: None },
-            publish: PublishRule::Approve,
-            may_merge: false,
-            author: None,
-        };
+        let project =
+            ProjectRepository { forge: ForgeSettings { kind, api: None }, ..ProjectRepository::of(url.clone()) };
         (String::new(), project)
     })
 }
@@ -160,15 +151,7 @@ mod tests {
     fn a_flag_never_loosens_a_never() {
         use PublishRule::{Approve, Auto, Never};
         let url = RepositoryUrl::parse("/srv/r").expect("an address");
-        let access = RepositoryAccess::default();
-        let plain = ProjectRepository {
-            url,
-            access,
-            forge: ForgeSettings::default(),
-            publish: Never,
-            may_merge: false,
-            author: None,
-        };
+        let plain = ProjectRepository::of(url);
         let project = |publish| ProjectRepository { publish, ..plain.clone() };
         let args = |publish: Option<&str>, pr| {
             let mut args = RunArgs::default();

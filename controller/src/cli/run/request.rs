@@ -30,7 +30,7 @@ const ARGUMENT_MAX: usize = 127 << 10;
 ///
 /// # Errors
 /// The first flag, file or setting that is not valid.
-pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, RequestError> {
+pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, RequestError> {
     let agent = agent_catalogue::find(&settings.agents, &settings.run.agent)
         .ok_or_else(|| RequestError::NoAgent(settings.run.agent.clone()))?;
     let asks_agent = args.argv.is_empty();
@@ -60,7 +60,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
     let mut env = agent.variables(values);
     env.extend(environment(args)?);
     let run_id = run_id(args)?;
-    let clone = clone(args, settings, run_id.as_str())?;
+    let clone = clone(args, settings, run_id.as_str()).await?;
     Ok(RunRequest {
         key: RunKey { run_id, attempt: 0 },
         agent: agent.agent_id.clone(),

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 use sluice_contract::exit;
+use sluice_git::branch_name::BranchPrefix;
 use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume};
 use sluice_runs::record::RequestRecord;
+use sluice_state::git_runs::NewGitRun;
 use sluice_state::layout::Layout;
 use sluice_state::records::{MESSAGES, REQUEST};
 
@@ -59,7 +61,9 @@ pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandEr
 async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
     let settings = args.host.settings().map_err(not_started)?;
-    let run = find_run(&open(&settings.host.state_dir).map_err(not_started)?, &args.run).await.map_err(not_started)?;
+    let store = open(&settings.host.state_dir).map_err(not_started)?;
+    let run = find_run(&store, &args.run).await.map_err(not_started)?;
+    let branch = store.find_git_run(&run.entry.key.run_id).await.map_err(|error| CommandError::not_started(&error))?;
     let record = Layout::at(&settings.host.state_dir).records().of(&run.entry.key);
     let request: Option<RequestRecord> =
         record.read_json(REQUEST).map_err(|error| CommandError::not_started(&error))?;
@@ -94,7 +98,24 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     again.out = request.files.out.map(PathBuf::from);
     again.keep_workspace = request.files.keep_workspace;
     again.host = args.host;
+    if let Some(branch) = branch {
+        work_on_clone(&mut again, branch.new);
+    }
     Ok(again)
+}
+
+/// Gives the new run a clone of the same repository, from the branch that the earlier run began with. Its own branch is a
+/// new one.
+fn work_on_clone(again: &mut RunArgs, earlier: NewGitRun) {
+    let base = earlier.base_branch.map(|base| format!("#{base}")).unwrap_or_default();
+    let scheme = if earlier.url.starts_with('/') { "file://" } else { "" };
+    again.repo = Some(format!("{scheme}{}{base}", earlier.url));
+    let prefix = earlier.branch.split_once('/').map_or("", |(prefix, _)| prefix);
+    again.task_type = prefix.parse::<BranchPrefix>().ok().map(|_| prefix.to_owned());
+    again.ticket = earlier.ticket;
+    again.title = earlier.title;
+    again.pr = earlier.wants_pull_request;
+    again.publish = Some(earlier.publish.as_str().to_owned());
 }
 
 /// Returns the text of recorded messages that are one message of the user: some agents take no other.

@@ -15,6 +15,7 @@ use sluice_runs::bridge::Bridge;
 use sluice_runs::exchange::FileExchange;
 use sluice_runs::input::Stdin;
 use sluice_runs::record::RequestRecord;
+use sluice_runs::run_clone::Collector;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::verdict::Contract;
@@ -55,7 +56,6 @@ impl Planner for SettingsPlanner {
         if let Some(seconds) = stored.chat_stay_s {
             env.entry("SLUICE_STAY".to_owned()).or_insert_with(|| format!("{seconds}s"));
         }
-        let limits = &stored.limits;
         let request = RunRequest {
             key: run.key.clone(),
             agent: agent.agent_id.clone(),
@@ -75,8 +75,8 @@ impl Planner for SettingsPlanner {
                 exchange: FileExchange::default(),
                 stdin: Stdin::Closed,
                 tty: false,
-                limits: SandboxLimits { memory: limits.memory, cpu_millis: limits.cpu_millis, pids: limits.pids },
-                timeout: Duration::from_secs(limits.timeout_s),
+                limits: sandbox_limits(stored),
+                timeout: Duration::from_secs(stored.limits.timeout_s),
                 seccomp: self.seccomp.clone(),
                 messages: stored.messages.as_ref().and_then(|messages| serde_json::to_vec(messages).ok()),
                 upstream,
@@ -109,6 +109,15 @@ impl Planner for SettingsPlanner {
             _ => Contract::Plain,
         }
     }
+
+    fn collector(&self, stored: &StoredRequest) -> Collector {
+        Collector { image: stored.image.clone(), limits: sandbox_limits(stored), seccomp: self.seccomp.clone() }
+    }
+}
+
+fn sandbox_limits(stored: &StoredRequest) -> SandboxLimits {
+    let limits = &stored.limits;
+    SandboxLimits { memory: limits.memory, cpu_millis: limits.cpu_millis, pids: limits.pids }
 }
 
 impl SettingsPlanner {

@@ -9,8 +9,9 @@ use crate::api_error::ApiError;
 
 /// Returns the answer to an error of git. Its text is for the operator.
 pub(super) fn of_git(error: &GitError) -> ApiError {
-    if error.is_temporary() {
-        let message = "the repository of the run is busy, or its look took too long; try again";
+    // Another error is a fault of the host: the operator's log has it.
+    if matches!(error, GitError::TimedOut { .. }) {
+        let message = "git took too long in the repository of the run; try again";
         return ApiError::too_many("git_busy", message, 5);
     }
     ApiError::internal(error)
@@ -39,7 +40,10 @@ impl From<PublicationError> for ApiError {
             PublicationError::Git(_) | PublicationError::Branch(_) => {
                 unavailable("publish_failed", &error.public_text())
             }
-            PublicationError::Credentials(_) | PublicationError::Token(_) | PublicationError::NoToken => {
+            PublicationError::Credentials(_)
+            | PublicationError::Token(_)
+            | PublicationError::AppKey(_)
+            | PublicationError::NoToken => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_credentials", error.public_text())
             }
             PublicationError::Store(error) => Self::of_state(error, error.is_retryable()),

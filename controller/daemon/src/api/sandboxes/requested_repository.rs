@@ -95,18 +95,11 @@ fn invalid(field: &str, message: String) -> ApiError {
 mod tests {
     use super::*;
     use sluice_git::RepositoryUrl;
-    use sluice_runs::project_repository::{ForgeSettings, RepositoryAccess};
 
     fn checked(request: serde_json::Value, project: PublishRule) -> Result<StoredRepository, ApiError> {
         let request: RequestedRepository = serde_json::from_value(request).expect("a request");
-        let project = ProjectRepository {
-            url: RepositoryUrl::parse("https://forge.test/o/r").expect("an address"),
-            access: RepositoryAccess::default(),
-            forge: ForgeSettings::default(),
-            publish: project,
-            may_merge: false,
-            author: None,
-        };
+        let url = RepositoryUrl::parse("https://forge.test/o/r").expect("an address");
+        let project = ProjectRepository { publish: project, ..ProjectRepository::of(url) };
         request.check(&project, "r_1")
     }
 

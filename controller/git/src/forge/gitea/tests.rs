@@ -39,7 +39,8 @@ fn get(members: Value) -> String {
 }
 
 async fn merged(answers: Vec<String>) -> (MergeOutcome, Vec<u64>, Vec<String>) {
-    let request = MergeRequest { method: MergeMethod::Squash, head_sha: HEAD, title: "ours", message: "m" };
+    let request =
+        MergeRequest { method: MergeMethod::Squash, head_sha: HEAD, base: "main", title: "ours", message: "m" };
     let (server, pause) = (Scripted::start(answers).await, Counted::default());
     let outcome = merge(&forge(&server.url), 7, &request, &pause).await.expect("it has an end");
     (outcome, pause.seconds(), server.lines().await)

@@ -53,10 +53,9 @@ fn requests_are_as_the_schema_of_github_says() {
         ("pulls/create", opening(&NEW)),
         ("apps/create-installation-access-token", app::grant(&"o/r".parse().expect("a name"))),
     ];
-    requests.extend(
-        methods
-            .map(|method| ("pulls/merge", merging(&MergeRequest { method, head_sha: "a", title: "t", message: "m" }))),
-    );
+    requests.extend(methods.map(|method| {
+        ("pulls/merge", merging(&MergeRequest { method, head_sha: "a", base: "main", title: "t", message: "m" }))
+    }));
     for (operation, body) in requests {
         assert_eq!(faults(&schema["requests"][operation]["schema"], &body, operation), Vec::<String>::new());
     }

@@ -32,7 +32,7 @@ fn get(members: Value) -> String {
 }
 
 fn request() -> MergeRequest<'static> {
-    MergeRequest { method: MergeMethod::Squash, head_sha: HEAD, title: "ours", message: "Sluice-Run: r" }
+    MergeRequest { method: MergeMethod::Squash, head_sha: HEAD, base: "main", title: "ours", message: "Sluice-Run: r" }
 }
 
 const NEW: NewPullRequest<'_> =

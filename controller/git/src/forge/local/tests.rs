@@ -104,7 +104,7 @@ impl Fixture {
     }
 
     async fn merge(&self, number: u64, method: MergeMethod, head_sha: &str) -> MergeOutcome {
-        let request = MergeRequest { method, head_sha, title: "ours", message: "Sluice-Run: r" };
+        let request = MergeRequest { method, head_sha, base: "main", title: "ours", message: "Sluice-Run: r" };
         merge(&self.forge, number, &request, &Counted::default()).await.expect("it has an end")
     }
 }

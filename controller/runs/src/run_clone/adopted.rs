@@ -1,0 +1,115 @@
+//! The clone of a run that another controller began: its commits come out by what is stored of the run.
+//!
+//! The repository of the run has its base, its branch and its committer. Of the request, only what the container needs that
+//! packs the commits is missing. What a collection has come to is in the record of the run, so a controller that comes after
+//! it neither collects again nor has to guess.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use sluice_contract::RunKey;
+use sluice_git::{GitError, GitHome, RunRepository};
+use sluice_state::layout::RunPaths;
+use sluice_state::records::{COMMITS, Records, RunRecord};
+
+use super::report::CloneReport;
+use super::{LiveClone, PushTally};
+use crate::blueprint::{Blueprint, ContainerSpec, SandboxLimits, WORKSPACE, blueprint};
+use crate::bridge::Bridge;
+use crate::host::Host;
+use crate::input::Stdin;
+use crate::rundir;
+use crate::spec::EXPIRY_MARGIN;
+
+/// Properties of the container that packs commits: those of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// Image.
+    pub image: String,
+    /// Limits.
+    pub limits: SandboxLimits,
+    /// The seccomp profile, as JSON.
+    pub seccomp: String,
+}
+
+/// The clone of a run that another controller began.
+#[derive(Debug, Clone)]
+pub struct AdoptedClone {
+    /// Repositories of this host.
+    pub home: GitHome,
+    /// Address of the repository, without credentials.
+    pub url: String,
+    /// Container that packs what was committed.
+    pub collector: Collector,
+}
+
+/// Outcome of a collection, as the record of a run keeps it. The commits are in the repository.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct CollectionRecord {
+    uncommitted: Option<String>,
+    uncommitted_fault: Option<String>,
+    uncommitted_reason: Option<String>,
+    faults: Vec<String>,
+}
+
+impl AdoptedClone {
+    /// Opens the clone. `None` if the run has none: it ended before its repository was made.
+    ///
+    /// # Errors
+    /// [`GitError`]
+    pub(crate) fn open(&self, key: &RunKey) -> Result<Option<LiveClone>, GitError> {
+        let Some(repository) = self.home.run_repository(&key.run_id)? else { return Ok(None) };
+        let (Some(branch), Some(identity)) = (repository.branch()?, repository.identity()?) else { return Ok(None) };
+        let (url, pushes) = (self.url.clone(), PushTally::default());
+        Ok(Some(LiveClone { repository, url, branch, identity, _relay: None, pushes }))
+    }
+
+    /// Returns the container of the run, as far as the one that packs is like it.
+    pub(crate) fn container(&self, host: &Host, key: &RunKey, paths: &RunPaths) -> Blueprint {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let Collector { image, limits, seccomp } = &self.collector;
+        blueprint(&ContainerSpec {
+            key,
+            instance: &host.instance,
+            image,
+            bridge: &Bridge::OfImage,
+            argv: &[],
+            workdir: WORKSPACE,
+            env: &std::collections::BTreeMap::new(),
+            model: None,
+            volumes: &[],
+            stdin: Stdin::Closed,
+            tty: false,
+            // Without its directory the engine refuses the container.
+            uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
+            log_max: None,
+            limits,
+            paths,
+            seccomp,
+            expires: (now + EXPIRY_MARGIN).as_secs(),
+        })
+    }
+}
+
+/// Keeps the outcome of a collection in the record of the run. A run without a record has no later controller that asks.
+pub(crate) fn remember(record: &RunRecord, report: &CloneReport) -> io::Result<()> {
+    if !record.exists() {
+        return Ok(());
+    }
+    let CloneReport { uncommitted, uncommitted_fault, uncommitted_reason, faults, .. } = report.clone();
+    record.write_json(COMMITS, &CollectionRecord { uncommitted, uncommitted_fault, uncommitted_reason, faults })
+}
+
+/// Returns what an earlier collection of an attempt came to, with the commits as they are in the repository now. `None` if it
+/// was not collected to the end.
+pub async fn recall(records: &Records, key: &RunKey, repository: &RunRepository, url: &str) -> Option<CloneReport> {
+    let kept: CollectionRecord = records.of(key).read_json(COMMITS).ok().flatten()?;
+    let branch = repository.branch().ok().flatten()?;
+    let mut report = CloneReport::of(repository, url, branch.as_str(), 0).await;
+    report.uncommitted = kept.uncommitted;
+    report.uncommitted_fault = kept.uncommitted_fault;
+    report.uncommitted_reason = kept.uncommitted_reason;
+    report.faults.extend(kept.faults);
+    Some(report)
+}
