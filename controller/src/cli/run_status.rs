@@ -3,7 +3,7 @@
 //! Pure.
 
 use serde::Serialize;
-use sluice_client::SandboxDetail;
+use sluice_client::ApiSandboxDetail;
 use sluice_contract::exit;
 use sluice_state::run::Phase;
 use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
@@ -37,7 +37,7 @@ pub(super) struct RunStatus {
 
 impl RunStatus {
     /// Returns the status of a run as the API shows it.
-    pub(super) fn of_api(run: &SandboxDetail) -> Self {
+    pub(super) fn of_api(run: &ApiSandboxDetail) -> Self {
         let sandbox = &run.sandbox;
         let is_ended = sandbox.is_ended();
         let code = exit_code(sandbox.outcome.as_deref(), sandbox.failure_code.as_deref(), run.exit_code);
