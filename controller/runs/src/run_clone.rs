@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_git::{Branch, Credentials, GitHome, Identity, MirrorOptions, RepositoryUrl, RunRepository};
+use sluice_git::{Branch, CommitterIdentity, Credentials, GitHome, MirrorOptions, RepositoryUrl, RunRepository};
 use sluice_state::layout::RunPaths;
 use sluice_state::run_tokens::RunTokenValue;
 use sluice_state::store::RunDriver;
@@ -57,7 +57,7 @@ pub struct RunClone {
     /// The only branch that the run may push.
     pub branch: Branch,
     /// Name and address under which it commits.
-    pub identity: Identity,
+    pub identity: CommitterIdentity,
 }
 
 /// Pushes so far. Clones of this value are the same.
@@ -78,7 +78,7 @@ pub(crate) struct LiveClone {
     /// Address of the repository, without credentials.
     url: String,
     branch: Branch,
-    identity: Identity,
+    identity: CommitterIdentity,
     _relay: Option<PushRelay>,
     pushes: PushTally,
 }

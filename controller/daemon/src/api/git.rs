@@ -10,7 +10,7 @@ use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Serialize;
 use sluice_contract::text::error_chain;
-use sluice_git::{ChangedFile, Look, visible_path};
+use sluice_git::{BranchSummary, ChangedFile, visible_path};
 use sluice_runs::publication::{Publication, PublicationError, guarded_of};
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
@@ -246,7 +246,7 @@ async fn row(context: &ApiContext, run: &Sandbox) -> Result<GitRun, ApiError> {
 }
 
 /// Returns what came out of a run; none until it has its clone.
-async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<Look>, ApiError> {
+async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummary>, ApiError> {
     match context.git.run_repository(&run.key.run_id).map_err(|error| errors::of_git(&error))? {
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),
         None => Ok(None),

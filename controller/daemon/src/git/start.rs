@@ -1,6 +1,6 @@
 //! The clone that a run begins with.
 
-use sluice_git::{Branch, Identity, MirrorOptions};
+use sluice_git::{Branch, CommitterIdentity, MirrorOptions};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::run_clone::{AdoptedClone, Collector, RunClone};
@@ -69,9 +69,9 @@ pub(crate) fn project<'a>(context: &'a ApiContext, run: &Sandbox) -> Option<&'a 
 }
 
 /// Returns the author of the run's commits.
-fn identity(project: &ProjectRepository, run: &Sandbox) -> Result<Identity, sluice_git::IdentityError> {
+fn identity(project: &ProjectRepository, run: &Sandbox) -> Result<CommitterIdentity, sluice_git::IdentityError> {
     match &project.author {
         Some(author) => Ok(author.clone()),
-        None => Identity::new(&format!("Sluice run {}", run.key.run_id), "run@sluice.invalid"),
+        None => CommitterIdentity::new(&format!("Sluice run {}", run.key.run_id), "run@sluice.invalid"),
     }
 }

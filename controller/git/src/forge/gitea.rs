@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sluice_upstream::Upstream;
 
-use super::api::{ApiAnswer, ApiClient, Authorization, encoded, encoded_path};
-use super::credential::Token;
+use super::api::{ApiAnswer, Authorization, ForgeClient, encoded, encoded_path};
+use super::credential::ForgeToken;
 use super::error::ForgeError;
 use super::merge_request::{MergeAnswer, MergeRequest};
 use super::pull_request::{
@@ -28,7 +28,7 @@ const DRAFT_MARKS: [&str; 2] = ["wip:", "[wip]"];
 /// A repository at Gitea or Forgejo.
 #[derive(Debug)]
 pub struct Gitea {
-    api: ApiClient,
+    api: ForgeClient,
     /// Address for people, without a final slash.
     web: String,
     repository: RepositoryName,
@@ -86,10 +86,10 @@ impl Gitea {
     ///
     /// # Errors
     /// [`ForgeError::Address`]
-    pub fn new(server: &Upstream, repository: RepositoryName, token: Token) -> Result<Self, ForgeError> {
+    pub fn new(server: &Upstream, repository: RepositoryName, token: ForgeToken) -> Result<Self, ForgeError> {
         let web = server.url.trim_end_matches('/').to_owned();
         let authorization = Authorization { scheme: "token", token };
-        Ok(Self { api: ApiClient::new(server, &HEADERS)?, web, repository, authorization })
+        Ok(Self { api: ForgeClient::new(server, &HEADERS)?, web, repository, authorization })
     }
 
     pub(super) async fn find_pull_request(&self, new: &NewPullRequest<'_>) -> Result<Option<PullRequest>, ForgeError> {
