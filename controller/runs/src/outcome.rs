@@ -6,7 +6,7 @@ use sluice_contract::exhausted::Exhausted;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, exit};
 use sluice_state::ledger::PendingPost;
-use sluice_state::run::{Phase, Run, RunVerdict, StepFailure};
+use sluice_state::run::{Run, RunPhase, RunVerdict, StepFailure};
 use sluice_state::store::StoreError;
 use tokio::task::JoinHandle;
 
@@ -132,7 +132,7 @@ impl Completion {
 /// [`IncompleteRun`].
 pub fn check_closed(run: &Run) -> Result<(), IncompleteRun> {
     match (run.phase, run.teardown_failures.last()) {
-        (Phase::Closed, _) => Ok(()),
+        (RunPhase::Closed, _) => Ok(()),
         (_, Some(failure)) => Err(IncompleteRun::Step(failure.clone())),
         (_, None) => Err(IncompleteRun::NotClosed),
     }

@@ -10,7 +10,7 @@ use sluice_state::layout::RunPaths;
 use sluice_state::ledger::ParsedAudit;
 use sluice_state::process::Process;
 use sluice_state::receipt::RunTotals;
-use sluice_state::run::{Cancel, RunEvent, Step};
+use sluice_state::run::{Cancel, RunStep, RunUpdate};
 use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
@@ -87,7 +87,7 @@ pub struct RunSnapshot {
 #[derive(Debug)]
 pub struct PerformedStep {
     /// The step.
-    pub step: Step,
+    pub step: RunStep,
     /// Duration of the step.
     pub took: Duration,
     /// Result of the step.
@@ -213,18 +213,22 @@ impl RunResources {
     }
 
     /// Performs these steps side by side, and returns the result of each.
-    pub async fn perform(&mut self, steps: &[Step]) -> Vec<PerformedStep> {
+    pub async fn perform(&mut self, steps: &[RunStep]) -> Vec<PerformedStep> {
         let mut performed = Vec::new();
         for step in steps {
             performed.extend(self.perform_on_files(*step).await);
         }
-        let sidecar_step = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
+        let sidecar_step =
+            steps.iter().copied().find(|step| matches!(step, RunStep::StartSidecar | RunStep::DrainSidecar));
         let sandbox_step = steps.iter().copied().find(|step| {
-            matches!(step, Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer)
+            matches!(
+                step,
+                RunStep::CreateContainer | RunStep::StartContainer | RunStep::StopContainer | RunStep::RemoveContainer
+            )
         });
         let (key, spec) = (&self.key, self.spec.as_deref());
         let blueprint = spec
-            .filter(|_| sandbox_step == Some(Step::CreateContainer))
+            .filter(|_| sandbox_step == Some(RunStep::CreateContainer))
             .map(|spec| container_blueprint(&self.host, key, &self.paths, spec));
         let (sidecar, sandbox) = tokio::join!(
             async {
@@ -234,7 +238,7 @@ impl RunResources {
             async {
                 let step = sandbox_step?;
                 let result = async {
-                    if let Some(spec) = spec.filter(|_| step == Step::StartContainer) {
+                    if let Some(spec) = spec.filter(|_| step == RunStep::StartContainer) {
                         spec.exchange.expect_results(&self.paths)?;
                     }
                     Ok(self.sandbox.perform(step, blueprint.as_ref()).await?)
@@ -247,35 +251,35 @@ impl RunResources {
     }
 
     /// Waits until the container or the sidecar has ended, but no longer than this. Cancel-safe.
-    pub async fn wait(&mut self, limit: Duration) -> Option<RunEvent> {
+    pub async fn wait(&mut self, limit: Duration) -> Option<RunUpdate> {
         // The engine's notice of an end can be missed; a look now and then costs nothing.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
             // All three are cancel-safe: the next look finds what is not taken here.
             () = self.sandbox.changed() => {}
-            () = self.sidecar.ended() => return Some(RunEvent::SidecarEnded),
+            () = self.sidecar.ended() => return Some(RunUpdate::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
         }
         self.sandbox.end().await
     }
 
     /// Performs a step that only concerns files.
-    async fn perform_on_files(&mut self, step: Step) -> Option<PerformedStep> {
+    async fn perform_on_files(&mut self, step: RunStep) -> Option<PerformedStep> {
         let begun = Instant::now();
         let result = match step {
-            Step::Prepare => self.prepare().await,
-            Step::Tally => {
+            RunStep::Prepare => self.prepare().await,
+            RunStep::Tally => {
                 self.tally();
                 Ok(())
             }
-            Step::RemoveDirectories => self.remove_directories().await,
-            Step::Close => Ok(()),
-            Step::StartSidecar
-            | Step::CreateContainer
-            | Step::StartContainer
-            | Step::StopContainer
-            | Step::DrainSidecar
-            | Step::RemoveContainer => return None,
+            RunStep::RemoveDirectories => self.remove_directories().await,
+            RunStep::Close => Ok(()),
+            RunStep::StartSidecar
+            | RunStep::CreateContainer
+            | RunStep::StartContainer
+            | RunStep::StopContainer
+            | RunStep::DrainSidecar
+            | RunStep::RemoveContainer => return None,
         };
         Some(PerformedStep { step, took: begun.elapsed(), result })
     }
@@ -365,7 +369,7 @@ impl RunResources {
     }
 }
 
-async fn timed(step: Step, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
+async fn timed(step: RunStep, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
     let begun = Instant::now();
     let result = result.await;
     PerformedStep { step, took: begun.elapsed(), result }

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
+use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
 use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::{Repetition, RequestKey, release};
@@ -88,7 +88,7 @@ impl ApprovalView {
             sandbox_id: approval.key.run_id.to_string(),
             attempt: approval.key.attempt,
             subject: serde_json::from_str(&approval.subject).unwrap_or_default(),
-            cap: cap.map(AskedCap::as_str),
+            cap: cap.map(RaisableCap::as_str),
             old: value(approval.cap.map(|(_, old, _)| old)),
             new: value(approval.cap.map(|(_, _, new)| new)),
             raised_to: value(approval.raised_to),
@@ -162,7 +162,7 @@ struct Raise {
 }
 
 impl Raise {
-    fn values(&self) -> Result<Vec<(AskedCap, i64)>, ApiError> {
+    fn values(&self) -> Result<Vec<(RaisableCap, i64)>, ApiError> {
         let count = |field: &'static str, value: &Option<Quantity>| match value {
             Some(value) => value.read(field, whole).map(|number| Some(number.cast_signed())),
             None => Ok(None),
@@ -170,7 +170,7 @@ impl Raise {
         let calls = count("raise.max_calls", &self.max_calls)?;
         let tokens = count("raise.max_tokens", &self.max_tokens)?;
         let cost = self.max_cost_usd.as_ref().map(|usd| usd.usd("raise.max_cost_usd")).transpose()?;
-        let all = [(AskedCap::MaxCalls, calls), (AskedCap::MaxTokens, tokens), (AskedCap::MaxCostUsd, cost)];
+        let all = [(RaisableCap::MaxCalls, calls), (RaisableCap::MaxTokens, tokens), (RaisableCap::MaxCostUsd, cost)];
         Ok(all.into_iter().filter_map(|(cap, value)| Some((cap, value?))).collect())
     }
 }

@@ -9,7 +9,7 @@ use sluice_contract::control::{DecideHold, HoldDecision};
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_state::approvals::{ApprovalAsk, ApprovalError, Asked, AskedCap};
+use sluice_state::approvals::{ApprovalAsk, ApprovalError, ApprovalOutcome, RaisableCap};
 use sluice_state::store::now_us;
 use tokio::time::{sleep, timeout};
 
@@ -102,14 +102,14 @@ impl ApprovalWatcher {
             let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
             // What it needs is more than there is, whatever it says.
             let asked = asked.unwrap_or(0).max(old.saturating_add(1));
-            if let Asked::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
+            if let ApprovalOutcome::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
                 self.deny(&call.hold_id, &denied.id).await?;
             }
         }
         Ok(())
     }
 
-    async fn ask(&self, cap: AskedCap, old: i64, asked: Option<i64>) -> Result<Asked, WatchError> {
+    async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>) -> Result<ApprovalOutcome, WatchError> {
         let policy = self.context.policy.as_deref();
         let ask = ApprovalAsk {
             id: new_id(),
@@ -122,7 +122,7 @@ impl ApprovalWatcher {
             ask_timeout_us: duration_micros(policy.map_or(ASK_TIMEOUT, |policy| policy.ask_timeout)),
         };
         let asked = self.context.store.ask_approval(ask, now_us()).await?;
-        if matches!(&asked, Asked::Open(approval) if approval.held_us.is_some()) {
+        if matches!(&asked, ApprovalOutcome::Open(approval) if approval.held_us.is_some()) {
             self.context.work.notify_one();
         }
         Ok(asked)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use sluice_state::messages::{Afterwards, Message, TakeMode, type_word};
+use sluice_state::messages::{Afterwards, StoredMessage, TakeMode, type_word};
 use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep_until};
 
@@ -56,7 +56,7 @@ pub(super) struct MessageForAgent {
 }
 
 impl MessageForAgent {
-    fn of(message: Message) -> Self {
+    fn of(message: StoredMessage) -> Self {
         Self {
             id: message.id,
             content: message.content,

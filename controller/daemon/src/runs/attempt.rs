@@ -17,7 +17,7 @@ use sluice_runs::stop::StopPolicy;
 use sluice_runs::sweep::{self, SweepError};
 use sluice_runs::verdict::{ErrorCode, LimitValues};
 use sluice_state::budget::Admitted;
-use sluice_state::run::{Cancel, Phase};
+use sluice_state::run::{Cancel, RunPhase};
 use sluice_state::sandboxes::{
     DesiredState, NextAttempt, Sandbox, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
 };
@@ -329,7 +329,7 @@ impl Attempt {
             Ok(Some(KnownRun { exit_code: None, .. })) => {
                 self.failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run")
             }
-            Ok(Some(known)) => match SandboxState::of_one_shot(Phase::Closed, known.error_code.as_deref()) {
+            Ok(Some(known)) => match SandboxState::of_one_shot(RunPhase::Closed, known.error_code.as_deref()) {
                 (_, Some(verdict)) => verdict,
                 _ => SandboxVerdict::Success,
             },

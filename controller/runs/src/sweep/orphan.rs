@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::{RunKey, exit};
-use sluice_state::run::RunEvent;
+use sluice_state::run::RunUpdate;
 use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -115,7 +115,7 @@ pub(crate) async fn take_down_with(
     if let Some(output) = left.output.filter(|_| found != ContainerState::Absent) {
         resources.reattach(output, StopPolicy::after(Duration::ZERO)).await?;
     }
-    let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");
+    let run = orphan.as_run().apply(RunUpdate::Orphaned).expect("a running run can lose its controller");
     let (_never, mut cancelled) = watch::channel(None);
     let context = DriveContext {
         host: Arc::clone(host),

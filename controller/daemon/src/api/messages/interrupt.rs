@@ -10,7 +10,7 @@ use sluice_contract::control::{Interrupt, MessageType};
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::events::{EventQuota, NewLoggedEvent};
-use sluice_state::messages::{InjectMode, NewMessage, message_id};
+use sluice_state::messages::{InjectMode, MessageToSend, message_id};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
@@ -100,7 +100,7 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let message_id = match message {
         None => None,
         Some(content) => {
-            let new = NewMessage {
+            let new = MessageToSend {
                 id: message_id(),
                 content,
                 message_type: MessageType::Interrupt,

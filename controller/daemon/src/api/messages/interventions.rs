@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use sluice_contract::control::MessageType;
-use sluice_state::messages::{InjectMode, Message, MessageFilter, NewMessage, intervention_id, intervention_text};
+use sluice_state::messages::{
+    InjectMode, MessageFilter, MessageToSend, StoredMessage, intervention_id, intervention_text,
+};
 use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
@@ -111,7 +113,7 @@ pub(super) async fn intervene(
     let InterventionRequest { message, source, steering_type, priority, inject_mode } = body.value;
     let sandbox = lookup::named(&context, &principal, Operation::Steer, &id).await?;
     check_text("source", &source, SOURCE_MAX)?;
-    let new = NewMessage {
+    let new = MessageToSend {
         id: intervention_id(),
         content: message,
         message_type: MessageType::GuardianNudge,
@@ -148,7 +150,7 @@ struct InterventionView {
 }
 
 impl InterventionView {
-    fn of(message: Message) -> Self {
+    fn of(message: StoredMessage) -> Self {
         let kind = message.steering_type.as_deref().unwrap_or_default();
         Self {
             message: intervention_text(&message.content, kind).to_owned(),
