@@ -19,7 +19,7 @@ use crate::engine::OutputConfig;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::{CompletedRun, Completion};
-use crate::plan::{ContainerState, ObservedState, SidecarState};
+use crate::plan::{ContainerState, ObservedState, SidecarPhase};
 use crate::record::recorded_output;
 use crate::resources::RunResources;
 use crate::run_clock::RunClock;
@@ -63,7 +63,7 @@ impl AdoptedRun {
     pub fn decide(&self, now: SystemTime) -> Adoption {
         let is_open = matches!(self.phase, Some(RunPhase::Creating | RunPhase::Running));
         let has_started = matches!(self.observed.container, ContainerState::Running | ContainerState::Exited);
-        let is_whole = self.observed.directories && self.observed.sidecar == SidecarState::Alive;
+        let is_whole = self.observed.directories && self.observed.sidecar == SidecarPhase::Alive;
         match self.expires {
             _ if self.has_verdict && self.phase == Some(RunPhase::Completing) => Adoption::Complete,
             Some(expires) if is_open && has_started && is_whole => {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::host::Host;
 use crate::observer::{Observation, Observer};
 use crate::plan::{NextAction, plan};
-use crate::resources::{PerformedStep, RunEnd, RunResources};
+use crate::resources::{PerformedStep, RunResources, TeardownEnd};
 use crate::run_clock::RunClock;
 
 mod recorder;
@@ -45,7 +45,7 @@ pub struct DrivenRun {
     /// The record; closed, unless some resources could not be taken down.
     pub run: Run,
     /// Results of the run.
-    pub end: RunEnd,
+    pub end: TeardownEnd,
 }
 
 /// Drives a run from its present state to its end, or to a state that only a later sweep can take down.

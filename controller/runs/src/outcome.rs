@@ -14,7 +14,7 @@ use crate::drive::DrivenRun;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::report::{ReportParts, RunReport};
-use crate::resources::RunEnd;
+use crate::resources::TeardownEnd;
 use crate::verdict::{Contract, ErrorCode, Judgement, LimitValues, OutputLoss, RunEvidence, judge};
 use crate::virtual_key::RevokeError;
 use crate::{signals, tty};
@@ -65,7 +65,7 @@ impl Completion {
     /// [`StoreError`] when the judgement cannot be recorded.
     pub async fn finish(self, driven: DrivenRun, printer: Option<Printer>) -> Result<CompletedRun, StoreError> {
         let DrivenRun { run, end } = driven;
-        let RunEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
+        let TeardownEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
         let stdout = output.0.text();
         let verdict = run.verdict.as_ref().expect("a run that is over has a verdict");
         let mut evidence = RunEvidence {

@@ -13,14 +13,14 @@ pub struct ObservedState {
     /// True if the run's directories exist.
     pub directories: bool,
     /// The sidecar.
-    pub sidecar: SidecarState,
+    pub sidecar: SidecarPhase,
     /// The container.
     pub container: ContainerState,
 }
 
 /// State of a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SidecarState {
+pub enum SidecarPhase {
     /// Never started, or ended.
     Absent,
     /// Running.
@@ -76,7 +76,7 @@ fn bring_up(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAct
         return NextAction::Perform(vec![RunStep::Prepare]);
     }
     let mut missing = Vec::new();
-    if observed.sidecar == SidecarState::Absent {
+    if observed.sidecar == SidecarPhase::Absent {
         missing.push(RunStep::StartSidecar);
     }
     if observed.container == ContainerState::Absent {
@@ -90,7 +90,7 @@ fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
     if run.teardown_failures.len() >= TEARDOWN_FAILURES_MAX {
         // The audit file still says what the run cost, once its writer has ended.
         let has_failed = run.teardown_failures.iter().any(|failure| failure.step == RunStep::Tally);
-        let can_tally = observed.sidecar == SidecarState::Absent && !run.tallied && !has_failed;
+        let can_tally = observed.sidecar == SidecarPhase::Absent && !run.tallied && !has_failed;
         return if can_tally { NextAction::Perform(vec![RunStep::Tally]) } else { NextAction::GiveUp };
     }
     let mut existing = Vec::new();
@@ -100,7 +100,7 @@ fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
         ContainerState::Created | ContainerState::Exited => existing.push(RunStep::RemoveContainer),
         ContainerState::Absent => {}
     }
-    if observed.sidecar == SidecarState::Alive {
+    if observed.sidecar == SidecarPhase::Alive {
         existing.push(RunStep::DrainSidecar);
     }
     if !existing.is_empty() {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::capture::Captured;
 use crate::engine::{EngineError, OutputConfig, StdioConfig, log_size};
-use crate::exchange::{Collected, Interrupt, RunFiles};
+use crate::exchange::{CancelFlag, Collected, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
@@ -35,7 +35,7 @@ mod sandbox;
 mod sidecar;
 
 use audit::RunAudit;
-use sandbox::Sandbox;
+use sandbox::RunContainer;
 use sidecar::RunSidecar;
 
 /// The existing resources of one run.
@@ -47,7 +47,7 @@ pub struct RunResources {
     /// `None` for a run that another controller began.
     spec: Option<Arc<RunSpec>>,
     sidecar: RunSidecar,
-    sandbox: Sandbox,
+    sandbox: RunContainer,
     audit: RunAudit,
     ownership: PathOwnership,
     files: RunFiles,
@@ -96,7 +96,7 @@ pub struct PerformedStep {
 
 /// Results of a run that is over.
 #[derive(Debug)]
-pub struct RunEnd {
+pub struct TeardownEnd {
     /// Calls, tokens and costs.
     pub totals: RunTotals,
     /// Captured stdout and stderr.
@@ -158,7 +158,7 @@ impl RunResources {
         let paths = host.layout.run(key);
         Self {
             sidecar: RunSidecar::new(Arc::clone(host), paths.clone()),
-            sandbox: Sandbox::new(host, key, output, stop),
+            sandbox: RunContainer::new(host, key, output, stop),
             host: Arc::clone(host),
             key: key.clone(),
             paths,
@@ -291,7 +291,7 @@ impl RunResources {
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
         let (cloning, driver) = (spec.clone.clone(), spec.driver());
-        let (interrupt, limit) = (Interrupt::default(), spec.timeout);
+        let (interrupt, limit) = (CancelFlag::default(), spec.timeout);
         let work = files::bring_in(&self.paths, spec, interrupt.clone());
         self.files = files::interruptible(work, &interrupt, limit, files::cancelled(self.cancelled.clone())).await?;
         self.make_clone(cloning, driver).await
@@ -320,7 +320,7 @@ impl RunResources {
 
     /// A second signal ends this; the first one if it was not what ended the run.
     async fn bring_out(&mut self, spec: Arc<RunSpec>) -> Collected {
-        let (interrupt, limit, mut stop) = (Interrupt::default(), spec.timeout, self.sandbox.stop_policy());
+        let (interrupt, limit, mut stop) = (CancelFlag::default(), spec.timeout, self.sandbox.stop_policy());
         let cancelled = self.cancelled.clone();
         let was_cancelled = cancelled.borrow().is_some();
         let request = async {
@@ -349,14 +349,14 @@ impl RunResources {
 
     /// Returns the results, and lets go of the streams of the container.
     #[must_use]
-    pub fn finish(mut self) -> RunEnd {
+    pub fn finish(mut self) -> TeardownEnd {
         let mut notes = self.sidecar.take_notes();
         self.sandbox.detach();
         notes.extend(self.file_notes);
         notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();
-        RunEnd {
+        TeardownEnd {
             totals,
             output_loss: self.sandbox.output_loss(),
             is_short_of_memory: self.sandbox.is_short_of_memory(),

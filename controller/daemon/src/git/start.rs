@@ -3,7 +3,7 @@
 use sluice_git::{Branch, CommitterIdentity, MirrorOptions};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
-use sluice_runs::run_clone::{AdoptedClone, Collector, RunClone};
+use sluice_runs::run_clone::{AdoptedClone, CloneCollector, RunClone};
 use sluice_state::git_runs::{NewGitRun, PublishRule};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{StoreError, now_us};
@@ -56,7 +56,7 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
 pub(crate) async fn adopted(
     context: &ApiContext,
     run: &Sandbox,
-    collector: Collector,
+    collector: CloneCollector,
 ) -> Result<Option<AdoptedClone>, StoreError> {
     let row = context.store.find_git_run(&run.key.run_id).await?;
     Ok(row.map(|row| AdoptedClone { home: context.git.clone(), url: row.new.url, collector }))

@@ -10,7 +10,7 @@ use crate::test_engine::{ScriptedContainer, TestHost, TestSidecar, from_now};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 const WHOLE: ObservedState =
-    ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
 
 #[test]
 fn a_run_is_resumed_where_its_sidecar_lives() {
@@ -29,7 +29,7 @@ fn a_run_is_resumed_where_its_sidecar_lives() {
         // A one-shot run: its sidecar has ended with its controller.
         (
             Some(RunPhase::Running),
-            ObservedState { sidecar: SidecarState::Absent, ..WHOLE },
+            ObservedState { sidecar: SidecarPhase::Absent, ..WHOLE },
             expires(60),
             Adoption::TakeDown,
         ),

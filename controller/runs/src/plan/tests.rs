@@ -7,7 +7,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ABSENT: ObservedState =
-    ObservedState { directories: false, sidecar: SidecarState::Absent, container: ContainerState::Absent };
+    ObservedState { directories: false, sidecar: SidecarPhase::Absent, container: ContainerState::Absent };
 
 fn run_in(phase: RunPhase, verdict: Option<RunVerdict>) -> Run {
     Run { phase, verdict, ..Run::new() }
@@ -23,7 +23,7 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
         (&creating, made, NextAction::Perform(vec![RunStep::StartSidecar, RunStep::CreateContainer])),
         (
             &creating,
-            ObservedState { sidecar: SidecarState::Alive, ..made },
+            ObservedState { sidecar: SidecarPhase::Alive, ..made },
             NextAction::Perform(vec![RunStep::CreateContainer]),
         ),
         (
@@ -33,7 +33,7 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
         ),
         (
             &creating,
-            ObservedState { sidecar: SidecarState::Alive, container: ContainerState::Created, ..made },
+            ObservedState { sidecar: SidecarPhase::Alive, container: ContainerState::Created, ..made },
             NextAction::Perform(vec![RunStep::StartContainer]),
         ),
     ];
@@ -46,7 +46,7 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
 fn a_running_container_has_until_its_deadline() {
     let running = run_in(RunPhase::Running, None);
     let observed =
-        ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+        ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
     assert_eq!(plan(&running, &observed, MINUTE), NextAction::Wait(MINUTE));
     assert_eq!(plan(&running, &observed, Duration::ZERO), NextAction::EndAtDeadline);
 }
@@ -55,10 +55,10 @@ fn a_running_container_has_until_its_deadline() {
 fn teardown_stops_spenders_first_and_closes_last() {
     let completing = run_in(RunPhase::Completing, Some(RunVerdict::TimedOut));
     let tallied = Run { tallied: true, ..completing.clone() };
-    let all = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    let all = ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
     let rows = [
         (&completing, all, vec![RunStep::StopContainer, RunStep::DrainSidecar]),
-        (&completing, ObservedState { sidecar: SidecarState::Absent, ..all }, vec![RunStep::StopContainer]),
+        (&completing, ObservedState { sidecar: SidecarPhase::Absent, ..all }, vec![RunStep::StopContainer]),
         (
             &completing,
             ObservedState { container: ContainerState::Exited, ..all },
@@ -82,7 +82,7 @@ fn a_run_that_resists_teardown_is_tallied() {
         ..run_in(RunPhase::Completing, Some(RunVerdict::TimedOut))
     };
     let observed =
-        ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
+        ObservedState { directories: true, sidecar: SidecarPhase::Absent, container: ContainerState::Running };
     assert_eq!(plan(&stuck, &observed, MINUTE), NextAction::Perform(vec![RunStep::Tally]));
     assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &observed, MINUTE), NextAction::GiveUp);
     let unreadable =
@@ -130,16 +130,16 @@ impl World {
     fn perform(&mut self, step: RunStep) {
         match step {
             RunStep::Prepare => self.observed.directories = true,
-            RunStep::StartSidecar => self.observed.sidecar = SidecarState::Alive,
+            RunStep::StartSidecar => self.observed.sidecar = SidecarPhase::Alive,
             RunStep::CreateContainer => self.observed.container = ContainerState::Created,
             RunStep::StartContainer => {
                 self.starts += 1;
-                self.started_without_sidecar |= self.observed.sidecar == SidecarState::Absent;
+                self.started_without_sidecar |= self.observed.sidecar == SidecarPhase::Absent;
                 self.observed.container = ContainerState::Running;
             }
             RunStep::StopContainer => self.observed.container = ContainerState::Exited,
-            RunStep::DrainSidecar => self.observed.sidecar = SidecarState::Absent,
-            RunStep::Tally => self.tallied_with_writer |= self.observed.sidecar == SidecarState::Alive,
+            RunStep::DrainSidecar => self.observed.sidecar = SidecarPhase::Absent,
+            RunStep::Tally => self.tallied_with_writer |= self.observed.sidecar == SidecarPhase::Alive,
             RunStep::RemoveContainer => self.observed.container = ContainerState::Absent,
             RunStep::RemoveDirectories => self.observed.directories = false,
             RunStep::Close => {}
@@ -189,7 +189,7 @@ proptest! {
                 }
                 match event {
                     Some(event @ RunUpdate::SidecarEnded) => {
-                        world.observed.sidecar = SidecarState::Absent;
+                        world.observed.sidecar = SidecarPhase::Absent;
                         if run.phase != RunPhase::Pending {
                             run = run.apply(event).expect("a sidecar can always end");
                         }

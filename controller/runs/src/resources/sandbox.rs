@@ -25,7 +25,7 @@ const KILL: Duration = Duration::from_secs(5);
 
 /// The container of one run.
 #[derive(Debug)]
-pub(super) struct Sandbox {
+pub(super) struct RunContainer {
     engine: Engine,
     name: String,
     /// Labels that distinguish our container from another one of this name.
@@ -57,7 +57,7 @@ enum StreamsAtKill {
     Detach,
 }
 
-impl Sandbox {
+impl RunContainer {
     pub(super) fn new(host: &Host, key: &RunKey, output: OutputConfig, stop: StopPolicy) -> Self {
         Self {
             engine: host.engine.clone(),
@@ -319,7 +319,7 @@ mod tests {
         let key = "r.0".parse().expect("a key");
         let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
         let output = OutputConfig::Attached(output);
-        let mut sandbox = Sandbox::new(&test.host, &key, output, StopPolicy::after(Duration::ZERO));
+        let mut sandbox = RunContainer::new(&test.host, &key, output, StopPolicy::after(Duration::ZERO));
         assert!(!sandbox.was_start_tried());
 
         sandbox.perform(RunStep::StartContainer, None).await.expect_err("the engine does not answer");

@@ -16,7 +16,7 @@ use sluice_state::run::RunStep;
 
 use super::audit::SidecarHistory;
 use crate::host::Host;
-use crate::plan::SidecarState;
+use crate::plan::SidecarPhase;
 use crate::sidecar::{RelayMode, Sidecar, SidecarSpec};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
@@ -44,8 +44,8 @@ impl RunSidecar {
         self.sidecar = Sidecar::adopt(recorded, &self.host.proxy, &self.paths);
     }
 
-    pub(super) fn state(&self) -> SidecarState {
-        if self.sidecar.is_some() { SidecarState::Alive } else { SidecarState::Absent }
+    pub(super) fn state(&self) -> SidecarPhase {
+        if self.sidecar.is_some() { SidecarPhase::Alive } else { SidecarPhase::Absent }
     }
 
     pub(super) fn process(&self) -> Option<&Process> {

@@ -20,7 +20,7 @@ use crate::outcome::check_closed;
 use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
-use crate::resources::{RunEnd, RunResources};
+use crate::resources::{RunResources, TeardownEnd};
 use crate::run_clone::AdoptedClone;
 use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
@@ -55,7 +55,7 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
 }
 
 /// Adds the result to the record of a run that another controller began.
-fn record_end(host: &Host, key: &RunKey, judgement: Judgement, end: &RunEnd) -> io::Result<()> {
+fn record_end(host: &Host, key: &RunKey, judgement: Judgement, end: &TeardownEnd) -> io::Result<()> {
     record::add_result(&host.layout.records().of(key), || {
         let report = RunReport::new(ReportParts {
             key,

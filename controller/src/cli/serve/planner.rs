@@ -15,7 +15,7 @@ use sluice_runs::bridge::Bridge;
 use sluice_runs::exchange::FileExchange;
 use sluice_runs::input::Stdin;
 use sluice_runs::record::RequestRecord;
-use sluice_runs::run_clone::Collector;
+use sluice_runs::run_clone::CloneCollector;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::verdict::Contract;
@@ -110,8 +110,8 @@ impl Planner for SettingsPlanner {
         }
     }
 
-    fn collector(&self, stored: &StoredRequest) -> Collector {
-        Collector { image: stored.image.clone(), limits: sandbox_limits(stored), seccomp: self.seccomp.clone() }
+    fn collector(&self, stored: &StoredRequest) -> CloneCollector {
+        CloneCollector { image: stored.image.clone(), limits: sandbox_limits(stored), seccomp: self.seccomp.clone() }
     }
 }
 
