@@ -23,4 +23,4 @@ pub(crate) mod turn_watch;
 pub(crate) mod worker_upkeep;
 pub(crate) mod workers;
 
-pub use settings::{Carried, ChatSettings, HangUp, RemoteContent, SessionSettings};
+pub use settings::{ChatSettings, HangUp, RemoteContent, SessionCarry, SessionSettings};

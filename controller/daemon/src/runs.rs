@@ -29,7 +29,7 @@ pub(crate) mod sweeper;
 mod talk;
 pub mod watchdog;
 
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::RunRefusal;
 
 #[cfg(test)]
 pub(crate) mod test_run;

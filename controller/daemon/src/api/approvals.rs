@@ -10,7 +10,7 @@ use serde_json::Value;
 use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{Repetition, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::names::check_text;
 use super::quantity::{Quantity, whole};
 use super::sandboxes::lookup;
@@ -222,11 +222,11 @@ async fn decision(
     let sandbox = lookup::identified(&context, &principal, Operation::Decide, &id).await?;
     let input = body.value.checked(body.digest)?;
     let key = match key.reserve(&context, &principal, body.digest).await? {
-        Repetition::Done(_) => {
+        IdempotentRepeat::Done(_) => {
             let found = context.store.find_approval(&sandbox.key.run_id, &approval_id).await?;
             return found.map(|found| Json(ApprovalView::of(found))).ok_or_else(ApiError::not_found);
         }
-        Repetition::New(key) => key,
+        IdempotentRepeat::New(key) => key,
     };
     match decide(&context, &principal, &sandbox, &approval_id, input).await {
         Ok(approval) => {

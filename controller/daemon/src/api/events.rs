@@ -166,7 +166,7 @@ struct StepsQuery {
 #[derive(Debug, Serialize, ToSchema)]
 struct TrajectoryPart {
     events: Vec<EventView>,
-    heartbeat_summary: Heartbeats,
+    heartbeat_summary: HeartbeatView,
     /// Number of events of the run, with heartbeats.
     total_events: u64,
     /// Number of events of the run, without heartbeats.
@@ -179,7 +179,8 @@ struct TrajectoryPart {
 
 /// All heartbeats of a run.
 #[derive(Debug, Serialize, ToSchema)]
-struct Heartbeats {
+#[schema(as = Heartbeats)]
+struct HeartbeatView {
     count: u64,
     first_heartbeat: Option<String>,
     last_heartbeat: Option<String>,
@@ -210,7 +211,7 @@ async fn trajectory(
     let part = context.store.trajectory(query).await?;
     Ok(Json(TrajectoryPart {
         events: EventView::all(part.events)?,
-        heartbeat_summary: Heartbeats {
+        heartbeat_summary: HeartbeatView {
             count: part.heartbeats.count,
             first_heartbeat: timestamp_of(part.heartbeats.first_us),
             last_heartbeat: timestamp_of(part.heartbeats.last_us),

@@ -13,7 +13,7 @@ use sluice_state::questions::Question;
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{Repetition, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::sandboxes::lookup;
 use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
@@ -144,8 +144,8 @@ async fn answer(
         return Err(ApiError::invalid("answer", message));
     }
     let key = match key.reserve(&context, &principal, body.digest).await? {
-        Repetition::Done(_) => return Ok(Json(QuestionView::of(found))),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(_) => return Ok(Json(QuestionView::of(found))),
+        IdempotentRepeat::New(key) => key,
     };
     let answered = record_and_answer(&context, &principal, (&sandbox.owner, &found), text, body.digest).await;
     match answered {

@@ -17,7 +17,7 @@ use super::apply::{ApplyError, apply};
 use super::near_cap::{asked_value, cap_of, in_force, near_caps};
 use super::raise_rule::highest;
 use crate::context::ApiContext;
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 use crate::run_policy::ASK_TIMEOUT;
 use crate::runs::live_run::LiveRun;
 
@@ -38,7 +38,7 @@ pub(crate) struct ApprovalWatcher {
 
 /// A look that failed. The next one tries again.
 #[derive(Debug, thiserror::Error)]
-enum WatchError {
+enum ApprovalWatchError {
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
@@ -57,7 +57,7 @@ impl ApprovalWatcher {
     /// Works until it is dropped, at the end of the attempt. A run that does not ask makes no look.
     pub(crate) async fn run(mut self) -> Infallible {
         let stored = self.context.stored_request(&self.key.run_id).await;
-        if stored.is_ok_and(|stored| stored.on_cap != OnCap::Ask) {
+        if stored.is_ok_and(|stored| stored.on_cap != CapTreatment::Ask) {
             return std::future::pending().await;
         }
         loop {
@@ -73,7 +73,7 @@ impl ApprovalWatcher {
     async fn try_look(&mut self) {
         match self.look().await {
             // It has not started yet, or it has ended.
-            Ok(()) | Err(WatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
+            Ok(()) | Err(ApprovalWatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
             Err(error) => {
                 let text = error_chain(&error);
                 if self.logged.as_ref() != Some(&text) {
@@ -84,7 +84,7 @@ impl ApprovalWatcher {
         }
     }
 
-    async fn look(&self) -> Result<(), WatchError> {
+    async fn look(&self) -> Result<(), ApprovalWatchError> {
         for decided in self.context.store.unapplied_approvals(&self.key).await? {
             apply(&self.context, &decided).await?;
         }
@@ -109,7 +109,7 @@ impl ApprovalWatcher {
         Ok(())
     }
 
-    async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>) -> Result<ApprovalOutcome, WatchError> {
+    async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>) -> Result<ApprovalOutcome, ApprovalWatchError> {
         let policy = self.context.policy.as_deref();
         let ask = ApprovalAsk {
             id: new_id(),
@@ -129,7 +129,7 @@ impl ApprovalWatcher {
     }
 
     /// Refuses a call that waits at a cap that was denied before.
-    async fn deny(&self, hold_id: &str, approval_id: &str) -> Result<(), WatchError> {
+    async fn deny(&self, hold_id: &str, approval_id: &str) -> Result<(), ApprovalWatchError> {
         let reason = format!("approval {approval_id} was denied");
         let deny = DecideHold { decision: HoldDecision::Deny, by: "daemon".to_owned(), reason };
         match self.control.decide_hold(hold_id, &deny).await {

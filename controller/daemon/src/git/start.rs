@@ -9,20 +9,24 @@ use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{StoreError, now_us};
 
 use crate::context::ApiContext;
-use crate::runs::Refusal;
+use crate::runs::RunRefusal;
 use crate::stored_request::StoredRepository;
 
 /// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
 /// that the run has pushed.
 ///
 /// # Errors
-/// [`Refusal`]
-pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRepository) -> Result<RunClone, Refusal> {
+/// [`RunRefusal`]
+pub(crate) async fn begin(
+    context: &ApiContext,
+    run: &Sandbox,
+    stored: &StoredRepository,
+) -> Result<RunClone, RunRefusal> {
     let project = project(context, run).ok_or_else(|| {
-        Refusal::Owner("the project of the run has no repository any more; ask an admin to set it".to_owned())
+        RunRefusal::Owner("the project of the run has no repository any more; ask an admin to set it".to_owned())
     })?;
-    let branch: Branch = stored.branch.parse().map_err(Refusal::host)?;
-    let base: Option<Branch> = stored.base.as_deref().map(str::parse).transpose().map_err(Refusal::host)?;
+    let branch: Branch = stored.branch.parse().map_err(RunRefusal::host)?;
+    let base: Option<Branch> = stored.base.as_deref().map(str::parse).transpose().map_err(RunRefusal::host)?;
     let new = NewGitRun {
         run_id: run.key.run_id.clone(),
         url: project.url.to_string(),
@@ -33,11 +37,11 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
         publish: PublishRule::of(&stored.publish).unwrap_or(PublishRule::Never),
         wants_pull_request: stored.pull_request,
     };
-    context.store.begin_git_run(new, now_us()).await.map_err(Refusal::host)?;
+    context.store.begin_git_run(new, now_us()).await.map_err(RunRefusal::host)?;
     Ok(RunClone {
         home: context.git.clone(),
         url: project.url.clone(),
-        credentials: project_access::credentials(project).await.map_err(Refusal::host)?,
+        credentials: project_access::credentials(project).await.map_err(RunRefusal::host)?,
         options: MirrorOptions {
             scope: run.project.clone().unwrap_or_default(),
             base,
@@ -45,7 +49,7 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
             ..MirrorOptions::default()
         },
         branch,
-        identity: identity(project, run).map_err(Refusal::host)?,
+        identity: identity(project, run).map_err(RunRefusal::host)?,
     })
 }
 

@@ -53,10 +53,10 @@ pub(super) struct EndedRun {
 
 /// Starts of calls, until their ends come.
 #[derive(Debug, Default)]
-pub(super) struct OpenCalls(HashMap<String, Started>);
+pub(super) struct OpenCalls(HashMap<String, StartedCall>);
 
 #[derive(Debug, Deserialize)]
-struct Started {
+struct StartedCall {
     call_id: String,
     path: String,
     #[serde(default)]
@@ -106,7 +106,7 @@ impl OpenCalls {
     pub(super) fn take(&mut self, event: &LoggedEvent) -> Option<EndedCall> {
         match event.event_type.as_str() {
             STARTED if self.0.len() < STARTS_MAX => {
-                let mut started: Started = serde_json::from_str(&event.event_data).ok()?;
+                let mut started: StartedCall = serde_json::from_str(&event.event_data).ok()?;
                 started.run.clone_from(&event.sandbox_id);
                 self.0.insert(started.call_id.clone(), started);
                 None
@@ -126,7 +126,7 @@ impl OpenCalls {
     }
 }
 
-fn ended(event: &LoggedEvent, data: CallData, started: Option<&Started>) -> EndedCall {
+fn ended(event: &LoggedEvent, data: CallData, started: Option<&StartedCall>) -> EndedCall {
     let end_us = humantime::parse_rfc3339(&data.ts).ok().and_then(unix_micros).unwrap_or(event.created_us);
     let path = started.map_or("", |started| started.path.as_str());
     let (operation, provider) = operation_of(path);

@@ -31,7 +31,7 @@ use super::failure_text::failure_text;
 use super::last_look::with_last_look;
 use super::live_run::LiveRun;
 use super::receipts::post_again;
-use super::refusal::{Refusal, Retry};
+use super::refusal::{Retry, RunRefusal};
 use super::resumed::resume;
 use super::retries::wait_before_retry;
 use super::run_signals::{RunSignal, run_signals};
@@ -71,11 +71,11 @@ impl Attempt {
             Err(refusal) => {
                 self.close().await;
                 match refusal {
-                    Refusal::Owner(message) => {
+                    RunRefusal::Owner(message) => {
                         let code = ErrorCode::CreationFailed.as_str().to_owned();
                         (SandboxVerdict::Failed { code, message: Some(message) }, Retry::Never)
                     }
-                    Refusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
+                    RunRefusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
                 }
             }
         };
@@ -136,18 +136,18 @@ impl Attempt {
         }
     }
 
-    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), Refusal> {
+    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), RunRefusal> {
         let Self { context, service, run, .. } = self;
-        let stored = self.stored().await.map_err(Refusal::Host)?;
+        let stored = self.stored().await.map_err(RunRefusal::Host)?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
         if let Some(lost) = stored.variables.iter().find(|name| !variables.contains_key(*name)) {
-            return Err(Refusal::Owner(format!(
+            return Err(RunRefusal::Owner(format!(
                 "the value of the variable {lost} was lost when the daemon was restarted: values are kept in memory alone; \
                  create the run anew"
             )));
         }
         self.check_mounts(&stored.mounts).await?;
-        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
+        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| RunRefusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
         request.spec.exchange.keep = stored.keep_workspace;
@@ -155,15 +155,15 @@ impl Attempt {
         if let Some(repository) = &stored.repository {
             request.spec.clone = Some(Arc::new(git::begin(context, run, repository).await?));
         }
-        let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
+        let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(RunRefusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
-        admission::check(host, &request).await.map_err(Refusal::host)?;
+        admission::check(host, &request).await.map_err(RunRefusal::host)?;
         if let Some(daemon) = &mut request.spec.daemon {
-            daemon.relay_token = Some(context.store.create_run_token(&run.key).await.map_err(Refusal::host)?);
+            daemon.relay_token = Some(context.store.create_run_token(&run.key).await.map_err(RunRefusal::host)?);
         }
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
-            .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
+            .map_err(|error| RunRefusal::Host(format!("the record of the run cannot be written: {error}")))?;
         let (observer, signals) = run_signals();
         let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
@@ -180,10 +180,10 @@ impl Attempt {
     }
 
     /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
-    async fn check_mounts(&self, table: &MountTable) -> Result<(), Refusal> {
+    async fn check_mounts(&self, table: &MountTable) -> Result<(), RunRefusal> {
         let policy = self.context.policy.as_ref();
-        let policy = policy.ok_or_else(|| Refusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
-        policy.grants.check_table(table).await.map_err(Refusal::host)
+        let policy = policy.ok_or_else(|| RunRefusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
+        policy.grants.check_table(table).await.map_err(RunRefusal::host)
     }
 
     async fn drive<E: std::error::Error>(

@@ -6,7 +6,7 @@ use sluice_contract::text::error_chain;
 
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RunRefusal {
     /// For the owner of the run. No other attempt could begin either.
     Owner(String),
     /// For the operator.
@@ -22,7 +22,7 @@ pub(super) enum Retry {
     Never,
 }
 
-impl Refusal {
+impl RunRefusal {
     /// Returns the refusal for an error of the host.
     pub(crate) fn host<E: std::error::Error>(error: E) -> Self {
         Self::Host(error_chain(&error))

@@ -14,7 +14,7 @@ use super::sessions::log_in;
 use crate::approvals::{ApprovalWatcher, upkeep};
 use crate::run_policy::RunPolicy;
 use crate::runs::live_run::LiveRun;
-use crate::test_daemon::{Answer, TestDaemon, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 /// A daemon with one run of alice that works, and whose cap on calls is 10.
 struct Asking {
@@ -95,7 +95,7 @@ impl Asking {
         format!("/api/v1/sandboxes/{}/approvals/{id}/decision", self.id)
     }
 
-    async fn decide(&self, token: &str, approval: &Value, more: Value) -> Answer {
+    async fn decide(&self, token: &str, approval: &Value, more: Value) -> TestAnswer {
         let mut body = json!({ "decision": "approve", "digest": approval["digest"] });
         if let Value::Object(members) = more {
             members.into_iter().for_each(|(name, value)| body[name] = value);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use sluice_daemon::identity::{OPERATOR_BYTES_MAX, RunIdentity};
-use sluice_daemon::on_cap::OnCap;
+use sluice_daemon::on_cap::CapTreatment;
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
 use sluice_daemon::stored_request::StoredRequest;
 use sluice_daemon::variable_values::Variables;
@@ -139,7 +139,7 @@ impl SettingsPlanner {
             ("--max-concurrency", limits.max_concurrency.map(|number| number.to_string())),
             ("--rate", limits.rate.clone()),
             ("--metadata", Some(metadata)),
-            ("--on-cap", (stored.on_cap == OnCap::Ask).then(|| stored.on_cap.as_str().to_owned())),
+            ("--on-cap", (stored.on_cap == CapTreatment::Ask).then(|| stored.on_cap.as_str().to_owned())),
         ];
         for (name, value) in own {
             let Some(value) = value else { continue };

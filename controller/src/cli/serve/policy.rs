@@ -5,7 +5,7 @@
 
 use sluice_daemon::grants::GrantPolicy;
 use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
-use sluice_daemon::stored_request::RunLimits;
+use sluice_daemon::stored_request::StoredLimits;
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 
 use crate::agent_catalogue::Agent;
@@ -91,8 +91,8 @@ fn graph(agent: &Agent, defaults: &AgentRunDefaults) -> Graph {
     }
 }
 
-fn limits(defaults: &AgentRunDefaults) -> RunLimits {
-    RunLimits {
+fn limits(defaults: &AgentRunDefaults) -> StoredLimits {
+    StoredLimits {
         timeout_s: defaults.timeout.as_secs().max(1),
         memory: defaults.limits.memory,
         cpu_millis: defaults.limits.cpu_millis,
@@ -105,12 +105,12 @@ fn limits(defaults: &AgentRunDefaults) -> RunLimits {
 }
 
 /// Returns the highest limits of requests.
-fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> RunLimits {
+fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> StoredLimits {
     let stated = &daemon.limits_max;
     let most = |stated: Option<u64>, of: fn(&AgentRunDefaults) -> u64| {
         stated.unwrap_or_else(|| every.iter().map(|it| of(it)).max().unwrap_or_default())
     };
-    RunLimits {
+    StoredLimits {
         timeout_s: stated.timeout.unwrap_or(daemon.run_deadline).as_secs(),
         memory: most(stated.memory, |it| it.limits.memory),
         cpu_millis: most(stated.cpu_millis, |it| it.limits.cpu_millis),
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn the_largest_default_is_the_maximum() {
         let policy = made(HighestLimits::default(), &defaults(1 << 30, Some(5)), &agents(2 << 30, Some(9)));
-        let RunLimits { timeout_s, memory, max_calls, rate, .. } = policy.limits_max.clone();
+        let StoredLimits { timeout_s, memory, max_calls, rate, .. } = policy.limits_max.clone();
         assert_eq!((timeout_s, memory, max_calls, rate.as_deref()), (7200, 2 << 30, Some(9), Some("9/s")));
         assert_eq!((policy.max_cost, policy.max_cost_max), (Some(5_000_000), Some(9_000_000)));
         assert_eq!((policy.limits.memory, policy.graphs[0].limits.memory), (1 << 30, 2 << 30));
@@ -201,7 +201,7 @@ mod tests {
             ..HighestLimits::default()
         };
         let policy = made(highest, &defaults(1 << 30, Some(5)), &agents(2 << 30, None));
-        let RunLimits { timeout_s, memory, pids, max_calls, .. } = policy.limits_max.clone();
+        let StoredLimits { timeout_s, memory, pids, max_calls, .. } = policy.limits_max.clone();
         assert_eq!((timeout_s, memory, pids, max_calls), (20_000, 8 << 30, 256, Some(3)));
         assert_eq!(policy.max_cost_max, Some(7));
         assert_eq!(policy.deadline(&policy.limits_max), Duration::from_secs(20_000), "longer than run_deadline");

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
 use super::withdrawal::withdraw;
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::sandboxes::{check_live, lookup, note_work, record};
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -73,11 +73,11 @@ pub(super) async fn interrupt(
     let run_id = sandbox.key.run_id.as_str();
     let to = SentTo { context: &context, principal: &principal, sandbox: &sandbox, digest };
     let key = match key.reserve(&context, &principal, digest).await? {
-        Repetition::Done(made) => {
+        IdempotentRepeat::Done(made) => {
             let message_id = Some(made).filter(|made| made != run_id);
             return Ok(Json(Interrupted { status: "interrupted", sandbox_id: run_id.to_owned(), message_id }));
         }
-        Repetition::New(key) => key,
+        IdempotentRepeat::New(key) => key,
     };
     match end_calls(to, request.message).await {
         Ok(message_id) => {

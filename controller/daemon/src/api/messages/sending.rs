@@ -10,7 +10,7 @@ use sluice_state::sandboxes::{Sandbox, SandboxState};
 use sluice_state::store::now_us;
 use tokio::time::timeout;
 
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::sandboxes::{note_work, record};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
@@ -44,8 +44,8 @@ pub(super) async fn send_message(
     let SentTo { context, principal, sandbox, digest } = to;
     let content = clean_content(&new.content)?;
     let key = match key.reserve(context, principal, digest).await? {
-        Repetition::Done(id) => return Ok(context.store.find_message(&sandbox.key.run_id, &id).await?),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(id) => return Ok(context.store.find_message(&sandbox.key.run_id, &id).await?),
+        IdempotentRepeat::New(key) => key,
     };
     match store(to, operation, MessageToSend { content, idempotency: key.clone(), ..new }).await {
         Ok(message) => Ok(message),
