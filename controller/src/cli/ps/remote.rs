@@ -15,7 +15,7 @@ use super::row::{ApiUsage, RunView};
 const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 #[derive(Deserialize)]
-struct Usage {
+struct UsagePage {
     groups: Vec<Group>,
 }
 
@@ -70,7 +70,7 @@ async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, 
     for account in accounts {
         let request = ApiRequest::get(&["usage"]).query("by", "run").query("account", account);
         let request = request.query_of("run_id", only).query_of("since", oldest);
-        let sums = match api.send::<Usage>(request).await {
+        let sums = match api.send::<UsagePage>(request).await {
             Ok(sums) => sums,
             Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => continue,
             Err(error) => return Err(error.into()),

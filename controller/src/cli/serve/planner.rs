@@ -21,7 +21,7 @@ use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::verdict::Contract;
 use sluice_state::sandboxes::Sandbox;
 
-use crate::agent_catalogue::{self, Agent, Placeholders};
+use crate::agent_catalogue::{self, CatalogueAgent, Placeholders};
 use crate::settings::Settings;
 
 /// Makes requests by the settings that the daemon was started with.
@@ -121,7 +121,7 @@ fn sandbox_limits(stored: &StoredRequest) -> SandboxLimits {
 }
 
 impl SettingsPlanner {
-    fn agent(&self, stored: &StoredRequest) -> Result<&Agent, PlanError> {
+    fn agent(&self, stored: &StoredRequest) -> Result<&CatalogueAgent, PlanError> {
         agent_catalogue::find(&self.settings.agents, &stored.graph_id)
             .ok_or_else(|| PlanError(format!("there is no agent {} any more", stored.graph_id)))
     }

@@ -8,7 +8,7 @@ use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
 use sluice_daemon::stored_request::StoredLimits;
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 
-use crate::agent_catalogue::Agent;
+use crate::agent_catalogue::CatalogueAgent;
 use crate::settings::{AgentRunDefaults, DaemonRunSettings, RunDefaults};
 
 /// The settings of runs: those of the host, and those of each agent.
@@ -20,7 +20,7 @@ pub(super) struct PolicyInput<'a> {
     /// Values of runs without an agent.
     pub(super) defaults: &'a AgentRunDefaults,
     /// Agents with the values of their runs.
-    pub(super) agents: &'a [(Agent, AgentRunDefaults)],
+    pub(super) agents: &'a [(CatalogueAgent, AgentRunDefaults)],
     /// The same for accounts that have profiles.
     pub(super) accounts: &'a [AccountDefaults],
     /// Places that no sandbox may see.
@@ -33,7 +33,7 @@ pub(super) struct AccountDefaults {
     /// Values of runs without an agent.
     pub(super) defaults: AgentRunDefaults,
     /// Agents with the values of their runs.
-    pub(super) agents: Vec<(Agent, AgentRunDefaults)>,
+    pub(super) agents: Vec<(CatalogueAgent, AgentRunDefaults)>,
 }
 
 /// Returns what runs may be.
@@ -77,7 +77,7 @@ fn of_account(own: &AccountDefaults) -> AccountPolicy {
     }
 }
 
-fn graph(agent: &Agent, defaults: &AgentRunDefaults) -> Graph {
+fn graph(agent: &CatalogueAgent, defaults: &AgentRunDefaults) -> Graph {
     Graph {
         graph_id: agent.agent_id.clone(),
         name: agent.name.clone(),
@@ -129,7 +129,7 @@ fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> Stored
 /// Returns the values of all runs that the settings know.
 fn every<'a>(
     defaults: &'a AgentRunDefaults,
-    agents: &'a [(Agent, AgentRunDefaults)],
+    agents: &'a [(CatalogueAgent, AgentRunDefaults)],
     accounts: &'a [AccountDefaults],
 ) -> Vec<&'a AgentRunDefaults> {
     let of_accounts = accounts.iter().map(|own| &own.defaults);
@@ -166,7 +166,11 @@ mod tests {
         }
     }
 
-    fn made(highest: HighestLimits, host: &AgentRunDefaults, agents: &[(Agent, AgentRunDefaults)]) -> RunPolicy {
+    fn made(
+        highest: HighestLimits,
+        host: &AgentRunDefaults,
+        agents: &[(CatalogueAgent, AgentRunDefaults)],
+    ) -> RunPolicy {
         let none = |_: &str| None;
         let layers = SettingLayers::collect(&Default::default(), none, Some(std::path::Path::new("/dev/null")));
         let layers = layers.expect("the defaults are right");
@@ -176,7 +180,7 @@ mod tests {
         policy(PolicyInput { daemon: &daemon, host: &run, defaults: host, agents, accounts: &[], places })
     }
 
-    fn agents(memory: u64, max_calls: Option<u64>) -> Vec<(Agent, AgentRunDefaults)> {
+    fn agents(memory: u64, max_calls: Option<u64>) -> Vec<(CatalogueAgent, AgentRunDefaults)> {
         agent_catalogue::catalogue().into_iter().take(1).map(|agent| (agent, defaults(memory, max_calls))).collect()
     }
 
