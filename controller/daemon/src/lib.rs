@@ -8,6 +8,7 @@ pub mod api;
 pub mod api_error;
 mod approvals;
 mod body_rule;
+mod call_data;
 pub mod chat;
 mod client_gone;
 mod connection;
