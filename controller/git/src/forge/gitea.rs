@@ -15,7 +15,7 @@ use super::merge_request::{MergeAnswer, MergeRequest};
 use super::pull_request::{
     BranchDeletion, NewPullRequest, PullRequest, PullRequestState, branch, commit_id, preferred,
 };
-use super::repository::RepositoryName;
+use super::repository::{NamedRepository, RepositoryName};
 
 /// Most open pull requests that are looked through.
 const OPEN_MAX: u8 = 50;
@@ -48,22 +48,17 @@ struct GiteaPullRequest {
     merge_commit_sha: Option<String>,
     #[serde(default)]
     mergeable: bool,
-    head: Side,
-    base: Side,
+    head: GiteaSide,
+    base: GiteaSide,
 }
 
 #[derive(Debug, Deserialize)]
-struct Side {
+struct GiteaSide {
     /// Name of the branch, also when it is deleted; `ref` then is a ref of the server.
     label: String,
     sha: String,
     #[serde(default)]
     repo: Option<NamedRepository>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedRepository {
-    full_name: String,
 }
 
 #[derive(Debug, Deserialize)]
