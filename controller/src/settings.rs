@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
-use sluice_daemon::chat::ChatSettings;
+use sluice_daemon::chat_settings::ChatSettings;
 use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::otel::OtelTarget;
 use sluice_daemon::run_policy::Project;

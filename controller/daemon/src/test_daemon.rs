@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::chat::ChatSettings;
+use crate::chat_settings::ChatSettings;
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::event_limits::EventLimits;
 use crate::grants::GrantPolicy;

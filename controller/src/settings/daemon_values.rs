@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use sluice_daemon::chat::{HangUp, RemoteContent, SessionCarry};
+use sluice_daemon::chat_settings::{HangUp, RemoteContent, SessionCarry};
 use sluice_daemon::on_cap::CapTreatment;
 use sluice_runs::sandbox_user::SandboxUsers;
 

@@ -9,7 +9,7 @@ use crate::api_error::ApiError;
 use crate::chat::request::ChatRequest;
 use crate::chat::worker_upkeep::end_worker;
 use crate::chat::workers::{WorkerSlot, is_free, room};
-use crate::chat::{HangUp, SessionCarry};
+use crate::chat_settings::{HangUp, SessionCarry};
 use crate::context::ApiContext;
 use crate::principal::Principal;
 

@@ -21,10 +21,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use super::cursor::ChatCursor;
-use super::followers::ChatPresence;
 use super::translation::{ChatEnd, ChatEvent, Translation, TurnEvent};
 use super::turn_watch::{EventPlace, TurnWatch};
 use crate::api_error::ApiError;
+use crate::chat_followers::ChatPresence;
 use crate::context::ApiContext;
 use crate::principal::Principal;
 use crate::stop_signal::StopSignal;

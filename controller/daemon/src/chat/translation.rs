@@ -11,8 +11,8 @@ use sluice_runs::verdict::Contract;
 
 use super::defang::Defang;
 use super::failure::ChatFailure;
-use super::settings::RemoteContent;
 use super::stdout_text::StdoutText;
+use crate::chat_settings::RemoteContent;
 
 /// Calls of tools that wait for a result. An agent could report any number of them.
 const OPEN_TOOLS_MAX: usize = 1000;

@@ -11,8 +11,8 @@ use sluice_state::control_log::ControlEntry;
 use sluice_state::messages::{MessageError, MessageState};
 use sluice_state::store::now_us;
 
-use super::settings::SessionCarry;
 use super::workers::{gives_way, overdue, to_end};
+use crate::chat_settings::SessionCarry;
 use crate::context::ApiContext;
 use crate::loops::LoopFault;
 use crate::runs::cancellation;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::time::duration_micros;
 
-use crate::chat::SessionCarry;
+use crate::chat_settings::SessionCarry;
 use crate::context::ApiContext;
 use crate::kept_workspaces::{list_kept, remove_kept, remove_leftovers};
 use crate::loops::LoopFault;
