@@ -15,13 +15,13 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::events::{Events, ListQuery, page};
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 mod grants;
 mod register;

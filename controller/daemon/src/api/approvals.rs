@@ -14,7 +14,6 @@ use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::names::check_text;
 use super::quantity::{Quantity, whole};
 use super::sandboxes::lookup;
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::approvals::{DecisionInput, decide};
@@ -22,6 +21,7 @@ use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(list, decision))]

@@ -15,13 +15,13 @@ use utoipa::{OpenApi, ToSchema};
 use super::event_view::EventView;
 use super::names::check_text;
 use super::sandboxes::lookup;
-use super::timestamp::timestamp_of;
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::timestamp_of;
 
 #[derive(OpenApi)]
 #[openapi(paths(list, trajectory, file_diff), components(schemas(Direction)))]

@@ -17,13 +17,13 @@ use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::RequestKey;
 use super::sandboxes::{lookup, record};
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 mod interrupt;
 mod interventions;

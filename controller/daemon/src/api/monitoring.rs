@@ -14,7 +14,6 @@ use sluice_state::store::now_us;
 use tokio::task::spawn_blocking;
 use utoipa::{OpenApi, ToSchema};
 
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -24,6 +23,7 @@ use crate::monitor::{age, engine_probe, upstream_probe};
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(status))]

@@ -15,13 +15,13 @@ use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::sandboxes::lookup;
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(list, answer))]

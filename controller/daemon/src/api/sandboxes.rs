@@ -56,7 +56,6 @@ pub(super) use chat_run::create_chat;
 pub(super) use chat_turn::ChatTurnRequest;
 pub(super) use create::{sandbox_disabled, take_creation};
 pub(super) use logs::record_removed;
-pub(crate) use task::Task;
 use view::{SandboxDetailView, SandboxView};
 
 #[derive(OpenApi)]

@@ -11,11 +11,11 @@ use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep_until};
 
 use super::RelayCaller;
-use crate::api::timestamp::timestamp;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::extract::Query;
+use crate::timestamp::timestamp;
 
 /// Longest time that a request waits for a message, in seconds.
 const WAIT_MAX: u64 = 25;

@@ -14,12 +14,12 @@ use super::{DeliveryMode, MessageQuery, states};
 use crate::api::idempotent::RequestKey;
 use crate::api::names::check_text;
 use crate::api::sandboxes::lookup;
-use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 /// Longest source, in characters.
 const SOURCE_MAX: usize = 64;

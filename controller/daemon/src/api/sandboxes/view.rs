@@ -10,12 +10,12 @@ use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxState, SandboxVerdic
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
-use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::identity::{RunMetadata, trace_id};
 use crate::on_cap::CapTreatment;
 use crate::stored_request::StoredLimits;
+use crate::timestamp::{timestamp, timestamp_of};
 
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
