@@ -15,10 +15,8 @@ mod file_events;
 mod file_limits;
 mod last_look;
 pub(crate) mod leftover_execs;
-pub(crate) mod live_run;
 pub mod orchestrator;
 mod receipts;
-mod refusal;
 mod resumed;
 pub mod retries;
 mod run_signals;
@@ -28,8 +26,6 @@ mod steps;
 pub(crate) mod sweeper;
 mod talk;
 pub mod watchdog;
-
-pub(crate) use refusal::RunRefusal;
 
 #[cfg(test)]
 pub(crate) mod test_run;

@@ -17,9 +17,9 @@ use super::apply::{ApplyError, apply};
 use super::near_cap::{asked_value, cap_of, in_force, near_caps};
 use super::raise_rule::highest;
 use crate::context::ApiContext;
+use crate::live_run::LiveRun;
 use crate::on_cap::CapTreatment;
 use crate::run_policy::ASK_TIMEOUT;
-use crate::runs::live_run::LiveRun;
 
 /// Longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -9,7 +9,7 @@ use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{StoreError, now_us};
 
 use crate::context::ApiContext;
-use crate::runs::RunRefusal;
+use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRepository;
 
 /// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits

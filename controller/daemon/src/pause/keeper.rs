@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::rules::{Cause, GateState, PauseStep, PauseView, next_step};
 use crate::context::ApiContext;
-use crate::runs::live_run::LiveRun;
+use crate::live_run::LiveRun;
 
 /// Time after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);

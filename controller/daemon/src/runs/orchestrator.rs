@@ -20,11 +20,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::attempt::Attempt;
-use super::live_run::{LiveRun, PauseWish};
 use super::service::RunService;
 use super::steps::take_step;
 use super::watchdog::{overdue, overstays};
 use crate::context::ApiContext;
+use crate::live_run::{LiveRun, PauseWish};
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
 

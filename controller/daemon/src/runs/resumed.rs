@@ -7,7 +7,7 @@ use sluice_runs::exchange::transcript::as_input;
 use sluice_runs::exchange::{FileExchange, KeptWorkspace};
 use sluice_runs::host::Host;
 
-use super::refusal::RunRefusal;
+use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRequest;
 
 /// Adds the transcript and the workspace with which a run begins, if its request names an earlier one.

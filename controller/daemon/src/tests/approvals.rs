@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::fake_sidecar::FakeSidecar;
 use super::sessions::log_in;
 use crate::approvals::{ApprovalWatcher, upkeep};
+use crate::live_run::LiveRun;
 use crate::run_policy::RunPolicy;
-use crate::runs::live_run::LiveRun;
 use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 /// A daemon with one run of alice that works, and whose cap on calls is 10.

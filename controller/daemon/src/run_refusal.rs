@@ -13,15 +13,6 @@ pub(crate) enum RunRefusal {
     Host(String),
 }
 
-/// Another attempt after a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
-    /// As the word of the failure says.
-    ByCode,
-    /// None: it would fail for the same reason.
-    Never,
-}
-
 impl RunRefusal {
     /// Returns the refusal for an error of the host.
     pub(crate) fn host<E: std::error::Error>(error: E) -> Self {
