@@ -15,7 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::access::RemotePeer;
 use crate::connection_clock::ConnectionClock;
-use crate::front::RequestFront;
 use crate::limits::HttpLimits;
 use crate::stop_signal::StopSignal;
 
@@ -34,16 +33,6 @@ pub(crate) trait Respond: Send + Sync + 'static {
         local: Option<SocketAddr>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response> + Send;
-}
-
-impl Respond for RequestFront {
-    fn limits(&self) -> HttpLimits {
-        self.context().limits
-    }
-
-    async fn answer(&self, peer: RemotePeer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
-        Self::answer(self, peer, local, request).await
-    }
 }
 
 /// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.

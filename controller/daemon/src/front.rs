@@ -23,8 +23,10 @@ use crate::api::{metrics, status};
 use crate::api_error::{ApiError, InternalCause};
 use crate::body_rule::takes_no_body;
 use crate::client_gone::ClientGone;
+use crate::connection::Respond;
 use crate::context::ApiContext;
 use crate::credential::RequestCredential;
+use crate::limits::HttpLimits;
 use crate::listen_plan::literal;
 use crate::pages::{self, PageRequest};
 use crate::principal::{Principal, Way};
@@ -159,6 +161,16 @@ impl RequestFront {
             (Some(scheme), Some(local)) => Cow::Owned(self.names.clone().with(scheme, &literal(local), local.port())),
             _ => Cow::Borrowed(&self.names),
         }
+    }
+}
+
+impl Respond for RequestFront {
+    fn limits(&self) -> HttpLimits {
+        self.context().limits
+    }
+
+    async fn answer(&self, peer: RemotePeer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+        Self::answer(self, peer, local, request).await
     }
 }
 
