@@ -11,6 +11,8 @@ pub(crate) enum RunRefusal {
     Owner(String),
     /// For the operator.
     Host(String),
+    /// For the operator. No other attempt could begin either.
+    Final(String),
 }
 
 impl RunRefusal {

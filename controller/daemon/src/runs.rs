@@ -23,6 +23,7 @@ mod run_signals;
 pub mod service;
 mod side_tasks;
 mod steps;
+mod stored_request_error;
 pub(crate) mod sweeper;
 mod talk;
 pub mod watchdog;

@@ -35,6 +35,7 @@ use super::retries::{Retry, wait_before_retry};
 use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::{is_retryable, take_step};
+use super::stored_request_error::StoredRequestError;
 use crate::context::ApiContext;
 use crate::git;
 use crate::live_run::LiveRun;
@@ -76,6 +77,7 @@ impl Attempt {
                         (SandboxVerdict::Failed { code, message: Some(message) }, Retry::Never)
                     }
                     RunRefusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
+                    RunRefusal::Final(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::Never),
                 }
             }
         };
@@ -94,9 +96,10 @@ impl Attempt {
         let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer).await,
-            Err(message) => {
+            Err(error) => {
                 self.close().await;
-                return self.conclude(self.failed(ErrorCode::Internal, &message), Retry::ByCode).await;
+                let verdict = self.failed(ErrorCode::Internal, &error_chain(&error));
+                return self.conclude(verdict, error.retry()).await;
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
@@ -138,7 +141,7 @@ impl Attempt {
 
     async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), RunRefusal> {
         let Self { context, service, run, .. } = self;
-        let stored = self.stored().await.map_err(RunRefusal::Host)?;
+        let stored = self.stored().await?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
         if let Some(lost) = stored.variables.iter().find(|name| !variables.contains_key(*name)) {
             return Err(RunRefusal::Owner(format!(
@@ -338,11 +341,9 @@ impl Attempt {
         }
     }
 
-    async fn stored(&self) -> Result<StoredRequest, String> {
-        let stored = self.context.store.sandbox_request(&self.run.key.run_id).await;
-        let text = stored.map_err(|error| error_chain(&error))?.ok_or("its request is gone")?;
-        let stored: StoredRequest =
-            serde_json::from_str(&text).map_err(|error| format!("its request cannot be read: {error}"))?;
+    async fn stored(&self) -> Result<StoredRequest, StoredRequestError> {
+        let text = self.context.store.sandbox_request(&self.run.key.run_id).await?;
+        let stored: StoredRequest = serde_json::from_str(&text.ok_or(StoredRequestError::Missing)?)?;
         self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
         Ok(stored)
     }
