@@ -14,7 +14,7 @@ const CATALOGUE: &str = include_str!("agent_catalogue/catalogue.toml");
 /// An agent and its needs in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Agent {
+pub struct CatalogueAgent {
     /// Id, `sandbox:NAME`; `--agent NAME` finds it, too.
     pub agent_id: String,
     /// Graph that its calls are booked on; default: its id.
@@ -87,7 +87,7 @@ pub const DEFAULT_AGENT: &str = "sandbox:agent";
 
 /// Returns the agents of the catalogue.
 #[must_use]
-pub fn catalogue() -> Vec<Agent> {
+pub fn catalogue() -> Vec<CatalogueAgent> {
     read(Value::Array(Vec::new())).expect("a test reads the catalogue")
 }
 
@@ -95,7 +95,7 @@ pub fn catalogue() -> Vec<Agent> {
 ///
 /// # Errors
 /// The first entry that is not valid.
-pub fn read(configured: Value) -> Result<Vec<Agent>, AgentEntryError> {
+pub fn read(configured: Value) -> Result<Vec<CatalogueAgent>, AgentEntryError> {
     let mut tables = entries(CATALOGUE.parse::<Table>().ok().and_then(|mut file| file.remove("agents")))?;
     for entry in entries(Some(configured))? {
         match tables.iter_mut().find(|table| is_same(id(table), id(&entry))) {
@@ -108,12 +108,12 @@ pub fn read(configured: Value) -> Result<Vec<Agent>, AgentEntryError> {
 
 /// Returns the agent that `--agent` names, by its id or by the NAME of `sandbox:NAME`.
 #[must_use]
-pub fn find<'a>(agents: &'a [Agent], asked: &str) -> Option<&'a Agent> {
+pub fn find<'a>(agents: &'a [CatalogueAgent], asked: &str) -> Option<&'a CatalogueAgent> {
     let exact = agents.iter().find(|agent| agent.agent_id == asked);
     exact.or_else(|| agents.iter().find(|agent| is_same(&agent.agent_id, asked)))
 }
 
-impl Agent {
+impl CatalogueAgent {
     /// Returns whether its arguments have a place for the message of a run. Other agents read `messages.json`.
     #[must_use]
     pub fn takes_message(&self) -> bool {
@@ -203,9 +203,9 @@ fn overlay(table: &mut Table, entry: Table) {
     }
 }
 
-fn agent(table: Table) -> Result<Agent, AgentEntryError> {
+fn agent(table: Table) -> Result<CatalogueAgent, AgentEntryError> {
     let name = id(&table).to_owned();
-    let mut agent: Agent = table.try_into().map_err(AgentEntryError::Fields)?;
+    let mut agent: CatalogueAgent = table.try_into().map_err(AgentEntryError::Fields)?;
     if agent.agent_id.is_empty() || agent.argv.is_empty() {
         return Err(AgentEntryError::Incomplete);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_contract::Account;
-use sluice_daemon::chat::ChatSettings;
+use sluice_daemon::chat_settings::ChatSettings;
 use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::otel::OtelTarget;
 use sluice_daemon::run_policy::Project;
@@ -16,7 +16,7 @@ use sluice_runs::host::HostSettings;
 use sluice_runs::virtual_key::KeyMode;
 use sluice_upstream::Upstream;
 
-use crate::agent_catalogue::Agent;
+use crate::agent_catalogue::CatalogueAgent;
 
 mod daemon_runs;
 mod daemon_values;
@@ -59,7 +59,7 @@ pub struct Settings {
     /// Format of messages on stderr.
     pub log_format: LogFormat,
     /// Agents of the catalogue and of the configuration file.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<CatalogueAgent>,
     /// Projects of the configuration file.
     pub projects: Vec<Project>,
 }

@@ -61,7 +61,7 @@ impl Upstream {
     async fn pass(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
-    ) -> Result<Response<Answer>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Response<TimedAnswer>, Box<dyn Error + Send + Sync>> {
         end_to_end(request.headers_mut());
         request.headers_mut().insert(header::HOST, self.host.clone());
         let kept = self.idle.lock().ok().and_then(|mut idle| idle.pop());
@@ -74,7 +74,7 @@ impl Upstream {
             Box::new(Link { send, conn })
         };
         let mut sent = pin!(link.send.send_request(request));
-        let mut answer = Answer { upstream: Arc::clone(self), link: Some(link), body: None };
+        let mut answer = TimedAnswer { upstream: Arc::clone(self), link: Some(link), body: None };
         let mut head = std::future::poll_fn(|cx| {
             answer.drive(cx);
             sent.as_mut().poll(&mut unwoken())
@@ -90,7 +90,7 @@ impl Upstream {
 }
 
 /// An answer that is read at its client's pace.
-struct Answer {
+struct TimedAnswer {
     upstream: Arc<Upstream>,
     /// `None` once the connection is closed or kept.
     link: Option<Box<Link>>,
@@ -98,7 +98,7 @@ struct Answer {
     body: Option<Incoming>,
 }
 
-impl Answer {
+impl TimedAnswer {
     fn drive(&mut self, cx: &mut Context<'_>) {
         // An error shows in the head or the body as well.
         if self.link.as_mut().is_some_and(|link| Pin::new(&mut link.conn).poll(cx).is_ready()) {
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for TimedAnswer {
     type Data = Bytes;
     type Error = ::hyper::Error;
 

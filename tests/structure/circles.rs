@@ -1,6 +1,7 @@
 //! Import circles within a crate.
 //!
-//! Pure. A parent and its children may name each other: they are one module in several files. Brothers may not.
+//! Pure. A parent and its children may name each other: they are one module in several files. Brothers may not. The top-level
+//! modules of a crate are also checked as wholes: two of them that use each other cannot be read or moved alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,17 @@ pub(crate) fn circles(imports: &[Import]) -> Vec<Circle> {
         found.extend(knots(sideways.iter()).into_iter().map(|modules| Circle::of(modules, &sideways)));
     }
     found
+}
+
+/// Returns the circles among the top-level modules, each with all files below it. The root of the crate is not one of them.
+pub(crate) fn top_level_circles(imports: &[Import]) -> Vec<Circle> {
+    let top = |module: &Module| module.first().map(|name| vec![name.clone()]);
+    let between = |import: &Import| {
+        let (from, to) = (top(&import.from)?, top(&import.to)?);
+        (from != to).then(|| Import { from, to, ..import.clone() })
+    };
+    let imports: Vec<Import> = imports.iter().filter_map(between).collect();
+    knots(imports.iter()).into_iter().map(|modules| Circle::of(modules, &imports)).collect()
 }
 
 /// Returns true if all modules are below one, and each has an ancestor or a descendant among them.
@@ -86,15 +98,23 @@ fn reachable<'a>(start: &'a Module, next: &BTreeMap<&'a Module, BTreeSet<&'a Mod
 
 #[cfg(test)]
 mod tests {
-    use super::{Import, circles};
+    use super::{Circle, Import, circles, top_level_circles};
 
-    fn found(arrows: &[&str]) -> Vec<String> {
-        let module = |name: &str| name.split('/').map(str::to_owned).collect();
+    fn imports(arrows: &[&str]) -> Vec<Import> {
+        let module = |name: &str| name.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let import = |arrow: &&str| {
             let (from, to) = arrow.split_once(" > ").expect("an arrow has two ends");
             Import { from: module(from), to: module(to), file: String::new(), line: 1, path: String::new() }
         };
-        circles(&arrows.iter().map(import).collect::<Vec<_>>()).iter().map(super::Circle::names).collect()
+        arrows.iter().map(import).collect()
+    }
+
+    fn found(arrows: &[&str]) -> Vec<String> {
+        circles(&imports(arrows)).iter().map(Circle::names).collect()
+    }
+
+    fn found_above(arrows: &[&str]) -> Vec<String> {
+        top_level_circles(&imports(arrows)).iter().map(Circle::names).collect()
     }
 
     #[test]
@@ -127,5 +147,19 @@ mod tests {
     #[test]
     fn arrows_one_way_are_no_circle() {
         assert!(found(&["a > b", "a > c", "b > d", "c > d"]).is_empty());
+    }
+
+    #[test]
+    fn top_level_modules_are_checked_as_wholes() {
+        let arrows = ["a/x > b/y", "b/z > a/w", "b > c"];
+        assert!(found(&arrows).is_empty());
+        assert_eq!(found_above(&arrows), ["a b"]);
+        assert_eq!(found_above(&["a/x > b", "b/y > c/z", "c > a/w", "d > a"]), ["a b c"]);
+    }
+
+    #[test]
+    fn imports_within_one_module_are_no_circle_above() {
+        assert!(found_above(&["a > a/b", "a/b > a", "a/b > a/c", "a/c > a/b"]).is_empty());
+        assert!(found_above(&["a > b", "a/x > c", " > a", "b > c"]).is_empty());
     }
 }

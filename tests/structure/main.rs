@@ -14,6 +14,7 @@ mod source;
 mod violation;
 mod workspace;
 
+use circles::Circle;
 use violation::Violation;
 use workspace::Tree;
 
@@ -22,6 +23,7 @@ fn the_workspace_keeps_its_structure() {
     let crates = workspace::crates();
     let trees = || crates.iter().flat_map(|member| &member.trees);
     let mut found: Vec<Violation> = trees().flat_map(circles_of).collect();
+    found.extend(trees().filter(|tree| !tree.is_test).flat_map(top_level_circles_of));
     found.extend(trees().flat_map(path_attributes_of));
     found.extend(arrows::violations(&crates));
     found.extend(pure::violations(trees().flat_map(|tree| tree.modules.files()), &pure::MUST_BE_PURE));
@@ -33,16 +35,24 @@ fn the_workspace_keeps_its_structure() {
     assert!(messages.is_empty(), "\n{}", messages.join("\n"));
 }
 
-/// A circle is reported at each of its imports; one exception excuses all of them.
 fn circles_of(tree: &Tree) -> Vec<Violation> {
+    reported("import circles", tree, &circles::circles(&tree.modules.imports()))
+}
+
+fn top_level_circles_of(tree: &Tree) -> Vec<Violation> {
+    reported("top-level circles", tree, &circles::top_level_circles(&tree.modules.imports()))
+}
+
+/// A circle is reported at each of its imports; one exception excuses all of them.
+fn reported(rule: &'static str, tree: &Tree, circles: &[Circle]) -> Vec<Violation> {
     let mut found = Vec::new();
-    for circle in circles::circles(&tree.modules.imports()) {
+    for circle in circles {
         let names = circle.names();
         for import in &circle.imports {
             let (from, to) = (import.from.join("/"), import.to.join("/"));
             let what = format!("{from} imports {to} ({}), in the circle of {names}", import.path);
             let key = format!("{}: {names}", tree.folder);
-            found.push(Violation::new("import circles", &key, &import.file, import.line, what));
+            found.push(Violation::new(rule, &key, &import.file, import.line, what));
         }
     }
     found

@@ -14,17 +14,17 @@ const WORD_MAX: usize = 64;
 /// Returns the error of the API that a body has, if it has one.
 pub(crate) fn failure(status: u16, body: &[u8]) -> Option<ApiFailure> {
     #[derive(Deserialize)]
-    struct ErrorBody {
-        error: ErrorFields,
+    struct ApiErrorBody {
+        error: ApiErrorFields,
     }
     #[derive(Deserialize)]
-    struct ErrorFields {
+    struct ApiErrorFields {
         code: String,
         message: String,
         #[serde(default)]
         details: Option<Value>,
     }
-    let ErrorBody { error } = serde_json::from_slice(body).ok()?;
+    let ApiErrorBody { error } = serde_json::from_slice(body).ok()?;
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let is_code = (1..=WORD_MAX).contains(&error.code.len()) && error.code.bytes().all(is_word);
     let details = error.details.filter(|details| !details.is_null());

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::answer;
-use crate::connection::{self, AnswerBody, OneBody, SendError};
+use crate::connection::{self, AnswerBody, ApiSendError, OneBody};
 use crate::error::ClientError;
 use crate::line_stream::LineStream;
 use crate::request::ApiRequest;
@@ -189,8 +189,8 @@ impl ApiClient {
         let (server, name) = (self.server.name.clone(), request.name());
         match connection::send(&self.server, self.http(request)).await {
             Ok(answer) => Ok(answer),
-            Err(SendError::BeforeSending(error)) => Err(ClientError::Unreachable(server, error)),
-            Err(SendError::Interrupted(error)) => Err(ClientError::Interrupted(server, name, error)),
+            Err(ApiSendError::BeforeSending(error)) => Err(ClientError::Unreachable(server, error)),
+            Err(ApiSendError::Interrupted(error)) => Err(ClientError::Interrupted(server, name, error)),
         }
     }
 

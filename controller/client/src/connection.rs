@@ -22,7 +22,7 @@ const HEAD_MAX: usize = 64 << 10;
 
 /// A request that has no answer.
 #[derive(Debug)]
-pub(crate) enum SendError {
+pub(crate) enum ApiSendError {
     /// Nothing of the request was sent.
     BeforeSending(io::Error),
     /// The request may have been sent in part.
@@ -30,25 +30,25 @@ pub(crate) enum SendError {
 }
 
 /// Sends a request, and returns the head of its answer and the body that follows.
-pub(crate) async fn send(server: &Server, request: Request<OneBody>) -> Result<(u16, AnswerBody), SendError> {
+pub(crate) async fn send(server: &Server, request: Request<OneBody>) -> Result<(u16, AnswerBody), ApiSendError> {
     let connector = Connector::new(server.address.clone(), server.ca.as_deref())
-        .map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
-    let stream = connector.connect(CONNECT_WITHIN).await.map_err(|error| SendError::BeforeSending(error.into()))?;
+        .map_err(|error| ApiSendError::BeforeSending(io::Error::other(error)))?;
+    let stream = connector.connect(CONNECT_WITHIN).await.map_err(|error| ApiSendError::BeforeSending(error.into()))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEAD_MAX)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
-    let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
-    let response = sender.send_request(request).await.map_err(|error| SendError::Interrupted(broken(error)))?;
+        .map_err(|error| ApiSendError::BeforeSending(io::Error::other(error)))?;
+    let connection = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
+    let response = sender.send_request(request).await.map_err(|error| ApiSendError::Interrupted(broken(error)))?;
     let (head, body) = Response::into_parts(response);
     Ok((head.status.as_u16(), AnswerBody { body, _connection: connection }))
 }
 
 /// The task that drives a connection; it ends with its owner.
-struct Connection(JoinHandle<()>);
+struct ConnectionTask(JoinHandle<()>);
 
-impl Drop for Connection {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -57,7 +57,7 @@ impl Drop for Connection {
 /// The body of an answer.
 pub(crate) struct AnswerBody {
     body: Incoming,
-    _connection: Connection,
+    _connection: ConnectionTask,
 }
 
 impl AnswerBody {

@@ -24,7 +24,7 @@ pub struct PausedRun {
 
 /// An approval: the system asks a person about a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Approval {
+pub struct ApiApproval {
     /// Id.
     pub approval_id: String,
     /// Run.
@@ -67,12 +67,12 @@ pub struct Approval {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ApprovalPage {
     /// Approvals.
-    pub approvals: Vec<Approval>,
+    pub approvals: Vec<ApiApproval>,
 }
 
 /// A question of an agent, whose texts the agent has written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct ApiQuestion {
     /// Id.
     pub question_id: String,
     /// Run.
@@ -101,5 +101,5 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct QuestionPage {
     /// Questions.
-    pub questions: Vec<Question>,
+    pub questions: Vec<ApiQuestion>,
 }

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::client::ApiClient;
 use crate::error::ClientError;
-use crate::objects::SandboxDetail;
+use crate::objects::ApiSandboxDetail;
 use crate::request::ApiRequest;
 use crate::retry::Retries;
 
@@ -19,13 +19,13 @@ impl ApiClient {
     /// Waits until a run has ended, also while its daemon starts anew.
     ///
     /// # Errors
-    /// As of [`crate::EventStream::next`].
-    pub async fn ended(&self, id: &str) -> Result<SandboxDetail, ClientError> {
+    /// As of [`crate::ApiEventStream::next`].
+    pub async fn ended(&self, id: &str) -> Result<ApiSandboxDetail, ClientError> {
         let mut retries = Retries::default();
         loop {
             let wait = format!("{}s", WAIT.as_secs());
             let request = ApiRequest::get(&["sandboxes", id, "wait"]).query("timeout", &wait).waiting(WAIT);
-            match self.send_optional::<SandboxDetail>(request).await {
+            match self.send_optional::<ApiSandboxDetail>(request).await {
                 Ok(Some(run)) if run.sandbox.is_ended() => return Ok(run),
                 Ok(_) => {
                     retries.reset();

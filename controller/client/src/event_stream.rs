@@ -43,7 +43,7 @@ pub enum StreamItem {
 }
 
 /// A stream of events.
-pub struct EventStream<'a> {
+pub struct ApiEventStream<'a> {
     client: &'a ApiClient,
     selection: StreamSelection,
     connected: Option<(LineStream, SseReader)>,
@@ -57,7 +57,7 @@ struct Gap {
     to: i64,
 }
 
-impl<'a> EventStream<'a> {
+impl<'a> ApiEventStream<'a> {
     /// Makes a stream. Nothing is sent yet.
     #[must_use]
     pub fn new(client: &'a ApiClient, selection: StreamSelection) -> Self {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The branch of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunBranch {
+pub struct ApiRunBranch {
     /// Address of the repository, without credentials.
     pub url: String,
     /// Commit that the run began with; none until it has its clone.
@@ -16,7 +16,7 @@ pub struct RunBranch {
     /// Newest commit that came out of the run.
     pub head_sha: Option<String>,
     /// Changed files.
-    pub files: Vec<ChangedFile>,
+    pub files: Vec<ApiChangedFile>,
     /// Changed files that CI or the forge obey.
     pub guarded_paths: Vec<String>,
     /// True if the change is too large to be looked at.
@@ -27,7 +27,7 @@ pub struct RunBranch {
 
 /// A file that a run changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedFile {
+pub struct ApiChangedFile {
     /// Path, with characters escaped that are not shown.
     pub path: String,
     /// Added lines; none for a binary file.

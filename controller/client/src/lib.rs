@@ -23,19 +23,19 @@ mod sse;
 mod token;
 
 pub use client::{ApiClient, ClientLimits};
-pub use decisions::{Approval, ApprovalPage, PausedRun, Question, QuestionPage};
+pub use decisions::{ApiApproval, ApiQuestion, ApprovalPage, PausedRun, QuestionPage};
 pub use error::{ApiFailure, ClientError};
-pub use event_stream::{EventStream, StreamItem, StreamSelection};
-pub use git::{ChangedFile, RunBranch, RunCommit, RunCommits, RunPullRequest};
+pub use event_stream::{ApiEventStream, StreamItem, StreamSelection};
+pub use git::{ApiChangedFile, ApiRunBranch, RunCommit, RunCommits, RunPullRequest};
 pub use line_stream::LineStream;
-pub use log_stream::{LogLine, LogSelection, LogStream};
+pub use log_stream::{ApiLogLine, ApiLogStream, LogSelection};
 pub use objects::{
-    Agent, AgentMessage, AgentMessagePage, AgentPage, CreatedRun, Event, EventPage, HeartbeatSummary, InterruptedRun,
-    QueuedMessage, RunAgent, Sandbox, SandboxDetail, SandboxPage, StreamEnd, TrajectoryPage,
+    AgentMessage, AgentMessagePage, AgentPage, ApiAgent, ApiCreatedRun, ApiEventPage, ApiHeartbeatSummary, ApiRunAgent,
+    ApiSandbox, ApiSandboxDetail, ApiSandboxPage, Event, InterruptedRun, QueuedMessage, StreamEnd, TrajectoryPage,
 };
 pub use request::ApiRequest;
 pub use server::{Server, ServerError};
-pub use token::{Token, TokenError};
+pub use token::{ApiToken, TokenFileError};
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ pub struct LogSelection {
 
 /// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct LogLine {
+pub struct ApiLogLine {
     /// Position after it.
     pub position: u64,
     /// `stdout` or `stderr`.
@@ -43,7 +43,7 @@ pub struct LogLine {
     pub missing: Option<u64>,
 }
 
-impl LogLine {
+impl ApiLogLine {
     /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -53,14 +53,14 @@ impl LogLine {
 }
 
 /// The output of a run. Lost connections are made again while it follows.
-pub struct LogStream<'a> {
+pub struct ApiLogStream<'a> {
     client: &'a ApiClient,
     selection: LogSelection,
     connected: Option<LineStream>,
     retries: Retries,
 }
 
-impl<'a> LogStream<'a> {
+impl<'a> ApiLogStream<'a> {
     /// Makes a stream. Nothing is sent yet.
     #[must_use]
     pub fn new(client: &'a ApiClient, selection: LogSelection) -> Self {
@@ -70,8 +70,8 @@ impl<'a> LogStream<'a> {
     /// Returns the next piece; `None` when the server has no more of a run that has ended, or ends its streams.
     ///
     /// # Errors
-    /// As of [`crate::EventStream::next`]. A request that does not follow is sent once.
-    pub async fn next(&mut self) -> Result<Option<LogLine>, ClientError> {
+    /// As of [`crate::ApiEventStream::next`]. A request that does not follow is sent once.
+    pub async fn next(&mut self) -> Result<Option<ApiLogLine>, ClientError> {
         loop {
             let error = match self.read().await {
                 Ok(line) => {
@@ -88,7 +88,7 @@ impl<'a> LogStream<'a> {
         }
     }
 
-    async fn read(&mut self) -> Result<Option<LogLine>, ClientError> {
+    async fn read(&mut self) -> Result<Option<ApiLogLine>, ClientError> {
         let lines = match &mut self.connected {
             Some(lines) => lines,
             connected => connected.insert(self.client.open(self.selection.request()).await?),
@@ -100,7 +100,7 @@ impl<'a> LogStream<'a> {
             self.connected = None;
             return Ok(None);
         };
-        let line: LogLine = lines.parse(&line)?;
+        let line: ApiLogLine = lines.parse(&line)?;
         self.selection.after = line.position;
         Ok(Some(line))
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sandbox {
+pub struct ApiSandbox {
     /// Id.
     pub sandbox_id: String,
     /// Present attempt, from 0.
@@ -50,10 +50,10 @@ pub struct Sandbox {
 
 /// A run with its request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SandboxDetail {
+pub struct ApiSandboxDetail {
     /// The run.
     #[serde(flatten)]
-    pub sandbox: Sandbox,
+    pub sandbox: ApiSandbox,
     /// Reason of the last change of its state.
     pub reason: Option<String>,
     /// Cause for which a run in the queue waits.
@@ -78,16 +78,16 @@ pub struct SandboxDetail {
 
 /// A page of runs, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct SandboxPage {
+pub struct ApiSandboxPage {
     /// Runs.
-    pub sandboxes: Vec<Sandbox>,
+    pub sandboxes: Vec<ApiSandbox>,
     /// Cursor of the next page.
     pub next_cursor: Option<String>,
 }
 
 /// A run that was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreatedRun {
+pub struct ApiCreatedRun {
     /// Id.
     pub sandbox_id: String,
     /// Attempt, from 0.
@@ -95,7 +95,7 @@ pub struct CreatedRun {
     /// State.
     pub state: String,
     /// Agent of the run.
-    pub agent: RunAgent,
+    pub agent: ApiRunAgent,
     /// Host directories that it sees.
     pub mount_table: Vec<String>,
     /// True if the account has a budget, of which an amount is held.
@@ -104,7 +104,7 @@ pub struct CreatedRun {
 
 /// The agent of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunAgent {
+pub struct ApiRunAgent {
     /// Id.
     pub agent_id: String,
     /// State; null if it was removed with the run.
@@ -115,7 +115,7 @@ pub struct RunAgent {
 
 /// A registered agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Agent {
+pub struct ApiAgent {
     /// Id, unique for its owner.
     pub agent_id: String,
     /// Owner.
@@ -148,7 +148,7 @@ pub struct Agent {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct AgentPage {
     /// Agents.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<ApiAgent>,
     /// Cursor of the next page.
     pub next_cursor: Option<String>,
 }
@@ -178,7 +178,7 @@ pub struct Event {
 
 /// A page of events, newest first.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct EventPage {
+pub struct ApiEventPage {
     /// Events.
     pub events: Vec<Event>,
     /// Cursor of the next page.
@@ -191,7 +191,7 @@ pub struct TrajectoryPage {
     /// Events.
     pub events: Vec<Event>,
     /// The heartbeats.
-    pub heartbeat_summary: HeartbeatSummary,
+    pub heartbeat_summary: ApiHeartbeatSummary,
     /// Number of events of the run, with heartbeats.
     pub total_events: u64,
     /// Number of events of the run, without heartbeats.
@@ -202,7 +202,7 @@ pub struct TrajectoryPage {
 
 /// Heartbeats of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeartbeatSummary {
+pub struct ApiHeartbeatSummary {
     /// Number.
     pub count: u64,
     /// Time of the first one.
@@ -274,7 +274,7 @@ pub struct StreamEnd {
     pub exit_code: Option<i32>,
 }
 
-impl Sandbox {
+impl ApiSandbox {
     /// Returns whether the run has ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {

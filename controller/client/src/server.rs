@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use sluice_upstream::{Address, AddressError, Scheme};
 
-use crate::token::Token;
+use crate::token::ApiToken;
 
 /// A daemon, and the credential for it.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub(crate) address: Address,
     pub(crate) ca: Option<PathBuf>,
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<ApiToken>,
     /// Name for messages.
     pub(crate) name: String,
 }
@@ -32,7 +32,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError`].
-    pub fn new(url: &str, ca: Option<PathBuf>, token: Option<Token>) -> Result<Self, ServerError> {
+    pub fn new(url: &str, ca: Option<PathBuf>, token: Option<ApiToken>) -> Result<Self, ServerError> {
         let name = sluice_upstream::redact(url);
         let address: Address = url.parse().map_err(|error| ServerError::Address(name.clone(), error))?;
         if address.scheme == Scheme::Http && token.is_some() && !address.is_local() {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_token_never_crosses_a_network_in_the_clear() {
-        let token = || Token::new("slu_x").ok();
+        let token = || ApiToken::new("slu_x").ok();
         for (url, is_taken) in [
             ("http://127.0.0.1:8787", true),
             ("http://[::1]:8787", true),

@@ -67,7 +67,7 @@ impl TestServer {
             quiet: Duration::from_millis(300),
             without_connection: Duration::from_secs(1),
         };
-        let token = Token::new("slu_secret").ok();
+        let token = ApiToken::new("slu_secret").ok();
         ApiClient::new(Server::new(&self.url, None, token).expect("an address")).with_limits(limits)
     }
 
@@ -145,7 +145,7 @@ async fn failures_are_told_apart_and_never_followed() {
         (Reply::Bytes(Vec::new()), "broke off"),
     ] {
         let server = TestServer::new(vec![reply]).await;
-        let error = server.client().send::<Sandbox>(request()).await.expect_err(expected);
+        let error = server.client().send::<ApiSandbox>(request()).await.expect_err(expected);
         assert!(error.to_string().contains(expected) && !error.to_string().contains("secret"), "{error}");
         assert_eq!(server.heads().len(), 1);
     }
@@ -189,7 +189,7 @@ async fn a_stream_goes_on_after_its_last_event() {
     let client = server.client();
     let selection =
         StreamSelection { sandbox: Some("r_1".to_owned()), types: Some("agent.*".to_owned()), after: Some(0) };
-    let mut events = EventStream::new(&client, selection);
+    let mut events = ApiEventStream::new(&client, selection);
     let mut seen = Vec::new();
     loop {
         match events.next().await.expect("it goes on") {
@@ -216,17 +216,17 @@ async fn a_stream_ends_with_a_lasting_error() {
     let refused = answer("401 No", r#"{"error":{"code":"unauthorized","message":"a valid token is needed"}}"#);
     let server = TestServer::new(vec![cut(SNAPSHOT), refused]).await;
     let client = server.client();
-    let mut events = EventStream::new(&client, StreamSelection::default());
+    let mut events = ApiEventStream::new(&client, StreamSelection::default());
     assert!(matches!(events.next().await, Ok(StreamItem::Snapshot(_))));
     let error = events.next().await.expect_err("the token was revoked");
     assert_eq!(error.failure().map(|failure| failure.code.as_str()), Some("unauthorized"));
     let wrong = TestServer::new(vec![Reply::Bytes(stream("data: [1]\n\n"))]).await;
     let client = wrong.client();
-    let error = EventStream::new(&client, StreamSelection::default()).next().await.expect_err("it is no event");
+    let error = ApiEventStream::new(&client, StreamSelection::default()).next().await.expect_err("it is no event");
     assert!(matches!(error, ClientError::Malformed(..)), "{error}");
     let gone = TestServer::new(vec![Reply::Bytes(Vec::new())]).await;
     let client = gone.client();
-    let error = EventStream::new(&client, StreamSelection::default()).next().await.expect_err("it is given up");
+    let error = ApiEventStream::new(&client, StreamSelection::default()).next().await.expect_err("it is given up");
     assert!(matches!(error, ClientError::Interrupted(..)), "{error}");
 }
 
@@ -240,7 +240,7 @@ async fn output_goes_on_where_it_broke_off() {
     let server = TestServer::new(vec![first, second]).await;
     let client = server.client();
     let selection = LogSelection { sandbox: "r_1".to_owned(), follow: true, ..LogSelection::default() };
-    let mut logs = LogStream::new(&client, selection);
+    let mut logs = ApiLogStream::new(&client, selection);
     let mut seen = Vec::new();
     while let Some(line) = logs.next().await.expect("it goes on") {
         seen.push((line.bytes(), line.missing));

@@ -12,11 +12,11 @@ const LENGTH_MAX: usize = 1024;
 
 /// A token. Its value is zeroed when dropped, and never shown.
 #[derive(Clone)]
-pub struct Token(Zeroizing<String>);
+pub struct ApiToken(Zeroizing<String>);
 
 /// A token that cannot be used. The value is never repeated.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum TokenFileError {
     /// The file cannot be read.
     #[error("cannot read the token file {}", .0.display())]
     File(PathBuf, #[source] io::Error),
@@ -28,26 +28,26 @@ pub enum TokenError {
     Value,
 }
 
-impl Token {
+impl ApiToken {
     /// Returns a token; blanks around it are left out.
     ///
     /// # Errors
-    /// [`TokenError::Value`].
-    pub fn new(value: &str) -> Result<Self, TokenError> {
+    /// [`TokenFileError::Value`].
+    pub fn new(value: &str) -> Result<Self, TokenFileError> {
         let value = value.trim();
         let is_value = (1..=LENGTH_MAX).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_value { Ok(Self(Zeroizing::new(value.to_owned()))) } else { Err(TokenError::Value) }
+        if is_value { Ok(Self(Zeroizing::new(value.to_owned()))) } else { Err(TokenFileError::Value) }
     }
 
     /// Reads a token from a file that its owner alone can read.
     ///
     /// # Errors
-    /// [`TokenError`].
-    pub fn read(path: &Path) -> Result<Self, TokenError> {
-        let failed = |error| TokenError::File(path.to_owned(), error);
+    /// [`TokenFileError`].
+    pub fn read(path: &Path) -> Result<Self, TokenFileError> {
+        let failed = |error| TokenFileError::File(path.to_owned(), error);
         let meta = fs::metadata(path).map_err(failed)?;
         if meta.is_file() && meta.mode() & 0o077 != 0 {
-            return Err(TokenError::Readable(path.to_owned()));
+            return Err(TokenFileError::Readable(path.to_owned()));
         }
         let text = Zeroizing::new(fs::read_to_string(path).map_err(failed)?);
         Self::new(&text)
@@ -62,7 +62,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ApiToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(redacted)")
     }
@@ -81,7 +81,7 @@ mod tests {
         fs::write(&path, "slu_secret\n").expect("there is room");
         for (mode, is_taken) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
-            let read = Token::read(&path);
+            let read = ApiToken::read(&path);
             assert_eq!(read.is_ok(), is_taken, "{mode:o}");
             let shown = read.map_or_else(|error| error.to_string(), |token| format!("{token:?}"));
             assert!(!shown.contains("slu_secret"), "{shown}");
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_token_is_one_line_of_visible_characters() {
         for wrong in ["", " \n", "a b", "a\nb", "é", "\u{1b}[2J", &"a".repeat(LENGTH_MAX + 1)] {
-            assert!(matches!(Token::new(wrong), Err(TokenError::Value)), "{wrong:?}");
+            assert!(matches!(ApiToken::new(wrong), Err(TokenFileError::Value)), "{wrong:?}");
         }
-        assert_eq!(Token::new(" slu_x\n").expect("a token").bearer(), "Bearer slu_x");
+        assert_eq!(ApiToken::new(" slu_x\n").expect("a token").bearer(), "Bearer slu_x");
     }
 }

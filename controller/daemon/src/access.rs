@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use sluice_state::tokens::TokenError;
 
-use crate::credential::Credential;
+use crate::credential::RequestCredential;
 use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::request_rate::RequestRate;
 use crate::sessions::{Binding, Sessions};
-use crate::tokens::Tokens;
+use crate::tokens::TokenPrincipals;
 
 /// A listener, as far as access depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Entrance {
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Peer {
+pub struct RemotePeer {
     /// User of the process, on a unix socket.
     pub uid: Option<u32>,
     /// Address, on TCP, or as the trusted proxy states it.
@@ -35,7 +35,7 @@ pub struct Peer {
 
 /// Reason that a request has no principal.
 #[derive(Debug)]
-pub enum Refused {
+pub enum AccessRefusal {
     /// The request carries no credential, and needs one.
     NoCredential,
     /// The credential is not valid. The answer waits so long.
@@ -53,7 +53,7 @@ pub enum Refused {
 pub struct Access {
     /// Browser sessions.
     pub(crate) sessions: Sessions,
-    tokens: Tokens,
+    tokens: TokenPrincipals,
     requests: Mutex<RequestRate<String>>,
     failures: Mutex<FailedLogins>,
     delay: Duration,
@@ -68,7 +68,7 @@ struct FailedLogins {
 impl Access {
     /// Returns the access by these tokens.
     #[must_use]
-    pub(crate) fn new(tokens: Tokens, limits: &HttpLimits) -> Self {
+    pub(crate) fn new(tokens: TokenPrincipals, limits: &HttpLimits) -> Self {
         let requests = RequestRate::new(limits.requests_per_second.into(), limits.request_burst);
         let logins = RequestRate::new(f64::from(limits.failed_logins) / 60.0, limits.failed_logins);
         Self {
@@ -83,26 +83,26 @@ impl Access {
     /// Returns who sends a request. `binding` is that of its channel, for a request with the cookie of a session.
     ///
     /// # Errors
-    /// [`Refused`]
+    /// [`AccessRefusal`]
     pub(crate) async fn authenticate(
         &self,
         entrance: Entrance,
-        peer: &Peer,
-        credential: Credential,
+        peer: &RemotePeer,
+        credential: RequestCredential,
         binding: Option<Binding>,
-    ) -> Result<Principal, Refused> {
+    ) -> Result<Principal, AccessRefusal> {
         match (credential, entrance, peer.uid) {
-            (Credential::None, Entrance::Admin, Some(0)) => Ok(Principal::root(0)),
-            (Credential::None, ..) => Err(Refused::NoCredential),
-            (Credential::Invalid, ..) => Err(Refused::BadCredential(self.failed_login(peer))),
-            (Credential::Bearer(token), ..) => {
-                let found = self.tokens.find(&token).await.map_err(Refused::Unavailable)?;
-                let principal = found.ok_or_else(|| Refused::BadCredential(self.failed_login(peer)))?;
+            (RequestCredential::None, Entrance::Admin, Some(0)) => Ok(Principal::root(0)),
+            (RequestCredential::None, ..) => Err(AccessRefusal::NoCredential),
+            (RequestCredential::Invalid, ..) => Err(AccessRefusal::BadCredential(self.failed_login(peer))),
+            (RequestCredential::Bearer(token), ..) => {
+                let found = self.tokens.find(&token).await.map_err(AccessRefusal::Unavailable)?;
+                let principal = found.ok_or_else(|| AccessRefusal::BadCredential(self.failed_login(peer)))?;
                 self.counted(Principal { source: peer.address, ..principal })
             }
-            (Credential::Session(value), ..) => {
-                let found = self.find_session(&value, binding).await.map_err(Refused::Unavailable)?;
-                let principal = found.ok_or_else(|| Refused::BadSession(self.failed_login(peer)))?;
+            (RequestCredential::Session(value), ..) => {
+                let found = self.find_session(&value, binding).await.map_err(AccessRefusal::Unavailable)?;
+                let principal = found.ok_or_else(|| AccessRefusal::BadSession(self.failed_login(peer)))?;
                 self.counted(Principal { source: peer.address, ..principal })
             }
         }
@@ -119,9 +119,9 @@ impl Access {
     }
 
     /// Counts a request of a principal.
-    fn counted(&self, principal: Principal) -> Result<Principal, Refused> {
+    fn counted(&self, principal: Principal) -> Result<Principal, AccessRefusal> {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        requests.take(principal.id.clone(), Instant::now()).map_err(Refused::TooMany)?;
+        requests.take(principal.id.clone(), Instant::now()).map_err(AccessRefusal::TooMany)?;
         Ok(principal)
     }
 
@@ -148,7 +148,7 @@ impl Access {
     }
 
     /// Counts a failed login, and returns the time that its answer waits.
-    pub(crate) fn failed_login(&self, peer: &Peer) -> Duration {
+    pub(crate) fn failed_login(&self, peer: &RemotePeer) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.unreported += 1;
         let is_slow = failures.rate.take(peer.address, Instant::now()).is_err();

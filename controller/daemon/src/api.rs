@@ -57,7 +57,6 @@ mod state_errors;
 pub(crate) mod status;
 mod streams;
 mod tail_path;
-pub(crate) mod timestamp;
 mod usage;
 
 /// Handlers' state.

@@ -13,9 +13,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::access::Peer;
+use crate::access::RemotePeer;
 use crate::connection_clock::ConnectionClock;
-use crate::front::Front;
 use crate::limits::HttpLimits;
 use crate::stop_signal::StopSignal;
 
@@ -30,25 +29,20 @@ pub(crate) trait Respond: Send + Sync + 'static {
     /// Answers a request. `local` is the address that the client has reached.
     fn answer(
         &self,
-        peer: Peer,
+        peer: RemotePeer,
         local: Option<SocketAddr>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response> + Send;
 }
 
-impl Respond for Front {
-    fn limits(&self) -> HttpLimits {
-        self.context().limits
-    }
-
-    async fn answer(&self, peer: Peer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
-        Self::answer(self, peer, local, request).await
-    }
-}
-
 /// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.
-pub(crate) async fn serve<S, F>(stream: S, peer: Peer, local: Option<SocketAddr>, front: Arc<F>, mut stop: StopSignal)
-where
+pub(crate) async fn serve<S, F>(
+    stream: S,
+    peer: RemotePeer,
+    local: Option<SocketAddr>,
+    front: Arc<F>,
+    mut stop: StopSignal,
+) where
     F: Respond,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// Event that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// A request.
     Idle,
     /// The rest of a head.
@@ -28,7 +28,7 @@ enum Phase {
 /// The clock of a connection. Clones are the same clock.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionClock {
-    phase: watch::Sender<(Phase, Instant)>,
+    phase: watch::Sender<(ConnectionPhase, Instant)>,
     head: Duration,
     idle: Duration,
     write: Duration,
@@ -38,24 +38,24 @@ impl ConnectionClock {
     /// Returns the clock of a new connection, whose first head is awaited.
     #[must_use]
     pub(crate) fn new(head: Duration, idle: Duration, write: Duration) -> Self {
-        Self { phase: watch::Sender::new((Phase::Head, Instant::now())), head, idle, write }
+        Self { phase: watch::Sender::new((ConnectionPhase::Head, Instant::now())), head, idle, write }
     }
 
     /// The head of a request was read.
     pub(crate) fn head_ended(&self) {
-        self.phase.send_replace((Phase::Busy, Instant::now()));
+        self.phase.send_replace((ConnectionPhase::Busy, Instant::now()));
     }
 
     /// The answer was written.
     fn answered(&self) {
-        self.phase.send_replace((Phase::Idle, Instant::now()));
+        self.phase.send_replace((ConnectionPhase::Idle, Instant::now()));
     }
 
     fn bytes_came(&self) {
         self.phase.send_if_modified(|phase| {
-            let begins = phase.0 == Phase::Idle;
+            let begins = phase.0 == ConnectionPhase::Idle;
             if begins {
-                *phase = (Phase::Head, Instant::now());
+                *phase = (ConnectionPhase::Head, Instant::now());
             }
             begins
         });
@@ -67,9 +67,9 @@ impl ConnectionClock {
         loop {
             let (now, since) = *phase.borrow_and_update();
             let deadline = match now {
-                Phase::Idle => since + self.idle,
-                Phase::Head => since + self.head,
-                Phase::Busy => {
+                ConnectionPhase::Idle => since + self.idle,
+                ConnectionPhase::Head => since + self.head,
+                ConnectionPhase::Busy => {
                     let _ = phase.changed().await;
                     continue;
                 }
@@ -83,8 +83,8 @@ impl ConnectionClock {
     }
 
     /// Returns the stream, whose first bytes of a head are noticed.
-    pub(crate) fn watch<S>(&self, stream: S) -> WatchedStream<S> {
-        WatchedStream { stream, clock: self.clone(), stalled: None }
+    pub(crate) fn watch<S>(&self, stream: S) -> WatchedConnection<S> {
+        WatchedConnection { stream, clock: self.clone(), stalled: None }
     }
 
     /// Returns the body, whose end is noticed.
@@ -96,14 +96,14 @@ impl ConnectionClock {
 
 /// A stream whose reads the clock sees, and whose client must take what is written.
 #[derive(Debug)]
-pub(crate) struct WatchedStream<S> {
+pub(crate) struct WatchedConnection<S> {
     stream: S,
     clock: ConnectionClock,
     /// Set while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> WatchedStream<S> {
+impl<S> WatchedConnection<S> {
     /// Ends a write that waits for the client for too long.
     fn bound<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
@@ -117,7 +117,7 @@ impl<S> WatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedConnection<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
@@ -128,7 +128,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedConnection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.bound(cx, written)

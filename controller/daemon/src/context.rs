@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::api_error::ApiError;
-use crate::chat::ChatSettings;
-use crate::chat::followers::ChatFollowers;
+use crate::chat_followers::ChatFollowers;
+use crate::chat_settings::ChatSettings;
 use crate::conversations::Conversations;
 use crate::event_intake::EventIntake;
 use crate::execs::Execs;

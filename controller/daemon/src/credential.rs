@@ -11,7 +11,7 @@ use crate::session_cookie::{SentCookie, SessionCookie};
 
 /// The credential of a request.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Credential {
+pub(crate) enum RequestCredential {
     /// The request carries none.
     None,
     /// A token.
@@ -25,7 +25,7 @@ pub(crate) enum Credential {
 /// Bytes of the longest token that is looked up.
 const TOKEN_MAX: usize = 128;
 
-impl Credential {
+impl RequestCredential {
     /// Returns the credential of a request. A token in the query is never one. Where the listener has no sessions, every cookie
     /// is a credential that fails.
     #[must_use]
@@ -53,7 +53,7 @@ impl Credential {
 }
 
 /// Without the token.
-impl std::fmt::Debug for Credential {
+impl std::fmt::Debug for RequestCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -70,26 +70,26 @@ mod tests {
     use http::header::HeaderValue;
 
     use super::*;
-    use crate::request_source::{ReachedOrigin, Scheme};
+    use crate::request_source::{ListenScheme, ReachedOrigin};
 
-    fn of(rows: &[(&str, &str)]) -> Credential {
+    fn of(rows: &[(&str, &str)]) -> RequestCredential {
         let mut headers = HeaderMap::new();
         for (name, value) in rows {
             headers.append(name.parse::<HeaderName>().expect("a name"), HeaderValue::from_str(value).expect("a value"));
         }
-        Credential::of(&headers, None)
+        RequestCredential::of(&headers, None)
     }
 
     #[test]
     fn only_one_bearer_token_is_a_credential() {
-        let token = Credential::Bearer("slu_abc-1".to_owned());
-        assert_eq!(of(&[]), Credential::None);
+        let token = RequestCredential::Bearer("slu_abc-1".to_owned());
+        assert_eq!(of(&[]), RequestCredential::None);
         assert_eq!(of(&[("authorization", "Bearer slu_abc-1")]), token);
         assert_eq!(of(&[("authorization", "bearer slu_abc-1")]), token);
         let long = format!("Bearer {}", "a".repeat(129));
         for value in ["", "Bearer", "Bearer ", "Bearer  a", "Bearer a b", "Basic YTpi", "slu_abc", "Bearer a,b", &long]
         {
-            assert_eq!(of(&[("authorization", value)]), Credential::Invalid, "{value}");
+            assert_eq!(of(&[("authorization", value)]), RequestCredential::Invalid, "{value}");
         }
     }
 
@@ -97,24 +97,24 @@ mod tests {
     fn a_second_credential_makes_both_invalid() {
         let bearer = ("authorization", "Bearer slu_abc");
         for rows in [&[bearer, bearer][..], &[bearer, ("cookie", "a=b")], &[("cookie", "a=b")], &[("cookie", "")]] {
-            assert_eq!(of(rows), Credential::Invalid, "{rows:?}");
+            assert_eq!(of(rows), RequestCredential::Invalid, "{rows:?}");
         }
     }
 
     #[test]
     fn the_cookie_of_a_session_is_a_credential() {
-        let origin = ReachedOrigin { scheme: Scheme::Http, host: "localhost".to_owned(), port: 8787 };
+        let origin = ReachedOrigin { scheme: ListenScheme::Http, host: "localhost".to_owned(), port: 8787 };
         let cookie = SessionCookie::of(&origin);
         let with = |rows: &[(&'static str, &'static str)]| {
             let rows =
                 rows.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-            Credential::of(&rows.collect(), Some(&cookie))
+            RequestCredential::of(&rows.collect(), Some(&cookie))
         };
-        assert_eq!(with(&[("cookie", "a=b; sluice-8787=v")]), Credential::Session("v".to_owned()));
-        assert_eq!(with(&[("cookie", "a=b")]), Credential::None, "pages of other ports have cookies too");
+        assert_eq!(with(&[("cookie", "a=b; sluice-8787=v")]), RequestCredential::Session("v".to_owned()));
+        assert_eq!(with(&[("cookie", "a=b")]), RequestCredential::None, "pages of other ports have cookies too");
         let both = [("authorization", "Bearer slu_abc"), ("cookie", "sluice-8787=v")];
-        assert_eq!(with(&both), Credential::Invalid);
-        assert_eq!(of(&[("cookie", "sluice-8787=v")]), Credential::Invalid, "a socket has no sessions");
+        assert_eq!(with(&both), RequestCredential::Invalid);
+        assert_eq!(of(&[("cookie", "sluice-8787=v")]), RequestCredential::Invalid, "a socket has no sessions");
     }
 
     #[test]

@@ -25,10 +25,10 @@ use crate::context::ApiContext;
 use crate::conversations::Conversations;
 use crate::event_intake::EventIntake;
 use crate::execs::Execs;
-use crate::front::Front;
+use crate::front::RequestFront;
 use crate::heartbeats::Heartbeats;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
-use crate::listener::Listener;
+use crate::listener::DaemonListener;
 use crate::login_report;
 use crate::monitor::{FindingCounter, Monitor, engine_probe, follower, upstream_probe};
 use crate::otel::OtelTarget;
@@ -43,9 +43,9 @@ use crate::stop_signal::StopSignal;
 use crate::stream_count::StreamCount;
 use crate::systemd;
 use crate::tasks::Tasks;
-use crate::tls::{self, TlsError};
-use crate::tokens::Tokens;
-use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+use crate::tls::{self, TlsSetupError};
+use crate::tokens::TokenPrincipals;
+use crate::unix_socket::{DaemonSocket, SocketError, make_directory};
 use crate::upkeep;
 use crate::variable_values::VariableValues;
 use crate::webhooks::Webhook;
@@ -73,7 +73,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Listen(#[from] ListenRefusal),
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] TlsSetupError),
     #[error(transparent)]
     Socket(#[from] SocketError),
     #[error("cannot listen on {0}")]
@@ -118,7 +118,7 @@ impl Daemon {
         let layout = Layout::open(&settings.state)?;
         let lock = take_lock(&layout)?;
         let store = Store::open_with_readers(&layout.database(), READERS)?;
-        let plan = plan(settings, Tokens(store.clone()).has_any().await?)?;
+        let plan = plan(settings, TokenPrincipals(store.clone()).has_any().await?)?;
         let host = host(settings, &store, policy.is_some()).await?;
         let mut tasks = Tasks::default();
         let opened = Opened { layout, store, host: host.clone(), stop: tasks.signal() };
@@ -157,7 +157,7 @@ impl Opened {
         let per_minute = |number: u32| Mutex::new(RequestRate::new(f64::from(number) / 60.0, number));
         Ok(Arc::new(ApiContext {
             control: Arc::new(ControlLog::open(&layout, &keys)?),
-            access: Access::new(Tokens(store.clone()), limits),
+            access: Access::new(TokenPrincipals(store.clone()), limits),
             monitor: Arc::new(Monitor::new(settings.metrics, settings.checks.clone(), store.newest_event().await?)),
             layout,
             store,
@@ -331,7 +331,7 @@ fn plan(settings: &DaemonSettings, has_token: bool) -> Result<ListenPlan, Listen
 
 /// Bound listeners.
 struct Bound {
-    listeners: Vec<(Listener, Arc<Front>, Arc<ConnectionCount>)>,
+    listeners: Vec<(DaemonListener, Arc<RequestFront>, Arc<ConnectionCount>)>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -342,18 +342,18 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     make_directory(&settings.run_dir)?;
     let of_socket = || ConnectionCount::new(limits.connections, limits.connections);
     let front = |entrance, names| {
-        let front = Front::new(Arc::clone(context), api::router(context), entrance, names);
+        let front = RequestFront::new(Arc::clone(context), api::router(context), entrance, names);
         if plan.proxy.is_some() && entrance == Entrance::Api { front.behind_proxy() } else { front }
     };
-    let admin = ListeningSocket::bind(&settings.run_dir.join("admin.sock"), 0o600)?;
+    let admin = DaemonSocket::bind(&settings.run_dir.join("admin.sock"), 0o600)?;
     let admin_front = front(Entrance::Admin, crate::request_source::Authorities::of_socket());
     // Everybody may connect: a token decides.
-    let api = ListeningSocket::bind(&settings.run_dir.join("api.sock"), 0o666)?;
+    let api = DaemonSocket::bind(&settings.run_dir.join("api.sock"), 0o666)?;
     let api_front = front(Entrance::Api, plan.socket_names());
     let mut bound = Bound {
         listeners: vec![
-            (Listener::Unix(admin), Arc::new(admin_front), of_socket()),
-            (Listener::Unix(api), Arc::new(api_front), of_socket()),
+            (DaemonListener::Unix(admin), Arc::new(admin_front), of_socket()),
+            (DaemonListener::Unix(api), Arc::new(api_front), of_socket()),
         ],
         addresses: Vec::new(),
     };
@@ -373,7 +373,7 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
         let front = if address.ip().is_unspecified() { front.with_reached_address(listen.scheme) } else { front };
         bound.addresses.push(address);
         bound.listeners.push((
-            Listener::Tcp(listener, tls.as_ref().map(|tls| tls.acceptor.clone())),
+            DaemonListener::Tcp(listener, tls.as_ref().map(|tls| tls.acceptor.clone())),
             Arc::new(front),
             Arc::clone(&count),
         ));

@@ -18,32 +18,34 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::access::{Entrance, Peer, Refused};
+use crate::access::{AccessRefusal, Entrance, RemotePeer};
 use crate::api::{metrics, status};
 use crate::api_error::{ApiError, InternalCause};
 use crate::body_rule::takes_no_body;
 use crate::client_gone::ClientGone;
+use crate::connection::Respond;
 use crate::context::ApiContext;
-use crate::credential::Credential;
+use crate::credential::RequestCredential;
+use crate::limits::HttpLimits;
 use crate::listen_plan::literal;
 use crate::pages::{self, PageRequest};
 use crate::principal::{Principal, Way};
-use crate::request_source::{Authorities, ForeignRequest, Scheme, comes_from_a_file};
+use crate::request_source::{Authorities, ForeignRequest, ListenScheme, comes_from_a_file};
 use crate::session_channel::SessionChannel;
 
 /// The front of one listener.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct RequestFront {
     context: Arc<ApiContext>,
     router: TowerToHyperService<Router>,
     entrance: Entrance,
     names: Authorities,
     /// Set on a listener of all addresses: a client may state the one that it has reached.
-    reached: Option<Scheme>,
+    reached: Option<ListenScheme>,
     is_behind_proxy: bool,
 }
 
-impl Front {
+impl RequestFront {
     /// Returns the front of a listener with these names.
     #[must_use]
     pub(crate) fn new(context: Arc<ApiContext>, router: Router, entrance: Entrance, names: Authorities) -> Self {
@@ -53,7 +55,7 @@ impl Front {
 
     /// Accepts the literal address that a client has reached as its host.
     #[must_use]
-    pub(crate) fn with_reached_address(self, scheme: Scheme) -> Self {
+    pub(crate) fn with_reached_address(self, scheme: ListenScheme) -> Self {
         Self { reached: Some(scheme), ..self }
     }
 
@@ -70,7 +72,12 @@ impl Front {
     }
 
     /// Answers a request. `local` is the address that the client has reached.
-    pub(crate) async fn answer(&self, peer: Peer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+    pub(crate) async fn answer(
+        &self,
+        peer: RemotePeer,
+        local: Option<SocketAddr>,
+        request: Request<Incoming>,
+    ) -> Response {
         let is_openai = request.uri().path().starts_with("/v1/");
         let answered = self.route(peer, local, request).await;
         let mut response = match answered {
@@ -87,7 +94,7 @@ impl Front {
 
     async fn route(
         &self,
-        mut peer: Peer,
+        mut peer: RemotePeer,
         local: Option<SocketAddr>,
         mut request: Request<Incoming>,
     ) -> Result<Response, ApiError> {
@@ -121,14 +128,14 @@ impl Front {
     /// Returns who sends a request; `None` where it needs no credential and has none.
     async fn authenticate(
         &self,
-        peer: &Peer,
+        peer: &RemotePeer,
         channel: Option<&SessionChannel>,
         request: &Request<Incoming>,
     ) -> Result<Option<Principal>, ApiError> {
         let path = request.uri().path();
-        let credential = Credential::of(request.headers(), channel.map(|channel| &channel.cookie));
+        let credential = RequestCredential::of(request.headers(), channel.map(|channel| &channel.cookie));
         let binding = match (&credential, channel) {
-            (Credential::Session(_), Some(channel)) => channel.binding().await,
+            (RequestCredential::Session(_), Some(channel)) => channel.binding().await,
             _ => None,
         };
         match self.context.access.authenticate(self.entrance, peer, credential, binding).await {
@@ -137,9 +144,9 @@ impl Front {
                 Err(ApiError::new(StatusCode::FORBIDDEN, "x_sluice_required", message))
             }
             Ok(principal) => Ok(Some(principal)),
-            Err(Refused::NoCredential) if self.is_anonymous(path) => Ok(None),
+            Err(AccessRefusal::NoCredential) if self.is_anonymous(path) => Ok(None),
             // A browser keeps the cookie of a session that has ended: its next page is the login.
-            Err(Refused::BadSession(_)) if pages::is_page(path) => Ok(None),
+            Err(AccessRefusal::BadSession(_)) if pages::is_page(path) => Ok(None),
             Err(refused) => Err(refuse(refused).await),
         }
     }
@@ -154,6 +161,16 @@ impl Front {
             (Some(scheme), Some(local)) => Cow::Owned(self.names.clone().with(scheme, &literal(local), local.port())),
             _ => Cow::Borrowed(&self.names),
         }
+    }
+}
+
+impl Respond for RequestFront {
+    fn limits(&self) -> HttpLimits {
+        self.context().limits
+    }
+
+    async fn answer(&self, peer: RemotePeer, local: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+        Self::answer(self, peer, local, request).await
     }
 }
 
@@ -203,15 +220,15 @@ fn has_mark(headers: &HeaderMap) -> bool {
     values.next().is_some_and(|value| value == "1") && values.next().is_none()
 }
 
-async fn refuse(refused: Refused) -> ApiError {
+async fn refuse(refused: AccessRefusal) -> ApiError {
     match refused {
-        Refused::NoCredential => ApiError::unauthorized(),
-        Refused::BadCredential(delay) | Refused::BadSession(delay) => {
+        AccessRefusal::NoCredential => ApiError::unauthorized(),
+        AccessRefusal::BadCredential(delay) | AccessRefusal::BadSession(delay) => {
             sleep(delay).await;
             ApiError::unauthorized()
         }
-        Refused::Unavailable(error) => error.into(),
-        Refused::TooMany(wait) => ApiError::too_many(
+        AccessRefusal::Unavailable(error) => error.into(),
+        AccessRefusal::TooMany(wait) => ApiError::too_many(
             "rate_limited",
             "this token sends more requests than the daemon takes; wait as Retry-After says",
             // Whole seconds, rounded up.

@@ -11,7 +11,7 @@ mod rules;
 mod run_guard;
 pub(crate) mod watcher;
 
-pub use rules::{CostRate, GuardianAction, GuardianRules, GuardianSettings, NoFileChange, Repetition, Silence};
+pub use rules::{CostRate, GuardianAction, GuardianRules, GuardianSettings, NoFileChange, RepetitionRule, SilenceRule};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use crate::request_source::{Authorities, Scheme};
+use crate::request_source::{Authorities, ListenScheme};
 
 /// Everything that decides where the daemon listens.
 #[derive(Debug, Clone, Default)]
@@ -39,14 +39,14 @@ pub struct TcpListen {
     /// Address.
     pub address: SocketAddr,
     /// With or without TLS.
-    pub scheme: Scheme,
+    pub scheme: ListenScheme,
 }
 
 /// The origin of the proxy before this daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOrigin {
     /// Scheme.
-    pub scheme: Scheme,
+    pub scheme: ListenScheme,
     /// Host; an IPv6 address in brackets.
     pub host: String,
     /// Port.
@@ -102,7 +102,7 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
                 (None, true, true) => {}
             }
         }
-        let scheme = if request.has_key { Scheme::Https } else { Scheme::Http };
+        let scheme = if request.has_key { ListenScheme::Https } else { ListenScheme::Http };
         tcp.push(TcpListen { address, scheme });
     }
     Ok(ListenPlan { tcp, proxy })
@@ -161,15 +161,15 @@ impl ProxyOrigin {
     fn parse(text: &str) -> Result<Self, ListenRefusal> {
         let refused = || ListenRefusal::NotAnOrigin(text.to_owned());
         let (scheme, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) => (Scheme::Https, rest),
-            (_, Some(rest)) => (Scheme::Http, rest),
+            (Some(rest), _) => (ListenScheme::Https, rest),
+            (_, Some(rest)) => (ListenScheme::Http, rest),
             _ => return Err(refused()),
         };
         let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let with_port = match (has_port, scheme) {
             (true, _) => rest.to_owned(),
-            (false, Scheme::Https) => format!("{rest}:443"),
-            (false, Scheme::Http) => format!("{rest}:80"),
+            (false, ListenScheme::Https) => format!("{rest}:443"),
+            (false, ListenScheme::Http) => format!("{rest}:80"),
         };
         let (host, port) = split(&with_port).ok_or_else(refused)?;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'[' | b']' | b':');
@@ -194,7 +194,7 @@ mod tests {
     fn loopback_needs_neither_token_nor_tls() {
         for address in ["127.0.0.1:8787", "localhost:1", "127.9.9.9:1", "[::1]:8787", "[::ffff:127.0.0.1]:8787"] {
             let plan = listen_plan(&request(address)).expect("it is loopback");
-            assert_eq!((plan.tcp.len(), plan.tcp[0].scheme), (1, Scheme::Http), "{address}");
+            assert_eq!((plan.tcp.len(), plan.tcp[0].scheme), (1, ListenScheme::Http), "{address}");
         }
         assert!(listen_plan(&ListenRequest::default()).expect("sockets alone").tcp.is_empty());
     }
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(with(true, false), Err(ListenRefusal::NoTls(address.to_owned())));
             assert_eq!(with(false, false), Err(ListenRefusal::NoTls(address.to_owned())));
             assert_eq!(with(false, true), Err(ListenRefusal::NoToken(address.to_owned())));
-            assert_eq!(with(true, true).expect("it is safe").tcp[0].scheme, Scheme::Https);
+            assert_eq!(with(true, true).expect("it is safe").tcp[0].scheme, ListenScheme::Https);
         }
     }
 

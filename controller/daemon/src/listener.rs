@@ -10,17 +10,17 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::access::Peer;
+use crate::access::RemotePeer;
 use crate::connection::serve;
 use crate::connection_count::{ConnectionCount, CountedConnection};
-use crate::front::Front;
+use crate::front::RequestFront;
 use crate::stop_signal::StopSignal;
-use crate::unix_socket::ListeningSocket;
+use crate::unix_socket::DaemonSocket;
 
 /// A bound listener.
-pub(crate) enum Listener {
+pub(crate) enum DaemonListener {
     /// A unix socket.
-    Unix(ListeningSocket),
+    Unix(DaemonSocket),
     /// TCP, with or without TLS.
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
@@ -34,9 +34,9 @@ enum Accepted {
 /// Pause after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-impl Listener {
+impl DaemonListener {
     /// Accepts connections until the stop, then waits for those that are open.
-    pub(crate) async fn run(self, front: Arc<Front>, count: Arc<ConnectionCount>, mut stop: StopSignal) {
+    pub(crate) async fn run(self, front: Arc<RequestFront>, count: Arc<ConnectionCount>, mut stop: StopSignal) {
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -68,7 +68,7 @@ impl Listener {
     fn begin(
         &self,
         accepted: Accepted,
-        front: &Arc<Front>,
+        front: &Arc<RequestFront>,
         count: &Arc<ConnectionCount>,
         stop: &StopSignal,
         connections: &mut JoinSet<()>,
@@ -79,14 +79,14 @@ impl Listener {
                 // Without a peer's uid, nobody is root.
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let Some(counted) = count.admit(None) else { return };
-                let served = serve(stream, Peer { uid, ..Peer::default() }, None, front, stop);
+                let served = serve(stream, RemotePeer { uid, ..RemotePeer::default() }, None, front, stop);
                 connections.spawn(with(counted, served));
             }
             Accepted::Tcp(stream, address) => {
                 let Some(counted) = count.admit(Some(address.ip())) else { return };
                 let _ = stream.set_nodelay(true);
                 let local = stream.local_addr().ok();
-                let peer = Peer { uid: None, address: Some(address.ip()), end: Some(address) };
+                let peer = RemotePeer { uid: None, address: Some(address.ip()), end: Some(address) };
                 match self {
                     Self::Tcp(_, Some(tls)) => {
                         let handshake = timeout(front.context().limits.handshake_time, tls.accept(stream));

@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 /// Treatment of a call that would exceed a cap of its run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnCap {
+#[schema(as = OnCap)]
+pub enum CapTreatment {
     /// The call is refused.
     #[default]
     Refuse,
@@ -16,7 +17,7 @@ pub enum OnCap {
     Ask,
 }
 
-impl OnCap {
+impl CapTreatment {
     /// Returns the word in settings, requests and flags of the sidecar.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -15,7 +15,7 @@ use serde_json::json;
 use sluice_state::control_log::ControlEntry;
 use tokio::time::sleep;
 
-use crate::access::Peer;
+use crate::access::RemotePeer;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::extract::Query;
@@ -47,7 +47,7 @@ const FORM_MAX: usize = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct PageRequest {
     pub(crate) channel: Option<SessionChannel>,
-    pub(crate) peer: Peer,
+    pub(crate) peer: RemotePeer,
 }
 
 pub(crate) fn routes() -> Router<Arc<ApiContext>> {
@@ -140,7 +140,7 @@ fn present_session(context: &ApiContext, principal: Option<&Principal>) -> Optio
 }
 
 /// Records a login before it takes effect.
-async fn record_login(context: &ApiContext, peer: &Peer, id: &str, view: &LoginView) -> Result<u64, ApiError> {
+async fn record_login(context: &ApiContext, peer: &RemotePeer, id: &str, view: &LoginView) -> Result<u64, ApiError> {
     let login = &view.login;
     let by = Principal {
         id: format!("session:{id}"),
@@ -160,7 +160,7 @@ async fn record_login(context: &ApiContext, peer: &Peer, id: &str, view: &LoginV
     context.record(&by, entry).await
 }
 
-async fn bad_code(context: &ApiContext, peer: &Peer) -> Response {
+async fn bad_code(context: &ApiContext, peer: &RemotePeer) -> Response {
     sleep(context.access.failed_login(peer)).await;
     let text = "It was used, it is older than 60 seconds, or it never was one. Run sluice open again.";
     message_page(StatusCode::UNAUTHORIZED, "This login code is not valid", text).into_response()

@@ -21,7 +21,7 @@ pub struct Authorities {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReachedOrigin {
     /// Scheme.
-    pub scheme: Scheme,
+    pub scheme: ListenScheme,
     /// Host; an IPv6 address in brackets.
     pub host: String,
     /// Port.
@@ -30,7 +30,7 @@ pub struct ReachedOrigin {
 
 /// Scheme of a listener's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
+pub enum ListenScheme {
     /// Without TLS.
     Http,
     /// With TLS, of this daemon or of a proxy before it.
@@ -48,7 +48,7 @@ pub enum ForeignRequest {
     FetchSite,
 }
 
-impl Scheme {
+impl ListenScheme {
     /// Returns the word in a URL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -75,7 +75,7 @@ impl Authorities {
 
     /// Adds a host with its port. An IPv6 address stands in brackets.
     #[must_use]
-    pub fn with(mut self, scheme: Scheme, host: &str, port: u16) -> Self {
+    pub fn with(mut self, scheme: ListenScheme, host: &str, port: u16) -> Self {
         let host = host.to_ascii_lowercase();
         let mut names = vec![format!("{host}:{port}")];
         if port == scheme.default_port() {
@@ -90,7 +90,7 @@ impl Authorities {
     #[must_use]
     pub fn reached(&self, headers: &HeaderMap) -> Option<ReachedOrigin> {
         let host = single(headers, HOST.as_str())??.to_ascii_lowercase();
-        let scheme = [Scheme::Https, Scheme::Http]
+        let scheme = [ListenScheme::Https, ListenScheme::Http]
             .into_iter()
             .find(|scheme| self.origins.iter().any(|origin| *origin == format!("{}://{host}", scheme.as_str())))?;
         match host.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
@@ -102,8 +102,8 @@ impl Authorities {
     /// Returns the origins, each once.
     #[must_use]
     pub fn origins(&self) -> Vec<String> {
-        let ports =
-            [Scheme::Http, Scheme::Https].map(|scheme| (format!("{}://", scheme.as_str()), scheme.default_port()));
+        let ports = [ListenScheme::Http, ListenScheme::Https]
+            .map(|scheme| (format!("{}://", scheme.as_str()), scheme.default_port()));
         let is_long = |origin: &&String| {
             ports.iter().any(|(start, port)| origin.starts_with(start) && origin.ends_with(&format!(":{port}")))
         };
@@ -165,11 +165,10 @@ mod tests {
     use super::*;
 
     fn loopback() -> Authorities {
-        Authorities::default().with(Scheme::Http, "127.0.0.1", 8787).with(Scheme::Http, "localhost", 8787).with(
-            Scheme::Http,
-            "[::1]",
-            8787,
-        )
+        Authorities::default()
+            .with(ListenScheme::Http, "127.0.0.1", 8787)
+            .with(ListenScheme::Http, "localhost", 8787)
+            .with(ListenScheme::Http, "[::1]", 8787)
     }
 
     fn headers(rows: &[(&str, &str)]) -> HeaderMap {
@@ -240,13 +239,13 @@ mod tests {
 
     #[test]
     fn a_request_has_reached_one_origin() {
-        let names = loopback().with(Scheme::Https, "sluice.example.org", 443);
+        let names = loopback().with(ListenScheme::Https, "sluice.example.org", 443);
         let reached = |host| names.reached(&headers(&[("host", host)]));
         let origin = |scheme, host: &str, port| Some(ReachedOrigin { scheme, host: host.to_owned(), port });
-        assert_eq!(reached("LOCALHOST:8787"), origin(Scheme::Http, "localhost", 8787));
-        assert_eq!(reached("[::1]:8787"), origin(Scheme::Http, "[::1]", 8787));
+        assert_eq!(reached("LOCALHOST:8787"), origin(ListenScheme::Http, "localhost", 8787));
+        assert_eq!(reached("[::1]:8787"), origin(ListenScheme::Http, "[::1]", 8787));
         for host in ["sluice.example.org", "sluice.example.org:443"] {
-            assert_eq!(reached(host), origin(Scheme::Https, "sluice.example.org", 443));
+            assert_eq!(reached(host), origin(ListenScheme::Https, "sluice.example.org", 443));
         }
         assert_eq!(
             (reached("evil.example"), Authorities::of_socket().reached(&headers(&[("host", "localhost")]))),
@@ -276,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_default_port_may_be_left_out() {
-        let names = Authorities::default().with(Scheme::Https, "Sluice.example.org", 443);
+        let names = Authorities::default().with(ListenScheme::Https, "Sluice.example.org", 443);
         for host in ["sluice.example.org", "sluice.example.org:443"] {
             assert_eq!(check(&names, &[("host", host), ("origin", "https://sluice.example.org")]), Ok(()), "{host}");
         }

@@ -9,8 +9,8 @@ use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::verdict::Contract;
 
 use crate::grants::GrantPolicy;
-use crate::on_cap::OnCap;
-use crate::stored_request::RunLimits;
+use crate::on_cap::CapTreatment;
+use crate::stored_request::StoredLimits;
 
 /// A program that a request names by its graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Graph {
     /// Models of a run that names none.
     pub models: Vec<String>,
     /// Limits of a run that names none.
-    pub limits: RunLimits,
+    pub limits: StoredLimits,
     /// Cap of a run that names none, in nano-USD.
     pub max_cost: Option<i64>,
 }
@@ -42,7 +42,7 @@ pub struct AccountPolicy {
     pub account: String,
     pub graphs: Vec<Graph>,
     pub models: Vec<String>,
-    pub limits: RunLimits,
+    pub limits: StoredLimits,
     pub max_cost: Option<i64>,
 }
 
@@ -80,9 +80,9 @@ pub struct RunPolicy {
     /// Account of a principal without accounts.
     pub account: String,
     /// Limits of a run without a program of the host that names none.
-    pub limits: RunLimits,
+    pub limits: StoredLimits,
     /// Highest limits.
-    pub limits_max: RunLimits,
+    pub limits_max: StoredLimits,
     /// Longest time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
     /// Cap of a run without a program of the host that names none, in nano-USD.
@@ -100,7 +100,7 @@ pub struct RunPolicy {
     /// Runs of one owner that may wait in the queue.
     pub queued_max: u32,
     /// Treatment of calls at a cap, for a run whose request does not say.
-    pub on_cap: OnCap,
+    pub on_cap: CapTreatment,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,
     /// Cost in nano-USD from which another person than the run's owner has to approve a raise.
@@ -153,7 +153,7 @@ impl RunPolicy {
 
     /// Returns the longest time from the first claim to the end of a run: one that may work for longer has that time.
     #[must_use]
-    pub fn deadline(&self, limits: &RunLimits) -> Duration {
+    pub fn deadline(&self, limits: &StoredLimits) -> Duration {
         self.run_time.max(Duration::from_secs(limits.timeout_s))
     }
 }

@@ -15,21 +15,18 @@ mod file_events;
 mod file_limits;
 mod last_look;
 pub(crate) mod leftover_execs;
-pub(crate) mod live_run;
 pub mod orchestrator;
 mod receipts;
-mod refusal;
 mod resumed;
 pub mod retries;
 mod run_signals;
 pub mod service;
 mod side_tasks;
 mod steps;
+mod stored_request_error;
 pub(crate) mod sweeper;
 mod talk;
 pub mod watchdog;
-
-pub(crate) use refusal::Refusal;
 
 #[cfg(test)]
 pub(crate) mod test_run;

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use tokio::task::spawn_blocking;
 
 use crate::peer_user::peer_user;
-use crate::request_source::{Authorities, ReachedOrigin, Scheme};
+use crate::request_source::{Authorities, ListenScheme, ReachedOrigin};
 use crate::session_cookie::SessionCookie;
 use crate::sessions::Binding;
 
@@ -25,7 +25,7 @@ impl SessionChannel {
     pub(crate) fn of(names: &Authorities, headers: &HeaderMap, ends: Option<(SocketAddr, SocketAddr)>) -> Option<Self> {
         let origin = names.reached(headers)?;
         let cookie = SessionCookie::of(&origin);
-        if origin.scheme == Scheme::Https {
+        if origin.scheme == ListenScheme::Https {
             return Some(Self { cookie, ends: None });
         }
         let is_local = |end: &SocketAddr| end.ip().to_canonical().is_loopback();
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn without_tls_only_direct_loopback_has_sessions() {
         let names = Authorities::default()
-            .with(Scheme::Http, "127.0.0.1", 8787)
-            .with(Scheme::Https, "sluice.example.org", 443)
-            .with(Scheme::Http, "sluice.example.org", 8080);
+            .with(ListenScheme::Http, "127.0.0.1", 8787)
+            .with(ListenScheme::Https, "sluice.example.org", 443)
+            .with(ListenScheme::Http, "sluice.example.org", 8080);
         let channel = |host, ends: Option<(&str, &str)>| {
             let ends = ends.map(|(peer, local)| (peer.parse().expect("an end"), local.parse().expect("an end")));
             let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);

@@ -8,7 +8,7 @@
 use http::HeaderValue;
 use http::header::{COOKIE, HeaderMap};
 
-use crate::request_source::{ReachedOrigin, Scheme};
+use crate::request_source::{ListenScheme, ReachedOrigin};
 use crate::sessions::LIFE;
 
 /// The cookie of a listener's sessions.
@@ -33,7 +33,7 @@ impl SessionCookie {
     /// Returns the cookie of an origin. With TLS, no other host of the domain can set it.
     #[must_use]
     pub(crate) fn of(origin: &ReachedOrigin) -> Self {
-        let is_secure = origin.scheme == Scheme::Https;
+        let is_secure = origin.scheme == ListenScheme::Https;
         let prefix = if is_secure { "__Host-" } else { "" };
         Self { name: format!("{prefix}sluice-{}", origin.port), is_secure }
     }
@@ -80,15 +80,15 @@ impl SessionCookie {
 mod tests {
     use super::*;
 
-    fn cookie(scheme: Scheme) -> SessionCookie {
+    fn cookie(scheme: ListenScheme) -> SessionCookie {
         SessionCookie::of(&ReachedOrigin { scheme, host: "x".to_owned(), port: 8787 })
     }
 
     #[test]
     fn the_name_has_the_port_and_with_tls_the_host() {
-        let plain = cookie(Scheme::Http).set("v");
+        let plain = cookie(ListenScheme::Http).set("v");
         assert_eq!(plain, "sluice-8787=v; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
-        let secure = cookie(Scheme::Https).clear();
+        let secure = cookie(ListenScheme::Https).clear();
         assert_eq!(secure, "__Host-sluice-8787=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure");
     }
 
@@ -100,7 +100,7 @@ mod tests {
                 all.append(name, value);
                 all
             });
-            match cookie(Scheme::Http).sent(&headers) {
+            match cookie(ListenScheme::Http).sent(&headers) {
                 SentCookie::Value(value) => value.to_owned(),
                 other => format!("{other:?}"),
             }

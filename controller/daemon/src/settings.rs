@@ -8,7 +8,7 @@ use sluice_git::GitHome;
 use sluice_runs::host::HostSettings;
 use sluice_upstream::Upstream;
 
-use crate::chat::ChatSettings;
+use crate::chat_settings::ChatSettings;
 use crate::limits::HttpLimits;
 use crate::monitor::{HostCheck, MetricsReaders};
 use crate::run_policy::RunPolicy;

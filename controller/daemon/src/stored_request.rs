@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::identity::{RunMetadata, TraceParent};
 use crate::mount_table::MountTable;
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 
 /// A request for a run, checked and with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct StoredRequest {
     #[serde(default)]
     pub variables: BTreeSet<String>,
     /// Limits.
-    pub limits: RunLimits,
+    pub limits: StoredLimits,
     /// Idle time after which the run ends, in minutes; none for that of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_minutes: Option<u32>,
@@ -52,7 +52,7 @@ pub struct StoredRequest {
     pub repository: Option<StoredRepository>,
     /// Treatment of a call that would exceed a cap.
     #[serde(default)]
-    pub on_cap: OnCap,
+    pub on_cap: CapTreatment,
     /// True for a turn of a chat: its program says its answer in parts, if it can.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_chat: bool,
@@ -92,7 +92,7 @@ pub struct StoredRepository {
 /// Limits of a run. `None` is no limit of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RunLimits {
+pub struct StoredLimits {
     /// Longest time of an attempt, in seconds.
     pub timeout_s: u64,
     /// Memory in bytes.

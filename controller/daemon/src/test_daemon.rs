@@ -21,17 +21,17 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::chat::ChatSettings;
+use crate::chat_settings::ChatSettings;
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::event_limits::EventLimits;
 use crate::grants::GrantPolicy;
 use crate::limits::HttpLimits;
 use crate::monitor::{HostCheck, MetricsReaders};
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 use crate::principal::Role;
 use crate::run_policy::{ASK_TIMEOUT, Graph, Project, RunPolicy};
 use crate::settings::DaemonSettings;
-use crate::stored_request::RunLimits;
+use crate::stored_request::StoredLimits;
 use crate::upkeep::UpkeepSettings;
 
 /// A daemon with eight tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_alice2` (alice with acct-3), `slu_bob` (of
@@ -45,7 +45,7 @@ pub(crate) struct TestDaemon {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct TestAnswer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
@@ -77,7 +77,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
 
 /// Returns a policy with one program, `sandbox:agent`.
 pub(crate) fn policy() -> RunPolicy {
-    let limits = RunLimits {
+    let limits = StoredLimits {
         timeout_s: 600,
         memory: 1 << 30,
         cpu_millis: 1000,
@@ -113,7 +113,7 @@ pub(crate) fn policy() -> RunPolicy {
         models: vec!["small".to_owned()],
         accounts: Vec::new(),
         account: "acct-host".to_owned(),
-        limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
+        limits_max: StoredLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
         limits,
         run_time: Duration::from_secs(7200),
         max_cost: None,
@@ -123,7 +123,7 @@ pub(crate) fn policy() -> RunPolicy {
         owner_running_max: 10,
         project_running_max: 5,
         queued_max: 3,
-        on_cap: OnCap::Refuse,
+        on_cap: CapTreatment::Refuse,
         ask_timeout: ASK_TIMEOUT,
         second_person: None,
         session_approval_max: None,
@@ -266,19 +266,25 @@ impl TestDaemon {
     }
 
     /// Sends a request over TCP with a token.
-    pub(crate) async fn request(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub(crate) async fn request(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> TestAnswer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let host = format!("Host: {}", self.address());
         let token = self.bearer(token);
         exchange(stream, method, path, &[&host, &token], body.map(Value::to_string).as_deref()).await
     }
 
-    pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, token: &str, path: &str) -> TestAnswer {
         self.request(token, "GET", path, None).await
     }
 
     /// Sends a request over TCP with a token and one more header; null is no body.
-    pub(crate) async fn with_header(&self, token: &str, request: (&str, &str), body: &Value, header: &str) -> Answer {
+    pub(crate) async fn with_header(
+        &self,
+        token: &str,
+        request: (&str, &str),
+        body: &Value,
+        header: &str,
+    ) -> TestAnswer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let headers = [&format!("Host: {}", self.address()), &self.bearer(token), header];
         exchange(
@@ -292,13 +298,13 @@ impl TestDaemon {
     }
 
     /// Sends a request over TCP with these headers alone.
-    pub(crate) async fn bare(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+    pub(crate) async fn bare(&self, method: &str, path: &str, headers: &[&str]) -> TestAnswer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         exchange(stream, method, path, headers, None).await
     }
 
     /// Sends a request to a unix socket.
-    pub(crate) async fn over_socket(&self, name: &str, method: &str, path: &str, headers: &[&str]) -> Answer {
+    pub(crate) async fn over_socket(&self, name: &str, method: &str, path: &str, headers: &[&str]) -> TestAnswer {
         let stream = UnixStream::connect(self.socket(name)).await.expect("it listens");
         let headers: Vec<_> = ["Host: localhost"].iter().chain(headers).copied().collect();
         exchange(stream, method, path, &headers, None).await
@@ -306,7 +312,13 @@ impl TestDaemon {
 }
 
 /// Sends one request, and reads its answer to the end of the connection.
-pub(crate) async fn exchange<S>(mut stream: S, method: &str, path: &str, headers: &[&str], body: Option<&str>) -> Answer
+pub(crate) async fn exchange<S>(
+    mut stream: S,
+    method: &str,
+    path: &str,
+    headers: &[&str],
+    body: Option<&str>,
+) -> TestAnswer
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -322,17 +334,17 @@ where
     read_answer(stream).await
 }
 
-pub(crate) async fn read_answer(mut stream: impl AsyncRead + Unpin) -> Answer {
+pub(crate) async fn read_answer(mut stream: impl AsyncRead + Unpin) -> TestAnswer {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
     // The body may be compressed.
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-    Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    TestAnswer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
 
-impl Answer {
+impl TestAnswer {
     /// Returns the body of an answer with a known length.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))

@@ -24,7 +24,7 @@ pub struct TlsFiles {
 /// Reason that TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
-pub enum TlsError {
+pub enum TlsSetupError {
     #[error("cannot read {}", .0.display())]
     Io(PathBuf, #[source] io::Error),
     #[error("other users can read the key {path} (mode {1:04o}); chmod 600 it", path = .0.display())]
@@ -49,22 +49,23 @@ pub struct Tls {
 /// Reads both files.
 ///
 /// # Errors
-/// [`TlsError`]
-pub fn read(files: &TlsFiles) -> Result<Tls, TlsError> {
+/// [`TlsSetupError`]
+pub fn read(files: &TlsFiles) -> Result<Tls, TlsSetupError> {
     let TlsFiles { certificate, key } = files;
-    let chain =
-        CertificateDer::pem_slice_iter(&std::fs::read(certificate).map_err(|e| TlsError::Io(certificate.clone(), e))?)
-            .collect::<Result<Vec<_>, _>>()
-            .ok()
-            .filter(|chain| !chain.is_empty())
-            .ok_or_else(|| TlsError::NoCertificate(certificate.clone()))?;
-    let private = PrivateKeyDer::from_pem_slice(&read_private(key)?).map_err(|_| TlsError::NoKey(key.clone()))?;
+    let chain = CertificateDer::pem_slice_iter(
+        &std::fs::read(certificate).map_err(|e| TlsSetupError::Io(certificate.clone(), e))?,
+    )
+    .collect::<Result<Vec<_>, _>>()
+    .ok()
+    .filter(|chain| !chain.is_empty())
+    .ok_or_else(|| TlsSetupError::NoCertificate(certificate.clone()))?;
+    let private = PrivateKeyDer::from_pem_slice(&read_private(key)?).map_err(|_| TlsSetupError::NoKey(key.clone()))?;
     let names = names(&chain[0]);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
-    let mut config = config.map_err(|error| TlsError::Unfit(key.clone(), error))?;
+    let mut config = config.map_err(|error| TlsSetupError::Unfit(key.clone(), error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), names })
 }
@@ -76,12 +77,12 @@ fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
 }
 
 /// Reads a file that only its owner may read.
-fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
-    let failed = |error| TlsError::Io(path.to_owned(), error);
+fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsSetupError> {
+    let failed = |error| TlsSetupError::Io(path.to_owned(), error);
     let mut file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(TlsError::OpenKey(path.to_owned(), mode));
+        return Err(TlsSetupError::OpenKey(path.to_owned(), mode));
     }
     let mut content = Zeroizing::new(Vec::new());
     file.read_to_end(&mut content).map_err(failed)?;

@@ -7,9 +7,9 @@ use crate::principal::{Principal, Way};
 
 /// The tokens of a database.
 #[derive(Debug, Clone)]
-pub(crate) struct Tokens(pub(crate) Store);
+pub(crate) struct TokenPrincipals(pub(crate) Store);
 
-impl Tokens {
+impl TokenPrincipals {
     /// Returns the principal of a token that is valid now.
     pub(crate) async fn find(&self, text: &str) -> Result<Option<Principal>, TokenError> {
         // A text that is no token is not looked up.

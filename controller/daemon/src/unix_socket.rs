@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 
 /// A listening socket; its file is removed when this value is dropped.
 #[derive(Debug)]
-pub struct ListeningSocket {
+pub struct DaemonSocket {
     /// The listener.
     pub listener: UnixListener,
     path: PathBuf,
@@ -51,7 +51,7 @@ pub fn make_directory(path: &Path) -> Result<(), SocketError> {
     if is_ours { Ok(()) } else { Err(SocketError::Directory(path.to_owned())) }
 }
 
-impl ListeningSocket {
+impl DaemonSocket {
     /// Binds and listens. The socket appears with its mode, independent of the umask. A socket that nobody answers on is
     /// replaced.
     ///
@@ -86,7 +86,7 @@ impl ListeningSocket {
     }
 }
 
-impl Drop for ListeningSocket {
+impl Drop for DaemonSocket {
     fn drop(&mut self) {
         let found = fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
@@ -131,9 +131,9 @@ mod tests {
     async fn a_socket_has_its_mode_and_is_removed() {
         let scratch = scratch();
         let path = scratch.path().join("admin.sock");
-        let socket = ListeningSocket::bind(&path, 0o600).expect("it is free");
+        let socket = DaemonSocket::bind(&path, 0o600).expect("it is free");
         assert_eq!(mode(&path), 0o600);
-        assert!(matches!(ListeningSocket::bind(&path, 0o600), Err(SocketError::InUse(_))));
+        assert!(matches!(DaemonSocket::bind(&path, 0o600), Err(SocketError::InUse(_))));
         assert_eq!(fs::read_dir(scratch.path()).expect("it is ours").count(), 1, "no temporary name is left");
         drop(socket);
         assert!(!path.exists());
@@ -145,15 +145,15 @@ mod tests {
         let path = scratch.path().join("api.sock");
         drop(StdListener::bind(&path).expect("it is free"));
         assert!(path.exists(), "a killed process leaves it");
-        let socket = ListeningSocket::bind(&path, 0o666).expect("nobody answers on it");
+        let socket = DaemonSocket::bind(&path, 0o666).expect("nobody answers on it");
         // Another process puts its own there.
         fs::remove_file(&path).expect("it is ours");
         fs::write(&path, "").expect("it is ours");
         drop(socket);
         assert!(path.exists(), "it is not ours to remove");
-        assert!(matches!(ListeningSocket::bind(&path, 0o666), Err(SocketError::NotASocket(_))));
+        assert!(matches!(DaemonSocket::bind(&path, 0o666), Err(SocketError::NotASocket(_))));
         let long = scratch.path().join("n".repeat(108));
-        assert!(matches!(ListeningSocket::bind(&long, 0o666), Err(SocketError::TooLong { .. })));
+        assert!(matches!(DaemonSocket::bind(&long, 0o666), Err(SocketError::TooLong { .. })));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::otel::OtelTarget;
 use crate::otel::exporter::Exporter;
 use crate::tasks::Tasks;
 use crate::webhooks::Webhook;
-use crate::webhooks::consumer::{Consumer, Share};
+use crate::webhooks::consumer::{Consumer, WebhookQuota};
 
 mod event_store;
 mod kept_workspaces;
@@ -97,7 +97,7 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
         let exporter = Exporter::new(Arc::clone(context), target.clone(), context.monitor.read.get());
         tasks.spawn("an export to OpenTelemetry", |stop| exporter.run(stop));
     }
-    let share = Share::of(settings.webhooks.len());
+    let share = WebhookQuota::of(settings.webhooks.len());
     for webhook in &settings.webhooks {
         let consumer = Consumer {
             webhook: webhook.clone(),

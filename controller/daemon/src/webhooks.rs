@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub use crate::outbound::DeliveryFault;
 pub use message::{TEST_TYPE, test_message};
-pub use secret::{SecretError, WebhookSecret};
+pub use secret::{WebhookSecret, WebhookSecretError};
 pub use sender::send;
 pub use target::{TargetError, WebhookTarget};
 

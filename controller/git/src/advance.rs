@@ -1,7 +1,7 @@
 //! The step of a run's branch to a new commit.
 
 use crate::error::GitError;
-use crate::identity::Identity;
+use crate::identity::CommitterIdentity;
 use crate::ingest::{Quarantine, parse_apart};
 use crate::ingest_refusal::IngestRefusal;
 use crate::limits::HOSTILE;
@@ -45,7 +45,7 @@ impl Quarantine<'_> {
         &self,
         old: &ObjectId,
         new: &ObjectId,
-        identity: &Identity,
+        identity: &CommitterIdentity,
     ) -> Result<(), GitError> {
         self.check_complete(new).await?;
         if !self.is_ancestor(old, new).await? {
@@ -70,7 +70,7 @@ impl Quarantine<'_> {
 }
 
 /// Returns the first commit of another committer in the output of `cat-file --batch`.
-fn other_committer(commits: &[u8], identity: &Identity) -> Result<Option<ObjectId>, BrokenBatch> {
+fn other_committer(commits: &[u8], identity: &CommitterIdentity) -> Result<Option<ObjectId>, BrokenBatch> {
     let is_other = |commit: &[u8]| !committer(commit).is_some_and(|line| identity.is_in_line(line));
     Ok(batch_objects(commits)?.into_iter().find(|commit| is_other(commit.bytes)).map(|commit| commit.id))
 }

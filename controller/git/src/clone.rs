@@ -8,7 +8,7 @@ use crate::checkout_size::{SIZE_FORM, fits};
 use crate::clone_config::clone_config;
 use crate::directory::{own, remove};
 use crate::error::GitError;
-use crate::identity::Identity;
+use crate::identity::CommitterIdentity;
 use crate::limits::{HOSTILE, OPERATOR};
 use crate::object_id::ObjectId;
 use crate::program::{GitCommand, Input, RepositoryForm};
@@ -29,7 +29,7 @@ impl RunRepository {
         directory: &Path,
         branch: &Branch,
         origin_url: &str,
-        identity: &Identity,
+        identity: &CommitterIdentity,
     ) -> Result<(), GitError> {
         if origin_url.chars().any(char::is_control) {
             return Err(GitError::Output { command: "clone".into(), what: "control characters in the origin".into() });
@@ -45,7 +45,13 @@ impl RunRepository {
         done
     }
 
-    async fn fill(&self, directory: &Path, branch: &Branch, origin: &str, identity: &Identity) -> Result<(), GitError> {
+    async fn fill(
+        &self,
+        directory: &Path,
+        branch: &Branch,
+        origin: &str,
+        identity: &CommitterIdentity,
+    ) -> Result<(), GitError> {
         let program = self.program();
         let at = TransferEnd { directory, form: RepositoryForm::WorkTree, user: program.user() };
         let head = self.head().await?;

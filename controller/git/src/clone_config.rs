@@ -3,10 +3,10 @@
 //! Pure.
 
 use crate::branch::Branch;
-use crate::identity::Identity;
+use crate::identity::CommitterIdentity;
 
 /// Returns the text of `.git/config`: origin is the relay, and a plain `git push` sends the branch of the run.
-pub(crate) fn clone_config(branch: &Branch, origin_url: &str, identity: &Identity) -> String {
+pub(crate) fn clone_config(branch: &Branch, origin_url: &str, identity: &CommitterIdentity) -> String {
     let url = quoted(origin_url);
     let (name, email) = (quoted(identity.name()), quoted(identity.email()));
     format!(
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn values_of_a_configuration_are_quoted() {
-        let identity = Identity::new("Sluice; r1 # x", "r1@sluice.invalid").expect("plain");
+        let identity = CommitterIdentity::new("Sluice; r1 # x", "r1@sluice.invalid").expect("plain");
         let text = clone_config(&"fix/#1".parse().expect("a branch"), "http://localhost:8080/git/r1.git", &identity);
         assert!(text.contains("name = \"Sluice; r1 # x\"\n") && text.contains("[branch \"fix/#1\"]\n"), "{text}");
         assert_eq!(quoted("a\"b\\c"), "\"a\\\"b\\\\c\"");

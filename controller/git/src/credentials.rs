@@ -17,7 +17,7 @@ use crate::error::GitError;
 use crate::forge::CredentialFault;
 use crate::program::{ChildUser, GitCommand};
 use crate::repository_url::{RepositoryUrl, UrlKind};
-use crate::secret::Secret;
+use crate::secret::SecretText;
 use crate::secret_file::read_secret;
 
 /// Name of directories with credentials.
@@ -36,12 +36,12 @@ pub enum Credentials {
         /// User; the forges accept any with a token.
         username: String,
         /// Token.
-        token: Secret,
+        token: SecretText,
     },
     /// Private key, by SSH.
     SshKey {
         /// Key in the form of OpenSSH, without a passphrase.
-        key: Secret,
+        key: SecretText,
         /// Lines of a `known_hosts` file; no other host is accepted.
         known_hosts: String,
     },
@@ -75,7 +75,7 @@ pub(crate) struct PlacedCredentials {
     settings: Vec<String>,
     ssh_command: Option<String>,
     /// Texts that a forge may repeat, and that no message of git keeps.
-    hidden: Vec<Secret>,
+    hidden: Vec<SecretText>,
 }
 
 impl Credentials {
@@ -95,13 +95,13 @@ impl Credentials {
         }
         if line.starts_with("-----BEGIN ") {
             let known_hosts = fs::read_to_string(known_hosts.ok_or(CredentialsError::KnownHosts)?)?;
-            return Ok(Self::SshKey { key: Secret::new(format!("{line}\n")), known_hosts });
+            return Ok(Self::SshKey { key: SecretText::new(format!("{line}\n")), known_hosts });
         }
         if !line.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(CredentialsError::Content);
         }
         let (username, token) = line.split_once(':').unwrap_or(("x-access-token", line));
-        Ok(Self::Token { username: username.to_owned(), token: Secret::new(token.to_owned()) })
+        Ok(Self::Token { username: username.to_owned(), token: SecretText::new(token.to_owned()) })
     }
 
     /// Writes the credentials where a git process in `directory` finds them, for this address alone.
@@ -158,15 +158,15 @@ impl PlacedCredentials {
 }
 
 /// Returns a token as it is, as it is in an address, and as it is in a header: the forms in which a forge knows it.
-fn hidden_forms(username: &str, token: &Secret) -> Vec<Secret> {
+fn hidden_forms(username: &str, token: &SecretText) -> Vec<SecretText> {
     let header = Zeroizing::new(format!("{username}:{}", token.expose()));
     let encoded = utf8_percent_encode(token.expose(), NON_ALPHANUMERIC).to_string();
     let forms = [token.expose().to_owned(), STANDARD.encode(header.as_bytes()), encoded];
-    forms.into_iter().filter(|form| !form.is_empty()).map(Secret::new).collect()
+    forms.into_iter().filter(|form| !form.is_empty()).map(SecretText::new).collect()
 }
 
 /// Returns the line of `git credential-store`, which answers for the same protocol, host and path alone.
-fn credential_line(url: &RepositoryUrl, username: &str, token: &Secret) -> Zeroizing<String> {
+fn credential_line(url: &RepositoryUrl, username: &str, token: &SecretText) -> Zeroizing<String> {
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let (scheme, rest) = url.as_str().split_once("://").unwrap_or(("https", ""));
     let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_credential_line_has_the_exact_address() {
         let url = RepositoryUrl::parse("https://h:8443/o/r.git").expect("an address");
-        let line = credential_line(&url, "me", &Secret::new("a/b:c@d".to_owned()));
+        let line = credential_line(&url, "me", &SecretText::new("a/b:c@d".to_owned()));
         assert_eq!(line.as_str(), "https://me:a%2Fb%3Ac%40d@h:8443/o/r.git\n");
     }
 

@@ -19,7 +19,7 @@ mod repository;
 mod retry;
 
 pub use any::Forge;
-pub use credential::{Token, scope_warning};
+pub use credential::{ForgeToken, scope_warning};
 pub use delays::delay;
 pub use error::{CredentialFault, ForgeError};
 pub use git::{GitFault, GitFuture, GitOutput, RunGit};

@@ -6,7 +6,7 @@
 //!
 //! A path is compared as the file systems see it that treat several names as one: without regard to case, without the
 //! characters that HFS+ ignores, and without what NTFS ignores at the end of a name. A submodule needs an approval at any path;
-//! [`Look::guarded`](crate::Look::guarded) sees its mode.
+//! [`BranchSummary::guarded`](crate::Look::guarded) sees its mode.
 
 use crate::path_text::is_invisible;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
-use sluice_contract::RunId;
+use sluice_contract::{RunId, hex};
 
 use crate::directory::{Lock, make_ours, remove};
 use crate::error::GitError;
@@ -107,8 +107,7 @@ impl GitHome {
     /// Returns the files of a mirror: one for each address and project.
     pub(crate) fn mirror_paths(&self, url: &RepositoryUrl, scope: &str) -> RepositoryPaths {
         let digest = Sha256::digest(format!("{}\n{scope}", url.canonical()));
-        let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        paths(&self.inner.root.join("mirrors"), &name)
+        paths(&self.inner.root.join("mirrors"), &hex::encode(&digest[..16]))
     }
 
     /// Makes the directories.

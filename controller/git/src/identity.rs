@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Name and address of the committer of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct CommitterIdentity {
     name: String,
     email: String,
 }
@@ -22,7 +22,7 @@ pub struct IdentityError {
     value: String,
 }
 
-impl Identity {
+impl CommitterIdentity {
     /// Checks name and address.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn names_stay_as_git_writes_them() {
-        let plain = Identity::new("Sluice r1", "r1@sluice.invalid").expect("it is plain");
+        let plain = CommitterIdentity::new("Sluice r1", "r1@sluice.invalid").expect("it is plain");
         assert!(plain.is_in_line(b"Sluice r1 <r1@sluice.invalid> 1700000000 +0100"));
         for line in [
             &b"Sluice r1 <r1@sluice.invalid>x 1 +0000"[..],
@@ -96,7 +96,7 @@ mod tests {
             ("a", "a b@c"),
             ("a\u{202e}b", "a@b"),
         ] {
-            assert!(Identity::new(name, email).is_err(), "{name:?} {email:?}");
+            assert!(CommitterIdentity::new(name, email).is_err(), "{name:?} {email:?}");
         }
     }
 }

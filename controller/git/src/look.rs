@@ -17,7 +17,7 @@ const DIFF: [&str; 8] = [
 
 /// Summary of a run's branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct BranchSummary {
     /// Commit that the run started from.
     pub base: ObjectId,
     /// Head of the branch.
@@ -33,7 +33,7 @@ pub struct Look {
     pub ahead: u64,
 }
 
-impl Look {
+impl BranchSummary {
     /// Returns the paths that need an approval, each with the reason, in their order.
     pub fn guarded(&self) -> impl Iterator<Item = (&[u8], Guard)> {
         self.files.iter().filter_map(|file| {
@@ -49,9 +49,9 @@ impl RunRepository {
     ///
     /// # Errors
     /// [`GitError`]
-    pub async fn look(&self) -> Result<Look, GitError> {
+    pub async fn look(&self) -> Result<BranchSummary, GitError> {
         let head = self.head().await?;
-        let mut look = Look {
+        let mut look = BranchSummary {
             base: self.base().clone(),
             head,
             commits: Vec::new(),
@@ -66,7 +66,7 @@ impl RunRepository {
         Ok(look)
     }
 
-    async fn fill_look(&self, look: &mut Look) -> Result<(), GitError> {
+    async fn fill_look(&self, look: &mut BranchSummary) -> Result<(), GitError> {
         let (base, head) = (look.base.as_str(), look.head.as_str());
         let range = format!("{base}..{head}");
         let most = format!("--max-count={}", LOOK_COMMITS + 1);
@@ -158,7 +158,14 @@ mod tests {
             (100_644, 100_755, ChangeStatus::Modified, 0),
         ] {
             let files = vec![file(old_mode, mode, status)];
-            let look = Look { base: id.clone(), head: id.clone(), commits: vec![], files, too_large: false, ahead: 0 };
+            let look = BranchSummary {
+                base: id.clone(),
+                head: id.clone(),
+                commits: vec![],
+                files,
+                too_large: false,
+                ahead: 0,
+            };
             assert_eq!(look.guarded().count(), guards, "{old_mode} {mode}");
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use sluice_contract::RunId;
+use sluice_contract::{RunId, hex};
 
 use crate::branch::Branch;
 use crate::branch_name::{DEFAULTS, default_branch};
@@ -249,7 +249,7 @@ impl Fetch<'_> {
 /// such names, so the ref has a name of a fixed form.
 fn own_reference(branch: &Branch) -> String {
     let digest = Sha256::digest(branch.as_str());
-    digest[..16].iter().fold("refs/sluice/branch-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+    format!("refs/sluice/branch-{}", hex::encode(&digest[..16]))
 }
 
 /// Begins a command that speaks to the forge, by the protocol of the address alone.

@@ -5,7 +5,7 @@ use std::io;
 use sluice_contract::text::sanitize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::secret::Secret;
+use crate::secret::SecretText;
 
 /// Bytes of an error message that are kept.
 const TAIL: usize = 4096;
@@ -29,7 +29,7 @@ impl Output {
 
     /// Replaces secrets. Where the beginning of standard error was cut off, the end of a secret may be what is left of it: such a
     /// piece goes too.
-    pub(crate) fn hide(&mut self, secrets: &[Secret]) {
+    pub(crate) fn hide(&mut self, secrets: &[SecretText]) {
         let is_cut = self.stderr.len() == TAIL;
         for secret in secrets {
             self.stdout = replaced(&self.stdout, secret.expose().as_bytes());
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn no_piece_of_a_secret_is_left() {
-        let secrets = [Secret::new("ghp_canary".to_owned())];
+        let secrets = [SecretText::new("ghp_canary".to_owned())];
         let hidden = |stderr: &[u8]| {
             let mut output = Output { code: Some(1), stdout: b"x ghp_canary".to_vec(), stderr: stderr.to_vec() };
             output.hide(&secrets);

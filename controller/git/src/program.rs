@@ -16,7 +16,7 @@ use crate::error::GitError;
 use crate::ingest_refusal::IngestRefusal;
 use crate::limits::Limits;
 use crate::output::{Output, read_bounded, read_tail};
-use crate::secret::Secret;
+use crate::secret::SecretText;
 
 /// Configuration of every process: nothing of a repository starts a program, and memory is bounded.
 const CONFIG: [&str; 28] = [
@@ -79,7 +79,7 @@ pub(crate) struct GitCommand<'a> {
     config: Vec<String>,
     environment: Vec<(&'static str, String)>,
     arguments: Vec<OsString>,
-    hidden: Vec<Secret>,
+    hidden: Vec<SecretText>,
 }
 
 /// A git process that runs; it and its children are killed with this value.
@@ -89,7 +89,7 @@ pub(crate) struct RunningGit {
     name: String,
     limits: Limits,
     is_confined: bool,
-    hidden: Vec<Secret>,
+    hidden: Vec<SecretText>,
 }
 
 impl GitProgram {
@@ -149,7 +149,7 @@ impl<'a> GitCommand<'a> {
     }
 
     /// Replaces these texts in what git says: a forge may repeat a credential in its refusal.
-    pub(crate) fn hide(mut self, secrets: &[Secret]) -> Self {
+    pub(crate) fn hide(mut self, secrets: &[SecretText]) -> Self {
         self.hidden.extend(secrets.iter().cloned());
         self
     }

@@ -17,7 +17,7 @@ const FENCE_MIN: usize = 3;
 
 /// Facts of a run that its pull request shows.
 #[derive(Debug, Clone, Copy)]
-pub struct RunFacts<'a> {
+pub struct PullRequestFacts<'a> {
     /// Ticket of the task.
     pub ticket: Option<&'a str>,
     /// Title of the task.
@@ -36,7 +36,7 @@ pub struct RunFacts<'a> {
 
 /// Returns the title: `[ticket] title`, or the run's id if there is neither.
 #[must_use]
-pub fn title(facts: &RunFacts<'_>) -> String {
+pub fn title(facts: &PullRequestFacts<'_>) -> String {
     let ticket = facts.ticket.map(inert).filter(|ticket| !ticket.is_empty());
     let text = facts.title.map(inert).filter(|title| !title.is_empty());
     let title = match (ticket, text) {
@@ -52,7 +52,7 @@ pub fn title(facts: &RunFacts<'_>) -> String {
 
 /// Returns the body, in Markdown.
 #[must_use]
-pub fn body(facts: &RunFacts<'_>) -> String {
+pub fn body(facts: &PullRequestFacts<'_>) -> String {
     let mut body = format!("Sluice opened this pull request for run {}.\n\n", code(facts.run_id));
     let _ = write!(body, "Asked:\n\n{}\n", fenced(facts.asked));
     let _ = write!(body, "Done, in the words of the agent, which nobody has checked:\n\n{}\n", fenced(facts.done));
@@ -64,7 +64,7 @@ pub fn body(facts: &RunFacts<'_>) -> String {
 
 /// Returns the rest of the message of a squash or merge commit, after the title. It has no words of the agent.
 #[must_use]
-pub fn commit_message(facts: &RunFacts<'_>) -> String {
+pub fn commit_message(facts: &PullRequestFacts<'_>) -> String {
     format!("Sluice-Run: {}\nSluice-Audit-Head: {}\n", token(facts.run_id), token(facts.audit_head))
 }
 

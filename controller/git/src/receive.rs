@@ -26,7 +26,7 @@ use pkt_line::{PktLength, pkt_length};
 pub const ADVERTISEMENT_TYPE: &str = "application/x-git-receive-pack-advertisement";
 /// Content type of the body of a push.
 pub const REQUEST_TYPE: &str = "application/x-git-receive-pack-request";
-/// Content type of [`Received::report`].
+/// Content type of [`PushOutcome::report`].
 pub const RESULT_TYPE: &str = "application/x-git-receive-pack-result";
 
 /// Capabilities that clients are offered, and no others are accepted.
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answer to a push.
 #[derive(Debug)]
-pub struct Received {
+pub struct PushOutcome {
     /// Body of the response to the client.
     pub report: Vec<u8>,
     /// The step of the branch; none if the push was refused or had no command.
@@ -83,12 +83,12 @@ impl RunRepository {
     ///
     /// # Errors
     /// [`GitError`]: a fault of the host. The client gets no report.
-    pub async fn receive(&self, mut body: impl AsyncRead + Unpin + Send) -> Result<Received, GitError> {
+    pub async fn receive(&self, mut body: impl AsyncRead + Unpin + Send) -> Result<PushOutcome, GitError> {
         let known = self.require_branch()?;
         let listed = tokio::time::timeout(PATIENCE, read_list(&mut body)).await.unwrap_or(Err(ListError::Truncated));
         let list = match listed {
             Ok(Some(list)) => list,
-            Ok(None) => return Ok(Received { report: Vec::new(), pushed: None, refused: None }),
+            Ok(None) => return Ok(PushOutcome { report: Vec::new(), pushed: None, refused: None }),
             Err(error) => {
                 drain(&mut body).await;
                 return Ok(refused(&CommandList::default(), &error.to_string()));
@@ -100,7 +100,7 @@ impl RunRepository {
             Ok(push) => {
                 let report = report::accepted(&list);
                 let pushed = (push.old != push.new).then_some(push);
-                Ok(Received { report, pushed, refused: None })
+                Ok(PushOutcome { report, pushed, refused: None })
             }
             Err(PushError::Refused(reason)) => Ok(refused(&list, &reason)),
             Err(PushError::Host(error)) => Err(error),
@@ -160,8 +160,8 @@ impl From<PushRefusal> for PushError {
     }
 }
 
-fn refused(list: &CommandList, reason: &str) -> Received {
-    Received { report: report::refused(list, reason), pushed: None, refused: Some(reason.to_owned()) }
+fn refused(list: &CommandList, reason: &str) -> PushOutcome {
+    PushOutcome { report: report::refused(list, reason), pushed: None, refused: Some(reason.to_owned()) }
 }
 
 fn object_format(id: &ObjectId) -> &'static str {

@@ -10,7 +10,7 @@ use crate::branch::Branch;
 use crate::directory::{Lock, file_bytes, make_private, read_small, remove, replace};
 use crate::error::GitError;
 use crate::home::{GitHome, RepositoryPaths};
-use crate::identity::Identity;
+use crate::identity::CommitterIdentity;
 use crate::leftovers;
 use crate::limits::{HOSTILE, Limits, OPERATOR};
 use crate::object_id::ObjectId;
@@ -38,21 +38,21 @@ pub struct RunRepository {
 
 /// The record beside the repository, out of reach of the user of git.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct RunRecord {
+struct RepositoryState {
     base_branch: String,
     base: String,
     /// Bytes of the packs of the base.
     #[serde(default)]
     base_bytes: u64,
     branch: Option<String>,
-    identity: Option<Identity>,
+    identity: Option<CommitterIdentity>,
 }
 
 /// Branch and committer of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunBranch {
     pub(crate) branch: Branch,
-    pub(crate) identity: Identity,
+    pub(crate) identity: CommitterIdentity,
 }
 
 impl GitHome {
@@ -139,7 +139,7 @@ impl RunRepository {
     ///
     /// # Errors
     /// [`GitError::Record`]
-    pub fn identity(&self) -> Result<Option<Identity>, GitError> {
+    pub fn identity(&self) -> Result<Option<CommitterIdentity>, GitError> {
         Ok(self.run_branch()?.map(|known| known.identity))
     }
 
@@ -159,7 +159,7 @@ impl RunRepository {
     }
 
     /// Sets branch and committer of the run. They never change.
-    pub(crate) async fn set_branch(&self, branch: &Branch, identity: &Identity) -> Result<(), GitError> {
+    pub(crate) async fn set_branch(&self, branch: &Branch, identity: &CommitterIdentity) -> Result<(), GitError> {
         let _lock = self.lock().await?;
         leftovers::sweep(self.path())?;
         if let Some(known) = self.run_branch()? {
@@ -176,8 +176,8 @@ impl RunRepository {
         Ok(())
     }
 
-    fn record(&self, branch: Option<(&Branch, &Identity)>) -> RunRecord {
-        RunRecord {
+    fn record(&self, branch: Option<(&Branch, &CommitterIdentity)>) -> RepositoryState {
+        RepositoryState {
             base_branch: self.base_branch.to_string(),
             base: self.base.to_string(),
             base_bytes: self.base_bytes,
@@ -238,12 +238,12 @@ impl RunRepository {
     }
 }
 
-fn write_record(paths: &RepositoryPaths, record: &RunRecord) -> Result<(), GitError> {
+fn write_record(paths: &RepositoryPaths, record: &RepositoryState) -> Result<(), GitError> {
     let text = serde_json::to_vec(record).expect("a record is JSON");
     replace(&paths.record, &text)
 }
 
-fn read_record(paths: &RepositoryPaths, run: &RunId) -> Result<Option<RunRecord>, GitError> {
+fn read_record(paths: &RepositoryPaths, run: &RunId) -> Result<Option<RepositoryState>, GitError> {
     let Some(text) = read_small(&paths.record)? else { return Ok(None) };
     let wrong = |error: serde_json::Error| GitError::Record { run: run.to_string(), reason: error.to_string() };
     serde_json::from_slice(&text).map(Some).map_err(wrong)

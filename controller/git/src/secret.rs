@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 /// A text that is zeroed, and is not printed.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<String>);
+pub struct SecretText(Zeroizing<String>);
 
-impl Secret {
+impl SecretText {
     /// Takes a text.
     #[must_use]
     pub fn new(text: String) -> Self {
@@ -24,7 +24,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }

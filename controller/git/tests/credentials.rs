@@ -4,14 +4,14 @@ use std::fs;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use sluice_git::{Credentials, GitError, MirrorOptions, Published, RepositoryUrl, Secret};
+use sluice_git::{Credentials, GitError, MirrorOptions, Published, RepositoryUrl, SecretText};
 
 use crate::support::forge::{AUTHORIZATION, TOKEN, USER, allow_pushes, forge, redirection};
 use crate::support::http::{Whole, serve};
 use crate::support::{Host, listing};
 
 fn token() -> Credentials {
-    Credentials::Token { username: USER.to_owned(), token: Secret::new(TOKEN.to_owned()) }
+    Credentials::Token { username: USER.to_owned(), token: SecretText::new(TOKEN.to_owned()) }
 }
 
 fn url(server: &str, path: &str) -> RepositoryUrl {
@@ -33,7 +33,7 @@ async fn a_token_is_sent_to_its_repository() {
         assert!(!bytes.windows(6).any(|six| six == b"s3cret"), "{path}");
         assert!(!path.contains("secrets-"), "{path}");
     }
-    let wrong = Credentials::Token { username: USER.to_owned(), token: Secret::new("wrong".to_owned()) };
+    let wrong = Credentials::Token { username: USER.to_owned(), token: SecretText::new("wrong".to_owned()) };
     let error = host.home.mirror(&url, &wrong, &MirrorOptions::default()).await.expect_err("it is refused").to_string();
     assert!(!error.contains("wrong") && !error.contains(&host.scratch.path().display().to_string()), "{error}");
 }
@@ -75,7 +75,7 @@ async fn a_refusal_that_repeats_the_credential_shows_none() {
 async fn a_credential_fits_its_address() {
     let host = Host::new();
     let origin = host.origin("origin");
-    let key = || Credentials::SshKey { key: Secret::new(String::new()), known_hosts: String::new() };
+    let key = || Credentials::SshKey { key: SecretText::new(String::new()), known_hosts: String::new() };
     for (address, credentials) in [
         ("https://127.0.0.1:1/r".to_owned(), key()),
         ("git@127.0.0.1:r".to_owned(), token()),
@@ -95,7 +95,8 @@ async fn ssh_starts_with_the_key_and_known_hosts() {
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
     let url = RepositoryUrl::parse(&format!("ssh://git@127.0.0.1:{port}/o/r.git")).expect("an address");
-    let key = Credentials::SshKey { key: Secret::new("-----BEGIN X-----\n".to_owned()), known_hosts: String::new() };
+    let key =
+        Credentials::SshKey { key: SecretText::new("-----BEGIN X-----\n".to_owned()), known_hosts: String::new() };
     let error = host.home.mirror(&url, &key, &MirrorOptions::default()).await.expect_err("no server").to_string();
     assert!(error.contains("Connection refused"), "{error}");
 }

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::Value;
 use sluice_git::forge::{
     AppKey, BranchDeletion, Forge, ForgeError, GitHub, GitHubCredential, MergeMethod, MergeOutcome, MergeRequest,
-    NewPullRequest, PullRequestState, RuntimePause, Token, merge,
+    NewPullRequest, PullRequestState, RuntimePause, ForgeToken, merge,
 };
 use sluice_upstream::Upstream;
 
@@ -66,7 +66,7 @@ impl Emulator {
     }
 
     fn with_token(&self) -> Forge {
-        self.forge(GitHubCredential::Token(Token::new("ghp-of-octo").expect("a token")))
+        self.forge(GitHubCredential::Token(ForgeToken::new("ghp-of-octo").expect("a token")))
     }
 }
 

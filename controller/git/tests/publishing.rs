@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use hyper::Response;
-use sluice_git::{Branch, Credentials, GitError, ObjectId, Published, RepositoryUrl, Secret};
+use sluice_git::{Branch, Credentials, GitError, ObjectId, Published, RepositoryUrl, SecretText};
 
 use crate::support::forge::{TOKEN, USER, allow_pushes, forge};
 use crate::support::http::{Whole, serve};
@@ -64,7 +64,7 @@ async fn a_branch_is_published_over_http() {
     allow_pushes(&host.origin("origin"));
     let (server, _) = forge(host.scratch.path(), true).await;
     let url = RepositoryUrl::parse(&format!("{}/origin.git", server.address)).expect("an address");
-    let token = Credentials::Token { username: USER.to_owned(), token: Secret::new(TOKEN.to_owned()) };
+    let token = Credentials::Token { username: USER.to_owned(), token: SecretText::new(TOKEN.to_owned()) };
     publishes(&host, &url, &token).await;
 }
 
@@ -84,7 +84,7 @@ async fn the_repository_is_locked_while_the_token_is_there() {
     })
     .await;
     let url = RepositoryUrl::parse(&format!("{}/origin.git", server.address)).expect("an address");
-    let token = Credentials::Token { username: USER.to_owned(), token: Secret::new(TOKEN.to_owned()) };
+    let token = Credentials::Token { username: USER.to_owned(), token: SecretText::new(TOKEN.to_owned()) };
     let target: Branch = BRANCH.parse().expect("a branch");
     let failed = run.repository.publish(&url, &token, &target, &head, None).await;
     assert!(matches!(failed, Err(GitError::Failed { .. })), "{failed:?}");

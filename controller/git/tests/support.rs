@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use sluice_contract::RunId;
 use sluice_git::{
-    Branch, ChildUser, Credentials, GitHome, GitProgram, Identity, Mirror, MirrorOptions, RepositoryUrl, RunRepository,
+    Branch, ChildUser, CommitterIdentity, Credentials, GitHome, GitProgram, Mirror, MirrorOptions, RepositoryUrl,
+    RunRepository,
 };
 use tempfile::TempDir;
 
@@ -92,8 +93,8 @@ pub(crate) fn branch() -> Branch {
     BRANCH.parse().expect("a branch")
 }
 
-pub(crate) fn identity() -> Identity {
-    Identity::new("Sluice r1", "r1@sluice.invalid").expect("an identity")
+pub(crate) fn identity() -> CommitterIdentity {
+    CommitterIdentity::new("Sluice r1", "r1@sluice.invalid").expect("an identity")
 }
 
 pub(crate) fn run_id(name: &str) -> RunId {

@@ -227,7 +227,7 @@ fn failure(what: String, status: u16, text: &str) -> LitellmError {
 /// Returns the budget that is used up, if the answer names one.
 fn spent_budget(text: &str) -> Option<Exhausted> {
     #[derive(Deserialize)]
-    struct ErrorBody {
+    struct LiteLlmErrorBody {
         error: ErrorDetail,
     }
     #[derive(Deserialize)]
@@ -235,7 +235,7 @@ fn spent_budget(text: &str) -> Option<Exhausted> {
         message: String,
         r#type: String,
     }
-    let ErrorBody { error } = serde_json::from_str(text).ok()?;
+    let LiteLlmErrorBody { error } = serde_json::from_str(text).ok()?;
     let budget = BudgetRefusal::of_account(&error.message).filter(|_| error.r#type == BUDGET_EXCEEDED)?;
     Some(Exhausted::from(&budget))
 }

@@ -2,7 +2,7 @@
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_state::budget::{Admission, Admitted, BudgetError, BudgetLog};
+use sluice_state::budget::{AdmissionRequest, Admitted, BudgetError, BudgetLog};
 use sluice_state::store::RunRow;
 
 use crate::host::Host;
@@ -55,6 +55,6 @@ pub async fn admit(host: &Host, request: &RunRequest) -> Result<(Admitted, Optio
         owner: host.owner.clone(),
         driver: spec.driver(),
     };
-    let admitted = host.store.admit(Admission { entry, cap: spec.max_cost, default: spec.hold }).await?;
+    let admitted = host.store.admit(AdmissionRequest { entry, cap: spec.max_cost, default: spec.hold }).await?;
     Ok((admitted, note.map(|error| error_chain(&error))))
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sluice_state::run::{Cancel, Phase, Run, RunVerdict};
+use sluice_state::run::{Cancel, Run, RunPhase, RunVerdict};
 use sluice_state::store::{OpenRun, now_us};
 use tokio::sync::watch;
 
@@ -19,7 +19,7 @@ use crate::engine::OutputConfig;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::{CompletedRun, Completion};
-use crate::plan::{ContainerState, ObservedState, SidecarState};
+use crate::plan::{ContainerState, ObservedState, SidecarPhase};
 use crate::record::recorded_output;
 use crate::resources::RunResources;
 use crate::run_clock::RunClock;
@@ -44,7 +44,7 @@ pub enum Adoption {
 #[derive(Debug, Clone, Copy)]
 pub struct AdoptedRun {
     /// Recorded phase; `None` if it is not known.
-    pub phase: Option<Phase>,
+    pub phase: Option<RunPhase>,
     /// True if the run has its verdict.
     pub has_verdict: bool,
     /// Existing resources.
@@ -61,11 +61,11 @@ impl AdoptedRun {
     /// without time: the run ends as timed out.
     #[must_use]
     pub fn decide(&self, now: SystemTime) -> Adoption {
-        let is_open = matches!(self.phase, Some(Phase::Creating | Phase::Running));
+        let is_open = matches!(self.phase, Some(RunPhase::Creating | RunPhase::Running));
         let has_started = matches!(self.observed.container, ContainerState::Running | ContainerState::Exited);
-        let is_whole = self.observed.directories && self.observed.sidecar == SidecarState::Alive;
+        let is_whole = self.observed.directories && self.observed.sidecar == SidecarPhase::Alive;
         match self.expires {
-            _ if self.has_verdict && self.phase == Some(Phase::Completing) => Adoption::Complete,
+            _ if self.has_verdict && self.phase == Some(RunPhase::Completing) => Adoption::Complete,
             Some(expires) if is_open && has_started && is_whole => {
                 let deadline = expires.checked_sub(EXPIRY_MARGIN).unwrap_or(SystemTime::UNIX_EPOCH);
                 Adoption::Resume(deadline.duration_since(now).unwrap_or_default())
@@ -120,8 +120,8 @@ pub async fn resume(
     let (observed, expires) = (resources.state(), resources.expires().map(|expires| expires + stopped));
     let adopted = AdoptedRun { phase, has_verdict: verdict.is_some(), observed, expires };
     let (run, timeout) = match adopted.decide(SystemTime::now()) {
-        Adoption::Resume(timeout) => (Run { phase: Phase::Running, ..Run::new() }, timeout),
-        Adoption::Complete => (Run { phase: Phase::Completing, verdict, ..Run::new() }, Duration::ZERO),
+        Adoption::Resume(timeout) => (Run { phase: RunPhase::Running, ..Run::new() }, timeout),
+        Adoption::Complete => (Run { phase: RunPhase::Completing, verdict, ..Run::new() }, Duration::ZERO),
         Adoption::TakeDown => return Ok(Resumed::Refused(Box::new(resumption))),
     };
     let Resumption { contract, output, stop, limits, clock, observer, clone } = resumption;
@@ -144,8 +144,8 @@ pub async fn resume(
     Ok(Resumed::Completed(Box::new(completion.finish(driven, None).await?)))
 }
 
-fn parse_phase(word: &str) -> Option<Phase> {
-    let phases = [Phase::Pending, Phase::Creating, Phase::Running, Phase::Completing, Phase::Closed];
+fn parse_phase(word: &str) -> Option<RunPhase> {
+    let phases = [RunPhase::Pending, RunPhase::Creating, RunPhase::Running, RunPhase::Completing, RunPhase::Closed];
     phases.into_iter().find(|phase| phase.as_str() == word)
 }
 

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_state::run::{Cancel, Phase, Run, RunEvent, RunVerdict, Step, StepFailure};
+use sluice_state::run::{Cancel, Run, RunPhase, RunStep, RunUpdate, RunVerdict, StepFailure};
 use sluice_state::store::{StoreError, now_us};
 use tokio::sync::watch;
 
 use crate::host::Host;
 use crate::observer::{Observation, Observer};
 use crate::plan::{NextAction, plan};
-use crate::resources::{PerformedStep, RunEnd, RunResources};
+use crate::resources::{PerformedStep, RunResources, TeardownEnd};
 use crate::run_clock::RunClock;
 
 mod recorder;
@@ -45,7 +45,7 @@ pub struct DrivenRun {
     /// The record; closed, unless some resources could not be taken down.
     pub run: Run,
     /// Results of the run.
-    pub end: RunEnd,
+    pub end: TeardownEnd,
 }
 
 /// Drives a run from its present state to its end, or to a state that only a later sweep can take down.
@@ -70,9 +70,9 @@ pub async fn drive(
         if run.verdict.is_none()
             && let Some(cancel) = *cancelled.borrow()
         {
-            run = apply(run, RunEvent::Cancelled(cancel), observer);
+            run = apply(run, RunUpdate::Cancelled(cancel), observer);
         }
-        if run.phase == Phase::Running && began.is_none() {
+        if run.phase == RunPhase::Running && began.is_none() {
             began = Some((Instant::now(), context.clock.stopped(now_us())));
             observer.observe(Observation::Waiting(context.timeout));
         }
@@ -87,7 +87,7 @@ pub async fn drive(
                 event = resources.wait(remaining) => event.into_iter().collect(),
                 Ok(()) = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
-            NextAction::EndAtDeadline => vec![RunEvent::DeadlinePassed],
+            NextAction::EndAtDeadline => vec![RunUpdate::DeadlinePassed],
             NextAction::Finish | NextAction::GiveUp => {
                 return Ok(DrivenRun { run: recorder.finish(run), end: resources.finish() });
             }
@@ -95,7 +95,7 @@ pub async fn drive(
         for event in events {
             // A step that a cancellation interrupts has not failed by itself.
             let event = match (event, *cancelled.borrow()) {
-                (RunEvent::Failed(_), Some(cancel)) if run.verdict.is_none() => RunEvent::Cancelled(cancel),
+                (RunUpdate::Failed(_), Some(cancel)) if run.verdict.is_none() => RunUpdate::Cancelled(cancel),
                 (event, _) => event,
             };
             run = apply(run, event, observer);
@@ -104,12 +104,12 @@ pub async fn drive(
         match recorder.record(&run, &snapshot, context).await {
             Ok(()) => {}
             Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
-            Err(error) => run = apply(run, RunEvent::Unrecorded(error_chain(&error)), observer),
+            Err(error) => run = apply(run, RunUpdate::Unrecorded(error_chain(&error)), observer),
         }
     }
 }
 
-async fn perform(resources: &mut RunResources, steps: &[Step], observer: &dyn Observer) -> Vec<RunEvent> {
+async fn perform(resources: &mut RunResources, steps: &[RunStep], observer: &dyn Observer) -> Vec<RunUpdate> {
     for step in steps {
         observer.observe(Observation::StepBegun(*step));
     }
@@ -118,28 +118,28 @@ async fn perform(resources: &mut RunResources, steps: &[Step], observer: &dyn Ob
 }
 
 /// Observes a performed step and converts it into an event. From here on a failure is text.
-fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunEvent {
+fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunUpdate {
     let PerformedStep { step, took, result } = performed;
     let (step, took) = (*step, *took);
     match result {
         Ok(()) => {
             observer.observe(Observation::StepDone { step, took });
-            RunEvent::Done(step)
+            RunUpdate::Done(step)
         }
         Err(error) => {
             observer.observe(Observation::StepFailed { step, error, took });
-            RunEvent::Failed(StepFailure { step, message: error_chain(error) })
+            RunUpdate::Failed(StepFailure { step, message: error_chain(error) })
         }
     }
 }
 
-fn apply(run: Run, event: RunEvent, observer: &dyn Observer) -> Run {
+fn apply(run: Run, event: RunUpdate, observer: &dyn Observer) -> Run {
     let before = run.clone();
     let after = run.apply(event).unwrap_or_else(|illegal| {
         // A bug of ours: the run is taken down and reports it.
-        let failure = StepFailure { step: Step::Close, message: illegal.to_string() };
+        let failure = StepFailure { step: RunStep::Close, message: illegal.to_string() };
         Run {
-            phase: Phase::Completing,
+            phase: RunPhase::Completing,
             verdict: before.verdict.clone().or(Some(RunVerdict::NotStarted(failure))),
             ..before.clone()
         }

@@ -15,12 +15,12 @@ pub struct Envelope {
     /// Texts of all payloads, one per line.
     pub content: String,
     /// Failure that the agent reports, whatever its exit code.
-    pub error: Option<AgentError>,
+    pub error: Option<ReportedError>,
 }
 
 /// Failure that an agent reports. Both members may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct AgentError {
+pub struct ReportedError {
     /// Word of the agent.
     #[serde(default)]
     pub code: String,
@@ -29,7 +29,7 @@ pub struct AgentError {
     pub message: String,
 }
 
-impl fmt::Display for AgentError {
+impl fmt::Display for ReportedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code.as_str(), self.message.as_str()) {
             ("", "") => f.write_str("the agent reported an error without a code and a message"),
@@ -55,7 +55,7 @@ struct EnvelopePayload {
 #[derive(Deserialize, Default)]
 struct EnvelopeMeta {
     #[serde(default)]
-    error: Option<AgentError>,
+    error: Option<ReportedError>,
 }
 
 /// An output that is not an envelope; the message is for the agent's author.
@@ -101,7 +101,7 @@ pub fn parse(stdout: &str) -> Result<Envelope, EnvelopeError> {
     let raw: RawEnvelope =
         serde_json::from_str(stdout).map_err(|error| EnvelopeError::Malformed(truncate(&error.to_string())))?;
     let error =
-        raw.meta.error.map(|error| AgentError { code: one_line(&error.code), message: one_line(&error.message) });
+        raw.meta.error.map(|error| ReportedError { code: one_line(&error.code), message: one_line(&error.message) });
     let texts: Vec<_> = raw.payloads.into_iter().filter_map(|payload| payload.text).collect();
     Ok(Envelope { content: texts.join("\n"), error })
 }
@@ -122,7 +122,7 @@ mod tests {
             "meta":{"durationMs":3,"error":null,"litellmCallId":"x"},"version":9} "#;
         assert_eq!(parse(output), Ok(Envelope { content: "a\nb".into(), error: None }));
         let failed = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
-        let error = Some(AgentError { code: "llm_error".into(), message: "no".into() });
+        let error = Some(ReportedError { code: "llm_error".into(), message: "no".into() });
         assert_eq!(parse(failed), Ok(Envelope { content: String::new(), error }));
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn an_error_stays_on_one_line() {
         let output = r#"{"payloads":[],"meta":{"error":{"code":"x\u001b[2J","message":"a\nrun  ok\r"}}}"#;
         let error = parse(output).expect("an envelope").error.expect("an error");
-        assert_eq!(error, AgentError { code: "x [2J".into(), message: "a run  ok ".into() });
+        assert_eq!(error, ReportedError { code: "x [2J".into(), message: "a run  ok ".into() });
     }
 
     #[test]

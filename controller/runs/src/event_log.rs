@@ -105,7 +105,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use sluice_state::run::Step;
+    use sluice_state::run::RunStep;
 
     use super::*;
 
@@ -127,7 +127,7 @@ mod tests {
         let lines = Lines::default();
         let log = EventLog::to(lines.clone(), Some(&"r.0".parse().expect("it is a key")));
         log.observe(Observation::Note("a\nb"));
-        log.observe(Observation::StepDone { step: Step::StartSidecar, took: Duration::from_millis(41) });
+        log.observe(Observation::StepDone { step: RunStep::StartSidecar, took: Duration::from_millis(41) });
         log.write(LogLevel::Warning, "warning", json!({ "message": "low" }));
         let bytes = lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let events: Vec<Value> = String::from_utf8_lossy(&bytes)

@@ -40,16 +40,16 @@ pub mod watch;
 
 pub use error::ExchangeError;
 pub use host_directory::{HostDirectory, OutputFile, output_directory};
-pub(crate) use interrupt::Interrupt;
+pub(crate) use interrupt::CancelFlag;
 pub use kept::kept as kept_workspace;
 pub(crate) use kept::rescue;
-pub use report::{ExchangeReport, LeftOut, OutReport, PatchReport, RepositoryReport};
+pub use report::{ExchangeReport, LeftOutFiles, OutReport, PatchReport, RepositoryReport};
 pub use restored::KeptWorkspace;
 
 use apply::Target;
 use baseline::Baseline;
 use changes::Changes;
-use copy::{Age, Allowance, Place, UNFINISHED};
+use copy::{Age, Allowance, NewEntry, UNFINISHED};
 use diff::ObjectHash;
 use executed::HostConfig;
 use kept::{kept, mark, unmark};
@@ -144,7 +144,7 @@ impl FileExchange {
     ///
     /// # Errors
     /// [`ExchangeError`].
-    pub(crate) fn bring_in(&self, paths: &RunPaths, interrupt: &Interrupt) -> Result<RunFiles, ExchangeError> {
+    pub(crate) fn bring_in(&self, paths: &RunPaths, interrupt: &CancelFlag) -> Result<RunFiles, ExchangeError> {
         let at_work = |error| ExchangeError::at(paths.work.display().to_string())(error);
         let uid = rundir::sandbox_uid(paths).map_err(at_work)?;
         let user = Owner { uid, gid: uid };
@@ -154,7 +154,7 @@ impl FileExchange {
         for input in &self.inputs {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
-            let place = Place { directory: &directory, name: name.as_bytes(), owner: user, mode: 0o644 };
+            let place = NewEntry { directory: &directory, name: name.as_bytes(), owner: user, mode: 0o644 };
             let copied = place.copy(&input.file, Age::Original, &mut Allowance::new(INPUT_MAX, interrupt));
             copied.map_err(ExchangeError::at(input.path.display().to_string()))?;
         }
@@ -181,7 +181,7 @@ impl FileExchange {
 
     /// Brings the results out of the workspace. No process of the run is left. Unless all of them are out, and on their disk,
     /// the workspace stays marked as one to keep.
-    pub(crate) fn bring_out(&self, files: &RunFiles, paths: &RunPaths, interrupt: &Interrupt) -> Collected {
+    pub(crate) fn bring_out(&self, files: &RunFiles, paths: &RunPaths, interrupt: &CancelFlag) -> Collected {
         let mut collected = Collected::default();
         if let (Some(repository), Some(baseline)) = (&self.repository, &files.baseline) {
             let outlet = Outlet { repository, baseline, config: &files.config, paths, interrupt };
@@ -220,7 +220,7 @@ struct Outlet<'a> {
     baseline: &'a Baseline,
     config: &'a HostConfig,
     paths: &'a RunPaths,
-    interrupt: &'a Interrupt,
+    interrupt: &'a CancelFlag,
 }
 
 impl Outlet<'_> {
@@ -254,7 +254,7 @@ impl Outlet<'_> {
             deletions: patch.deletions,
             bytes: patch.text.len() as u64,
             sensitive: patch.sensitive.iter().take(1000).map(|path| tree::show(path)).collect(),
-            left_out: LeftOut::first(metadata_of(changes, self.baseline)),
+            left_out: LeftOutFiles::first(metadata_of(changes, self.baseline)),
         })
     }
 
@@ -268,7 +268,7 @@ impl Outlet<'_> {
             let name = temporary(self.paths);
             Target::new(&host, work, owner, &self.config.executed, name, self.interrupt).apply(&changes.entries)
         };
-        let refused = || applied.left_out.iter().map(|(path, why)| LeftOut::new(path, why.as_ref()));
+        let refused = || applied.left_out.iter().map(|(path, why)| LeftOutFiles::new(path, why.as_ref()));
         if !applied.left_out.is_empty() {
             let error = ExchangeError::LeftOut {
                 count: applied.left_out.len(),
@@ -284,7 +284,7 @@ impl Outlet<'_> {
             changed: applied.changed,
             deleted: applied.deleted,
             bytes: applied.bytes,
-            left_out: LeftOut::first(refused().chain(metadata_of(changes, self.baseline))),
+            left_out: LeftOutFiles::first(refused().chain(metadata_of(changes, self.baseline))),
         });
         directory.sync()
     }
@@ -302,15 +302,15 @@ fn temporary(paths: &RunPaths) -> Vec<u8> {
 }
 
 /// Returns what a run may make, and what never comes out: metadata of git, devices, FIFOs and sockets.
-fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> impl Iterator<Item = LeftOut> {
-    let git = changes.git.iter().map(|path| LeftOut::new(path, "git on the host would take it for a repository"));
-    let special = changes.special.iter().map(|path| LeftOut::new(path, "it is a device, a FIFO or a socket"));
+fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> impl Iterator<Item = LeftOutFiles> {
+    let git = changes.git.iter().map(|path| LeftOutFiles::new(path, "git on the host would take it for a repository"));
+    let special = changes.special.iter().map(|path| LeftOutFiles::new(path, "it is a device, a FIFO or a socket"));
     let skipped =
-        baseline.skipped.iter().map(|(path, why)| LeftOut::new(path, format!("the run did not get it: {why}")));
+        baseline.skipped.iter().map(|(path, why)| LeftOutFiles::new(path, format!("the run did not get it: {why}")));
     git.chain(special).chain(skipped)
 }
 
-fn bring_files_out(out: &HostDirectory, paths: &RunPaths, interrupt: &Interrupt) -> Result<OutReport, ExchangeError> {
+fn bring_files_out(out: &HostDirectory, paths: &RunPaths, interrupt: &CancelFlag) -> Result<OutReport, ExchangeError> {
     let from = Tree::open(&paths.work.join(OUT), interrupt)?;
     let to = out.tree(interrupt).map_err(|error| out.error(error))?;
     let owner = out.owner().map_err(|error| out.error(error))?;
@@ -320,7 +320,7 @@ fn bring_files_out(out: &HostDirectory, paths: &RunPaths, interrupt: &Interrupt)
         path: out.path.display().to_string(),
         files: copied.files,
         bytes: copied.bytes,
-        left_out: LeftOut::first(copied.left_out.iter().map(|(path, why)| LeftOut::new(path, why))),
+        left_out: LeftOutFiles::first(copied.left_out.iter().map(|(path, why)| LeftOutFiles::new(path, why))),
     })
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sluice_state::run::{Phase, RunVerdict, Step};
+use sluice_state::run::{RunPhase, RunStep, RunVerdict};
 
 use crate::step_error::StepError;
 
@@ -12,18 +12,18 @@ use crate::step_error::StepError;
 #[derive(Debug, Clone, Copy)]
 pub enum Observation<'a> {
     /// A step is about to be performed.
-    StepBegun(Step),
+    StepBegun(RunStep),
     /// A step was performed.
     StepDone {
         /// The step.
-        step: Step,
+        step: RunStep,
         /// Duration of the step.
         took: Duration,
     },
     /// A step failed.
     StepFailed {
         /// The step.
-        step: Step,
+        step: RunStep,
         /// Reason; it says if a retry can succeed.
         error: &'a StepError,
         /// Duration of the step.
@@ -32,9 +32,9 @@ pub enum Observation<'a> {
     /// The run has entered a phase. Its record follows.
     Entered {
         /// The phase.
-        phase: Phase,
+        phase: RunPhase,
         /// The phase before.
-        from: Phase,
+        from: RunPhase,
         /// Time of the change.
         at: SystemTime,
     },

@@ -6,7 +6,7 @@ use sluice_contract::exhausted::Exhausted;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, exit};
 use sluice_state::ledger::PendingPost;
-use sluice_state::run::{Phase, Run, RunVerdict, StepFailure};
+use sluice_state::run::{Run, RunPhase, RunVerdict, StepFailure};
 use sluice_state::store::StoreError;
 use tokio::task::JoinHandle;
 
@@ -14,7 +14,7 @@ use crate::drive::DrivenRun;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::report::{ReportParts, RunReport};
-use crate::resources::RunEnd;
+use crate::resources::TeardownEnd;
 use crate::verdict::{Contract, ErrorCode, Judgement, LimitValues, OutputLoss, RunEvidence, judge};
 use crate::virtual_key::RevokeError;
 use crate::{signals, tty};
@@ -65,7 +65,7 @@ impl Completion {
     /// [`StoreError`] when the judgement cannot be recorded.
     pub async fn finish(self, driven: DrivenRun, printer: Option<Printer>) -> Result<CompletedRun, StoreError> {
         let DrivenRun { run, end } = driven;
-        let RunEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
+        let TeardownEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
         let stdout = output.0.text();
         let verdict = run.verdict.as_ref().expect("a run that is over has a verdict");
         let mut evidence = RunEvidence {
@@ -132,7 +132,7 @@ impl Completion {
 /// [`IncompleteRun`].
 pub fn check_closed(run: &Run) -> Result<(), IncompleteRun> {
     match (run.phase, run.teardown_failures.last()) {
-        (Phase::Closed, _) => Ok(()),
+        (RunPhase::Closed, _) => Ok(()),
         (_, Some(failure)) => Err(IncompleteRun::Step(failure.clone())),
         (_, None) => Err(IncompleteRun::NotClosed),
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sluice_state::run::{Phase, Run, Step};
+use sluice_state::run::{Run, RunPhase, RunStep};
 
 /// Resources of a run that exist now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub struct ObservedState {
     /// True if the run's directories exist.
     pub directories: bool,
     /// The sidecar.
-    pub sidecar: SidecarState,
+    pub sidecar: SidecarPhase,
     /// The container.
     pub container: ContainerState,
 }
 
 /// State of a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SidecarState {
+pub enum SidecarPhase {
     /// Never started, or ended.
     Absent,
     /// Running.
@@ -44,7 +44,7 @@ pub enum ContainerState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextAction {
     /// Perform these steps side by side: none needs another's result.
-    Perform(Vec<Step>),
+    Perform(Vec<RunStep>),
     /// Wait until something changes, but no longer than this.
     Wait(Duration),
     /// Stop the run: its deadline has passed.
@@ -62,55 +62,55 @@ pub const TEARDOWN_FAILURES_MAX: usize = 3;
 #[must_use]
 pub fn plan(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAction {
     match (run.phase, &run.verdict) {
-        (Phase::Closed, _) => NextAction::Finish,
-        (Phase::Completing, _) | (_, Some(_)) => teardown(run, observed),
-        (Phase::Pending | Phase::Creating | Phase::Running, None) => bring_up(run, observed, remaining),
+        (RunPhase::Closed, _) => NextAction::Finish,
+        (RunPhase::Completing, _) | (_, Some(_)) => teardown(run, observed),
+        (RunPhase::Pending | RunPhase::Creating | RunPhase::Running, None) => bring_up(run, observed, remaining),
     }
 }
 
 fn bring_up(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAction {
-    if run.phase == Phase::Running {
+    if run.phase == RunPhase::Running {
         return if remaining.is_zero() { NextAction::EndAtDeadline } else { NextAction::Wait(remaining) };
     }
     if !observed.directories {
-        return NextAction::Perform(vec![Step::Prepare]);
+        return NextAction::Perform(vec![RunStep::Prepare]);
     }
     let mut missing = Vec::new();
-    if observed.sidecar == SidecarState::Absent {
-        missing.push(Step::StartSidecar);
+    if observed.sidecar == SidecarPhase::Absent {
+        missing.push(RunStep::StartSidecar);
     }
     if observed.container == ContainerState::Absent {
-        missing.push(Step::CreateContainer);
+        missing.push(RunStep::CreateContainer);
     }
-    NextAction::Perform(if missing.is_empty() { vec![Step::StartContainer] } else { missing })
+    NextAction::Perform(if missing.is_empty() { vec![RunStep::StartContainer] } else { missing })
 }
 
 /// Takes down the existing resources: first those that can still spend money, last those that the record needs.
 fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
     if run.teardown_failures.len() >= TEARDOWN_FAILURES_MAX {
         // The audit file still says what the run cost, once its writer has ended.
-        let has_failed = run.teardown_failures.iter().any(|failure| failure.step == Step::Tally);
-        let can_tally = observed.sidecar == SidecarState::Absent && !run.tallied && !has_failed;
-        return if can_tally { NextAction::Perform(vec![Step::Tally]) } else { NextAction::GiveUp };
+        let has_failed = run.teardown_failures.iter().any(|failure| failure.step == RunStep::Tally);
+        let can_tally = observed.sidecar == SidecarPhase::Absent && !run.tallied && !has_failed;
+        return if can_tally { NextAction::Perform(vec![RunStep::Tally]) } else { NextAction::GiveUp };
     }
     let mut existing = Vec::new();
     match observed.container {
         // A program that is asked to stop has no more calls to make.
-        ContainerState::Running => existing.push(Step::StopContainer),
-        ContainerState::Created | ContainerState::Exited => existing.push(Step::RemoveContainer),
+        ContainerState::Running => existing.push(RunStep::StopContainer),
+        ContainerState::Created | ContainerState::Exited => existing.push(RunStep::RemoveContainer),
         ContainerState::Absent => {}
     }
-    if observed.sidecar == SidecarState::Alive {
-        existing.push(Step::DrainSidecar);
+    if observed.sidecar == SidecarPhase::Alive {
+        existing.push(RunStep::DrainSidecar);
     }
     if !existing.is_empty() {
         return NextAction::Perform(existing);
     }
     // The audit log is complete once its writer has ended.
     NextAction::Perform(vec![match (run.tallied, observed.directories) {
-        (false, _) => Step::Tally,
-        (true, true) => Step::RemoveDirectories,
-        (true, false) => Step::Close,
+        (false, _) => RunStep::Tally,
+        (true, true) => RunStep::RemoveDirectories,
+        (true, false) => RunStep::Close,
     }])
 }
 

@@ -4,9 +4,9 @@
 //! clone, publication, pull request and merge: no token is kept between them.
 
 use sluice_git::forge::{
-    AppKey, Forge, GitHub, GitHubCredential, Gitea, LocalForge, RepositoryName, RuntimePause, Token, retrying,
+    AppKey, Forge, ForgeToken, GitHub, GitHubCredential, Gitea, LocalForge, RepositoryName, RuntimePause, retrying,
 };
-use sluice_git::{Credentials, CredentialsError, GitHome, Secret, UrlKind};
+use sluice_git::{Credentials, CredentialsError, GitHome, SecretText, UrlKind};
 use sluice_upstream::Upstream;
 
 use crate::project_repository::{AppAccess, ForgeKind, ProjectRepository};
@@ -25,7 +25,7 @@ pub async fn credentials(project: &ProjectRepository) -> Result<Credentials, Pub
     }
     let github = github(project)?;
     let token = retrying(&RuntimePause, || github.token()).await?;
-    Ok(Credentials::Token { username: APP_USER.to_owned(), token: Secret::new(token.expose().to_owned()) })
+    Ok(Credentials::Token { username: APP_USER.to_owned(), token: SecretText::new(token.expose().to_owned()) })
 }
 
 /// Checks that the files with credentials can be used. Nothing is sent. Returns false if there are none.
@@ -105,9 +105,9 @@ fn github_api(host: &str) -> String {
 }
 
 /// Returns the token for the API: that of git.
-fn token(project: &ProjectRepository) -> Result<Token, PublicationError> {
+fn token(project: &ProjectRepository) -> Result<ForgeToken, PublicationError> {
     match in_file(project)? {
-        Credentials::Token { token, .. } => Ok(Token::new(token.expose())?),
+        Credentials::Token { token, .. } => Ok(ForgeToken::new(token.expose())?),
         Credentials::None | Credentials::SshKey { .. } => Err(PublicationError::NoToken),
     }
 }

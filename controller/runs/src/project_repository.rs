@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use sluice_git::{Identity, RepositoryUrl};
+use sluice_git::{CommitterIdentity, RepositoryUrl};
 use sluice_state::git_runs::PublishRule;
 
 /// The repository of a project.
@@ -21,7 +21,7 @@ pub struct ProjectRepository {
     /// True if people may merge pull requests of runs.
     pub may_merge: bool,
     /// Author and committer of what runs commit; one that names the run otherwise.
-    pub author: Option<Identity>,
+    pub author: Option<CommitterIdentity>,
     /// Commits of the history that runs get; all otherwise.
     pub depth: Option<u32>,
 }

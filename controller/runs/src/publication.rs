@@ -7,8 +7,8 @@
 use sluice_contract::RunId;
 use sluice_git::branch_name::candidate;
 use sluice_git::forge::{Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge};
-use sluice_git::pull_request_text::{self, RunFacts};
-use sluice_git::{Branch, GitError, GitHome, Look, ObjectId, RunRepository, visible_path};
+use sluice_git::pull_request_text::{self, PullRequestFacts};
+use sluice_git::{Branch, BranchSummary, GitError, GitHome, ObjectId, RunRepository, visible_path};
 use sluice_state::git_runs::{GitRun, GitStep, PublishRule};
 use sluice_state::store::{Store, now_us};
 
@@ -59,7 +59,7 @@ impl Publication<'_> {
     ///
     /// # Errors
     /// [`PublicationError`]
-    pub async fn look(&self) -> Result<Look, PublicationError> {
+    pub async fn look(&self) -> Result<BranchSummary, PublicationError> {
         Ok(self.repository()?.look().await?)
     }
 
@@ -168,8 +168,8 @@ impl Publication<'_> {
         Err(PublicationError::Taken(row.new.branch.clone()))
     }
 
-    fn facts<'a>(&'a self, row: &'a GitRun, summary: &'a RunSummary) -> RunFacts<'a> {
-        RunFacts {
+    fn facts<'a>(&'a self, row: &'a GitRun, summary: &'a RunSummary) -> PullRequestFacts<'a> {
+        PullRequestFacts {
             ticket: row.new.ticket.as_deref(),
             title: row.new.title.as_deref(),
             asked: &summary.asked,
@@ -191,7 +191,7 @@ impl Publication<'_> {
 }
 
 /// Checks whether the branch may leave, and returns the commit that does.
-fn admit(row: &GitRun, look: &Look, consent: &Consent) -> Result<ObjectId, PublicationError> {
+fn admit(row: &GitRun, look: &BranchSummary, consent: &Consent) -> Result<ObjectId, PublicationError> {
     if row.new.publish == PublishRule::Never {
         return Err(PublicationError::Never);
     }
@@ -214,6 +214,6 @@ fn admit(row: &GitRun, look: &Look, consent: &Consent) -> Result<ObjectId, Publi
 
 /// Returns the changed paths that CI or the forge execute or obey, for people.
 #[must_use]
-pub fn guarded_of(look: &Look) -> Vec<String> {
+pub fn guarded_of(look: &BranchSummary) -> Vec<String> {
     look.guarded().map(|(path, _)| visible_path(path)).collect()
 }

@@ -10,13 +10,13 @@ use sluice_state::layout::RunPaths;
 use sluice_state::ledger::ParsedAudit;
 use sluice_state::process::Process;
 use sluice_state::receipt::RunTotals;
-use sluice_state::run::{Cancel, RunEvent, Step};
+use sluice_state::run::{Cancel, RunStep, RunUpdate};
 use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
 use crate::capture::Captured;
 use crate::engine::{EngineError, OutputConfig, StdioConfig, log_size};
-use crate::exchange::{Collected, Interrupt, RunFiles};
+use crate::exchange::{CancelFlag, Collected, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
@@ -35,7 +35,7 @@ mod sandbox;
 mod sidecar;
 
 use audit::RunAudit;
-use sandbox::Sandbox;
+use sandbox::RunContainer;
 use sidecar::RunSidecar;
 
 /// The existing resources of one run.
@@ -47,7 +47,7 @@ pub struct RunResources {
     /// `None` for a run that another controller began.
     spec: Option<Arc<RunSpec>>,
     sidecar: RunSidecar,
-    sandbox: Sandbox,
+    sandbox: RunContainer,
     audit: RunAudit,
     ownership: PathOwnership,
     files: RunFiles,
@@ -87,7 +87,7 @@ pub struct RunSnapshot {
 #[derive(Debug)]
 pub struct PerformedStep {
     /// The step.
-    pub step: Step,
+    pub step: RunStep,
     /// Duration of the step.
     pub took: Duration,
     /// Result of the step.
@@ -96,7 +96,7 @@ pub struct PerformedStep {
 
 /// Results of a run that is over.
 #[derive(Debug)]
-pub struct RunEnd {
+pub struct TeardownEnd {
     /// Calls, tokens and costs.
     pub totals: RunTotals,
     /// Captured stdout and stderr.
@@ -158,7 +158,7 @@ impl RunResources {
         let paths = host.layout.run(key);
         Self {
             sidecar: RunSidecar::new(Arc::clone(host), paths.clone()),
-            sandbox: Sandbox::new(host, key, output, stop),
+            sandbox: RunContainer::new(host, key, output, stop),
             host: Arc::clone(host),
             key: key.clone(),
             paths,
@@ -213,18 +213,22 @@ impl RunResources {
     }
 
     /// Performs these steps side by side, and returns the result of each.
-    pub async fn perform(&mut self, steps: &[Step]) -> Vec<PerformedStep> {
+    pub async fn perform(&mut self, steps: &[RunStep]) -> Vec<PerformedStep> {
         let mut performed = Vec::new();
         for step in steps {
             performed.extend(self.perform_on_files(*step).await);
         }
-        let sidecar_step = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
+        let sidecar_step =
+            steps.iter().copied().find(|step| matches!(step, RunStep::StartSidecar | RunStep::DrainSidecar));
         let sandbox_step = steps.iter().copied().find(|step| {
-            matches!(step, Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer)
+            matches!(
+                step,
+                RunStep::CreateContainer | RunStep::StartContainer | RunStep::StopContainer | RunStep::RemoveContainer
+            )
         });
         let (key, spec) = (&self.key, self.spec.as_deref());
         let blueprint = spec
-            .filter(|_| sandbox_step == Some(Step::CreateContainer))
+            .filter(|_| sandbox_step == Some(RunStep::CreateContainer))
             .map(|spec| container_blueprint(&self.host, key, &self.paths, spec));
         let (sidecar, sandbox) = tokio::join!(
             async {
@@ -234,7 +238,7 @@ impl RunResources {
             async {
                 let step = sandbox_step?;
                 let result = async {
-                    if let Some(spec) = spec.filter(|_| step == Step::StartContainer) {
+                    if let Some(spec) = spec.filter(|_| step == RunStep::StartContainer) {
                         spec.exchange.expect_results(&self.paths)?;
                     }
                     Ok(self.sandbox.perform(step, blueprint.as_ref()).await?)
@@ -247,35 +251,35 @@ impl RunResources {
     }
 
     /// Waits until the container or the sidecar has ended, but no longer than this. Cancel-safe.
-    pub async fn wait(&mut self, limit: Duration) -> Option<RunEvent> {
+    pub async fn wait(&mut self, limit: Duration) -> Option<RunUpdate> {
         // The engine's notice of an end can be missed; a look now and then costs nothing.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
             // All three are cancel-safe: the next look finds what is not taken here.
             () = self.sandbox.changed() => {}
-            () = self.sidecar.ended() => return Some(RunEvent::SidecarEnded),
+            () = self.sidecar.ended() => return Some(RunUpdate::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
         }
         self.sandbox.end().await
     }
 
     /// Performs a step that only concerns files.
-    async fn perform_on_files(&mut self, step: Step) -> Option<PerformedStep> {
+    async fn perform_on_files(&mut self, step: RunStep) -> Option<PerformedStep> {
         let begun = Instant::now();
         let result = match step {
-            Step::Prepare => self.prepare().await,
-            Step::Tally => {
+            RunStep::Prepare => self.prepare().await,
+            RunStep::Tally => {
                 self.tally();
                 Ok(())
             }
-            Step::RemoveDirectories => self.remove_directories().await,
-            Step::Close => Ok(()),
-            Step::StartSidecar
-            | Step::CreateContainer
-            | Step::StartContainer
-            | Step::StopContainer
-            | Step::DrainSidecar
-            | Step::RemoveContainer => return None,
+            RunStep::RemoveDirectories => self.remove_directories().await,
+            RunStep::Close => Ok(()),
+            RunStep::StartSidecar
+            | RunStep::CreateContainer
+            | RunStep::StartContainer
+            | RunStep::StopContainer
+            | RunStep::DrainSidecar
+            | RunStep::RemoveContainer => return None,
         };
         Some(PerformedStep { step, took: begun.elapsed(), result })
     }
@@ -287,7 +291,7 @@ impl RunResources {
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
         let (cloning, driver) = (spec.clone.clone(), spec.driver());
-        let (interrupt, limit) = (Interrupt::default(), spec.timeout);
+        let (interrupt, limit) = (CancelFlag::default(), spec.timeout);
         let work = files::bring_in(&self.paths, spec, interrupt.clone());
         self.files = files::interruptible(work, &interrupt, limit, files::cancelled(self.cancelled.clone())).await?;
         self.make_clone(cloning, driver).await
@@ -316,7 +320,7 @@ impl RunResources {
 
     /// A second signal ends this; the first one if it was not what ended the run.
     async fn bring_out(&mut self, spec: Arc<RunSpec>) -> Collected {
-        let (interrupt, limit, mut stop) = (Interrupt::default(), spec.timeout, self.sandbox.stop_policy());
+        let (interrupt, limit, mut stop) = (CancelFlag::default(), spec.timeout, self.sandbox.stop_policy());
         let cancelled = self.cancelled.clone();
         let was_cancelled = cancelled.borrow().is_some();
         let request = async {
@@ -345,14 +349,14 @@ impl RunResources {
 
     /// Returns the results, and lets go of the streams of the container.
     #[must_use]
-    pub fn finish(mut self) -> RunEnd {
+    pub fn finish(mut self) -> TeardownEnd {
         let mut notes = self.sidecar.take_notes();
         self.sandbox.detach();
         notes.extend(self.file_notes);
         notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();
-        RunEnd {
+        TeardownEnd {
             totals,
             output_loss: self.sandbox.output_loss(),
             is_short_of_memory: self.sandbox.is_short_of_memory(),
@@ -365,7 +369,7 @@ impl RunResources {
     }
 }
 
-async fn timed(step: Step, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
+async fn timed(step: RunStep, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
     let begun = Instant::now();
     let result = result.await;
     PerformedStep { step, took: begun.elapsed(), result }

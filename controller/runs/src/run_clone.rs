@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_git::{Branch, Credentials, GitHome, Identity, MirrorOptions, RepositoryUrl, RunRepository};
+use sluice_git::{Branch, CommitterIdentity, Credentials, GitHome, MirrorOptions, RepositoryUrl, RunRepository};
 use sluice_state::layout::RunPaths;
 use sluice_state::run_tokens::RunTokenValue;
 use sluice_state::store::RunDriver;
@@ -30,7 +30,7 @@ mod push_routes;
 mod report;
 
 pub(crate) use adopted::remember;
-pub use adopted::{AdoptedClone, Collector, recall};
+pub use adopted::{AdoptedClone, CloneCollector, recall};
 pub(crate) use bundle::remove_collector;
 pub use error::CloneError;
 pub use push_routes::{PushAnswer, answer_push};
@@ -57,15 +57,15 @@ pub struct RunClone {
     /// The only branch that the run may push.
     pub branch: Branch,
     /// Name and address under which it commits.
-    pub identity: Identity,
+    pub identity: CommitterIdentity,
 }
 
 /// Pushes so far. Clones of this value are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PushTally(Arc<Mutex<Tally>>);
+pub(crate) struct PushTally(Arc<Mutex<PushCounts>>);
 
 #[derive(Debug, Default)]
-struct Tally {
+struct PushCounts {
     taken: u32,
     /// Fault of this host that the last failed push met.
     fault: Option<String>,
@@ -78,13 +78,13 @@ pub(crate) struct LiveClone {
     /// Address of the repository, without credentials.
     url: String,
     branch: Branch,
-    identity: Identity,
+    identity: CommitterIdentity,
     _relay: Option<PushRelay>,
     pushes: PushTally,
 }
 
 /// Ends of the two bundles of a run.
-struct Collected {
+struct CollectedClone {
     branch: Result<(), CloneError>,
     /// Commit with what was not committed.
     uncommitted: Result<Option<String>, CloneError>,
@@ -190,7 +190,7 @@ impl LiveClone {
         engine: &Engine,
         container: Blueprint,
         paths: &RunPaths,
-    ) -> Result<Collected, CloneError> {
+    ) -> Result<CollectedClone, CloneError> {
         if !is_directory(&paths.work.join(REPOSITORY)) {
             return Err(CloneError::Gone);
         }
@@ -206,7 +206,7 @@ impl LiveClone {
             Ok(bundle) => self.import(bundle).await,
             Err(error) => Err(error),
         };
-        Ok(Collected { branch, uncommitted })
+        Ok(CollectedClone { branch, uncommitted })
     }
 
     /// Takes a bundle into the repository. Returns the commit of what was not committed, if the bundle has one.

@@ -9,7 +9,7 @@ use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::keys::KeyError;
 use sluice_state::ledger::{AuditArchive, LedgerError};
-use sluice_state::run::Phase;
+use sluice_state::run::RunPhase;
 use sluice_state::sandboxes::SandboxError;
 use sluice_state::store::{OpenRun, RunDriver, StoreError, now_us};
 use sluice_state::virtual_keys::KeyRecord;
@@ -230,7 +230,7 @@ fn is_at_our_litellm(host: &Host, key: &KeyRecord) -> bool {
 /// Returns true if a run is open now. It may have begun after the list was read.
 async fn is_open(host: &Host, key: &RunKey) -> bool {
     match host.store.phase(key).await {
-        Ok(phase) => phase.is_some_and(|phase| phase != Phase::Closed.as_str()),
+        Ok(phase) => phase.is_some_and(|phase| phase != RunPhase::Closed.as_str()),
         // A run of unknown state must not be removed.
         Err(_) => true,
     }

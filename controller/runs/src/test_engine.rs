@@ -10,7 +10,7 @@ use sluice_contract::RunKey;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::process::Process;
-use sluice_state::run::{Phase, Run};
+use sluice_state::run::{Run, RunPhase};
 use sluice_state::store::{OpenRun, RunDriver, RunRow, Store};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -87,7 +87,7 @@ impl TestHost {
             driver: RunDriver::Once,
         };
         self.host.store.begin(entry).await.expect("it is new");
-        let run = Run { phase: Phase::Running, ..Run::new() };
+        let run = Run { phase: RunPhase::Running, ..Run::new() };
         self.host.store.record(key, 0, &run, sidecar).await.expect("it is ours");
         std::fs::create_dir_all(self.host.layout.run(key).work).expect("it is writable");
         let seconds = expires.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs();

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{exit, reason};
-use sluice_state::run::{Cancel, ContainerExit, RunVerdict, Step};
+use sluice_state::run::{Cancel, ContainerExit, RunStep, RunVerdict};
 
 use crate::envelope::{self, Envelope, EnvelopeError};
 
@@ -163,7 +163,7 @@ fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFai
         }
         RunVerdict::NotStarted(failure) => {
             let code = match failure.step {
-                Step::Prepare | Step::StartSidecar | Step::CreateContainer | Step::StartContainer => {
+                RunStep::Prepare | RunStep::StartSidecar | RunStep::CreateContainer | RunStep::StartContainer => {
                     ErrorCode::CreationFailed
                 }
                 _ => ErrorCode::Internal,

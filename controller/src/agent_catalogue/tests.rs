@@ -1,6 +1,6 @@
 use super::*;
 
-fn configured(text: &str) -> Result<Vec<Agent>, AgentEntryError> {
+fn configured(text: &str) -> Result<Vec<CatalogueAgent>, AgentEntryError> {
     read(text.parse::<Table>().expect("it is TOML").remove("agents").expect("it has agents"))
 }
 
@@ -38,8 +38,10 @@ fn a_message_with_a_dash_is_not_a_flag() {
 
 #[test]
 fn an_argument_without_its_placeholders_value_is_left_out() {
-    let agent =
-        Agent { argv: ["a", "--m={model}", "{x} {", "{message}"].map(str::to_owned).into(), ..catalogue().remove(0) };
+    let agent = CatalogueAgent {
+        argv: ["a", "--m={model}", "{x} {", "{message}"].map(str::to_owned).into(),
+        ..catalogue().remove(0)
+    };
     assert_eq!(agent.arguments(filled(None, &[])), ["a", "{x} {"]);
     let models = ["m".to_owned()];
     assert_eq!(agent.arguments(filled(Some("{model}"), &models)), ["a", "--m=m", "{x} {", "{model}"]);
@@ -64,7 +66,8 @@ fn an_entry_replaces_the_fields_that_it_states() {
     let (claude, shipped) = (find(&agents, "claude").expect("it is there"), catalogue().remove(1));
     let mut env = shipped.env.clone();
     env.insert("DISABLE_COMPACT".to_owned(), "1".to_owned());
-    let expected = Agent { image: Some("mine:1".into()), build: None, timeout: Some("2h".into()), env, ..shipped };
+    let expected =
+        CatalogueAgent { image: Some("mine:1".into()), build: None, timeout: Some("2h".into()), env, ..shipped };
     assert_eq!((claude, agents.len()), (&expected, 5));
 }
 

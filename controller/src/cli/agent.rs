@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_client::{Agent, AgentPage, ApiClient, ApiRequest};
+use sluice_client::{AgentPage, ApiAgent, ApiClient, ApiRequest};
 use sluice_contract::Account;
 use sluice_state::store::Store;
 
@@ -128,7 +128,7 @@ pub(super) async fn run(args: &AgentArgs) -> Result<ExitCode, CommandError> {
         }
         AgentCommand::Resume(one) => {
             let api = one.server.daemon(host)?;
-            let agent: Agent = api.send(ApiRequest::get(&["agents", &one.id])).await?;
+            let agent: ApiAgent = api.send(ApiRequest::get(&["agents", &one.id])).await?;
             if agent.state != "SUSPENDED" {
                 return Err(wrong(format!("agent {} is not suspended; it is {}", one.id, agent.state)));
             }
@@ -149,7 +149,7 @@ pub(super) async fn run(args: &AgentArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn register(api: &ApiClient, args: &AddArgs) -> Result<Agent, CommandError> {
+async fn register(api: &ApiClient, args: &AddArgs) -> Result<ApiAgent, CommandError> {
     let metadata = match args.metadata.as_deref().map(serde_json::from_str::<Value>) {
         None => None,
         Some(Ok(object)) if object.is_object() => Some(object),
@@ -172,7 +172,7 @@ async fn register(api: &ApiClient, args: &AddArgs) -> Result<Agent, CommandError
     Ok(api.send(ApiRequest::post(&["agents"]).json(&body)).await?)
 }
 
-async fn transition(api: &ApiClient, id: &str, target: &str, expected: Option<u64>) -> Result<Agent, CommandError> {
+async fn transition(api: &ApiClient, id: &str, target: &str, expected: Option<u64>) -> Result<ApiAgent, CommandError> {
     let mut body = json!({ "target_state": target });
     if let Some(expected) = expected {
         body["expected_generation"] = expected.into();
@@ -180,7 +180,7 @@ async fn transition(api: &ApiClient, id: &str, target: &str, expected: Option<u6
     Ok(api.send(ApiRequest::post(&["agents", id, "transition"]).json(&body)).await?)
 }
 
-async fn listed(api: &ApiClient) -> Result<Vec<Agent>, CommandError> {
+async fn listed(api: &ApiClient) -> Result<Vec<ApiAgent>, CommandError> {
     let (mut agents, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let request = ApiRequest::get(&["agents"]).query("limit", "500").query_of("cursor", cursor.as_deref());
@@ -193,7 +193,7 @@ async fn listed(api: &ApiClient) -> Result<Vec<Agent>, CommandError> {
     }
 }
 
-async fn listed_here(store: &Store) -> Result<Vec<Agent>, CommandError> {
+async fn listed_here(store: &Store) -> Result<Vec<ApiAgent>, CommandError> {
     let (mut agents, mut after) = (Vec::new(), None);
     loop {
         let page = store.list_agents(None, after, PAGE).await.map_err(|error| CommandError::failed(&error))?;
@@ -207,8 +207,8 @@ async fn listed_here(store: &Store) -> Result<Vec<Agent>, CommandError> {
 }
 
 /// Finds the agent of `OWNER/ID`, or the only one of this id.
-async fn found_here(store: &Store, id: &str) -> Result<Agent, CommandError> {
-    let is_named = |agent: &Agent| agent.agent_id == id || format!("{}/{}", agent.owner_id, agent.agent_id) == id;
+async fn found_here(store: &Store, id: &str) -> Result<ApiAgent, CommandError> {
+    let is_named = |agent: &ApiAgent| agent.agent_id == id || format!("{}/{}", agent.owner_id, agent.agent_id) == id;
     let mut found: Vec<_> = listed_here(store).await?.into_iter().filter(is_named).collect();
     match found.len() {
         0 => Err(wrong(format!("there is no agent '{id}'; sluice agent ls lists them"))),
@@ -229,7 +229,7 @@ const COLUMNS: [Column; 6] = [
     Column::text("NAME").cut().optional(4),
 ];
 
-fn list(agents: &[Agent], as_json: bool) {
+fn list(agents: &[ApiAgent], as_json: bool) {
     if as_json {
         return print_json(&json!({ "agents": agents }));
     }
@@ -247,7 +247,7 @@ fn list(agents: &[Agent], as_json: bool) {
     print(&table.take());
 }
 
-fn show(agent: &Agent, as_json: bool) {
+fn show(agent: &ApiAgent, as_json: bool) {
     if as_json {
         return print_json(&json!({ "agent": agent }));
     }

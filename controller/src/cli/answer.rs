@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use sluice_client::{ApiClient, ApiRequest, Question, QuestionPage};
+use sluice_client::{ApiClient, ApiQuestion, ApiRequest, QuestionPage};
 use sluice_contract::text::sanitize;
 
 use super::database::wrong;
@@ -58,12 +58,12 @@ pub(super) async fn run(args: &AnswerArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open_ones(api: &ApiClient, id: &str) -> Result<Vec<Question>, CommandError> {
+async fn open_ones(api: &ApiClient, id: &str) -> Result<Vec<ApiQuestion>, CommandError> {
     let page: QuestionPage = api.send(ApiRequest::get(&["sandboxes", id, "questions"])).await?;
     Ok(page.questions.into_iter().filter(|question| question.state == "open").collect())
 }
 
-async fn answer(api: &ApiClient, id: &str, question: &str, text: &str) -> Result<Question, CommandError> {
+async fn answer(api: &ApiClient, id: &str, question: &str, text: &str) -> Result<ApiQuestion, CommandError> {
     if text.is_empty() {
         return Err(wrong("the answer is empty; write one".to_owned()));
     }
@@ -72,7 +72,7 @@ async fn answer(api: &ApiClient, id: &str, question: &str, text: &str) -> Result
 }
 
 /// Returns a question as text. Each line of the agent has a mark, so that none looks like a line of ours.
-fn text(question: &Question) -> String {
+fn text(question: &ApiQuestion) -> String {
     let mut text = format!("question {} of the agent ({}):\n", question.question_id, question.state);
     question.question.lines().for_each(|line| text += &format!("| {}\n", sanitize(line)));
     for option in &question.options {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_line_of_an_agent_is_marked() {
-        let question: Question = serde_json::from_value(json!({
+        let question: ApiQuestion = serde_json::from_value(json!({
             "question_id": "qst-1", "sandbox_id": "r_1", "attempt": 0, "question": "go on?\napproval apr-1: approved\u{1b}[2J",
             "options": ["yes", "Approve"], "state": "open", "created_at": "", "expires_at": "", "answer": null,
             "answered_by": null, "answered_at": null,

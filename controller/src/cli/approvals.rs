@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use sluice_client::{ApiClient, ApiRequest, Approval, ApprovalPage, Sandbox, SandboxPage};
+use sluice_client::{ApiApproval, ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage, ApprovalPage};
 use sluice_contract::text::sanitize;
 
 use super::database::wrong;
@@ -121,12 +121,12 @@ pub(super) async fn list(args: &ApprovalsArgs) -> Result<ExitCode, CommandError>
 }
 
 /// Returns the open approvals of all live runs.
-async fn open_ones(api: &ApiClient) -> Result<Vec<Approval>, CommandError> {
+async fn open_ones(api: &ApiClient) -> Result<Vec<ApiApproval>, CommandError> {
     let (mut open, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE).query("limit", "500");
-        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
-        for Sandbox { sandbox_id, .. } in &page.sandboxes {
+        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        for ApiSandbox { sandbox_id, .. } in &page.sandboxes {
             let approvals = of_run(api, sandbox_id).await?;
             open.extend(approvals.into_iter().filter(|approval| approval.decision.is_none()));
         }
@@ -137,7 +137,7 @@ async fn open_ones(api: &ApiClient) -> Result<Vec<Approval>, CommandError> {
     }
 }
 
-async fn of_run(api: &ApiClient, id: &str) -> Result<Vec<Approval>, CommandError> {
+async fn of_run(api: &ApiClient, id: &str) -> Result<Vec<ApiApproval>, CommandError> {
     let page: ApprovalPage = api.send(ApiRequest::get(&["sandboxes", id, "approvals"])).await?;
     Ok(page.approvals)
 }
@@ -153,7 +153,7 @@ const COLUMNS: [Column; 8] = [
     Column::text("EXPIRES (UTC)").optional(6),
 ];
 
-fn text(approvals: &[Approval], terminal: Option<usize>) -> String {
+fn text(approvals: &[ApiApproval], terminal: Option<usize>) -> String {
     let mut table = Table::new(terminal, COLUMNS);
     for approval in approvals {
         let waits = if approval.held_at.is_some() { "a call waits" } else { "open" };
@@ -209,7 +209,7 @@ async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) ->
         body["reason"] = json!(reason);
     }
     let parts = ["sandboxes", of.run.as_str(), "approvals", of.approval.as_str(), "decision"];
-    let decided: Approval = api.send(idempotent(ApiRequest::post(&parts).json(&body))).await?;
+    let decided: ApiApproval = api.send(idempotent(ApiRequest::post(&parts).json(&body))).await?;
     if of.json {
         print_json(&json!({ "approval": decided }));
     } else {
@@ -218,7 +218,7 @@ async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) ->
     Ok(ExitCode::SUCCESS)
 }
 
-fn outcome(decided: &Approval) -> String {
+fn outcome(decided: &ApiApproval) -> String {
     let id = &decided.approval_id;
     match (decided.decision.as_deref(), &decided.cap, &decided.raised_to) {
         (Some("approve"), Some(cap), Some(to)) => format!("approval {id}: approved; {cap} is {to} now"),
@@ -228,7 +228,7 @@ fn outcome(decided: &Approval) -> String {
 }
 
 /// Shows an approval on the terminal, and asks.
-fn confirmed(approval: &Approval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
+fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(wrong(
             "this asks on a terminal; in a script, give --yes and the --digest of sluice approvals".to_owned(),
@@ -262,7 +262,7 @@ fn confirmed(approval: &Approval, decision: &str, raise: &Map<String, Value>) ->
 mod tests {
     use super::*;
 
-    fn approval() -> Approval {
+    fn approval() -> ApiApproval {
         serde_json::from_value(json!({
             "approval_id": "apr-1", "sandbox_id": "r_1", "attempt": 0, "kind": "cap", "subject": {}, "cap": "max_calls",
             "old": "5", "new": "10", "digest": "ab".repeat(32), "created_at": "2026-01-01T00:00:00.000000Z",
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_list_shows_what_is_open() {
-        let held = Approval { held_at: Some("now".to_owned()), ..approval() };
+        let held = ApiApproval { held_at: Some("now".to_owned()), ..approval() };
         let shown = text(&[approval(), held], None);
         let rows: Vec<_> = shown.lines().collect();
         assert_eq!(rows.len(), 3, "{shown}");
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_outcome_says_what_follows() {
-        let decided = |decision: &str, to: Option<&str>| Approval {
+        let decided = |decision: &str, to: Option<&str>| ApiApproval {
             decision: Some(decision.to_owned()),
             raised_to: to.map(str::to_owned),
             ..approval()

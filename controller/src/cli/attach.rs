@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use sluice_client::{
-    ApiClient, ApiRequest, ClientError, EventStream, LogSelection, LogStream, SandboxDetail, StreamItem,
+    ApiClient, ApiEventStream, ApiLogStream, ApiRequest, ApiSandboxDetail, ClientError, LogSelection, StreamItem,
     StreamSelection,
 };
 use sluice_runs::terminal::SanitizedWriter;
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &AttachArgs) -> Result<ExitCode, CommandError> {
 
 async fn show_events(api: &ApiClient, id: &str) -> Result<(), AttachFault> {
     let selection = StreamSelection { sandbox: Some(id.to_owned()), types: None, after: Some(0) };
-    let mut stream = EventStream::new(api, selection);
+    let mut stream = ApiEventStream::new(api, selection);
     loop {
         match stream.next().await? {
             StreamItem::Event(event) if event.event_type != HEARTBEAT => say_lines(&events::line(&event)),
@@ -79,14 +79,14 @@ async fn show_events(api: &ApiClient, id: &str) -> Result<(), AttachFault> {
 }
 
 /// Shows the output, and returns the run when it has ended.
-async fn show_output(api: &ApiClient, id: &str) -> Result<SandboxDetail, AttachFault> {
+async fn show_output(api: &ApiClient, id: &str) -> Result<ApiSandboxDetail, AttachFault> {
     let mut stdout = DataStream::sanitized();
     let mut stderr = SanitizedWriter::new(std::io::stderr());
     let mut selection = LogSelection { sandbox: id.to_owned(), stream: None, follow: true, after: 0 };
     loop {
         // Looked at before the output: what the run has written is there when it has ended.
-        let run: SandboxDetail = api.send_again(ApiRequest::get(&["sandboxes", id])).await?;
-        let mut output = LogStream::new(api, selection.clone());
+        let run: ApiSandboxDetail = api.send_again(ApiRequest::get(&["sandboxes", id])).await?;
+        let mut output = ApiLogStream::new(api, selection.clone());
         while let Some(line) = output.next().await? {
             selection.after = line.position;
             let bytes = line.missing.map_or_else(|| line.bytes(), logs::left_out);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use sluice_state::backup::{Copied, back_up, restore};
+use sluice_state::backup::{BackupSummary, back_up, restore};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 
@@ -56,7 +56,7 @@ pub(super) struct RestoreArgs {
 #[derive(Serialize)]
 struct Restored {
     #[serde(flatten)]
-    copied: Copied,
+    copied: BackupSummary,
     /// True if ledger, audit files and budgets agree; null if they could not be compared.
     agrees: Option<bool>,
     /// Number of differences that sluice ledger rebuild --check lists; null if they could not be compared.
@@ -115,7 +115,7 @@ async fn differences(state: &Path) -> Result<usize, CommandError> {
     Ok(rebuilt.differences.len())
 }
 
-fn text(copied: &Copied) -> String {
-    let Copied { directory, files, audit_files, bytes, created_at } = copied;
+fn text(copied: &BackupSummary) -> String {
+    let BackupSummary { directory, files, audit_files, bytes, created_at } = copied;
     format!("{}: {files} files, {audit_files} of them audit files, {bytes} bytes, of {created_at}", directory.display())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
-use sluice_client::{Event, Sandbox};
+use sluice_client::{ApiSandbox, Event};
 use sluice_contract::time::unix_micros;
 
 use super::error::CommandError;
@@ -90,7 +90,7 @@ pub(super) async fn run(args: &CompareArgs) -> Result<ExitCode, CommandError> {
 
 impl Compared {
     /// Takes what a daemon's run has of itself.
-    fn of(sandbox: &Sandbox) -> Self {
+    fn of(sandbox: &ApiSandbox) -> Self {
         let us = |text: &Option<String>| {
             text.as_deref().and_then(|text| humantime::parse_rfc3339_weak(text).ok()).and_then(unix_micros)
         };

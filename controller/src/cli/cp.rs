@@ -48,17 +48,17 @@ pub(super) struct CpArgs {
 
 /// Something that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct LeftOut {
+struct UncopiedFile {
     path: String,
     reason: &'static str,
 }
 
 /// Object that was copied.
 #[derive(Debug, Default)]
-struct Copied {
+struct CopySummary {
     files: u64,
     bytes: u64,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<UncopiedFile>,
 }
 
 pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
@@ -78,8 +78,8 @@ pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
     } else {
         source::copy_in(&api, &id, Path::new(&args.source), path).await?
     };
-    let Copied { files, bytes, left_out } = copied;
-    for LeftOut { path, reason } in &left_out {
+    let CopySummary { files, bytes, left_out } = copied;
+    for UncopiedFile { path, reason } in &left_out {
         say(&format!("left out {path}: {reason}"));
     }
     if args.json {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use sluice_client::{Event, HeartbeatSummary};
+use sluice_client::{ApiHeartbeatSummary, Event};
 
 use super::database::wrong;
 use super::error::CommandError;
@@ -58,7 +58,7 @@ pub(super) struct EventsArgs {
 /// Events of a run, oldest first.
 struct FoundEvents {
     events: Vec<Event>,
-    heartbeats: Option<HeartbeatSummary>,
+    heartbeats: Option<ApiHeartbeatSummary>,
 }
 
 impl EventsArgs {

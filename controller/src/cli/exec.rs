@@ -92,7 +92,7 @@ enum ExecLine {
         #[serde(default)]
         base64: Option<String>,
     },
-    End(ExecEnd),
+    End(ExecEndLine),
     Begin {
         exec_id: String,
     },
@@ -100,7 +100,7 @@ enum ExecLine {
 
 /// The last line.
 #[derive(Deserialize)]
-struct ExecEnd {
+struct ExecEndLine {
     exit_code: Option<i64>,
     stopped: Option<String>,
     bytes: Value,
@@ -179,7 +179,7 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Passes the output on until the program has ended.
-    async fn follow(&mut self, mut lines: LineStream, args: &ExecArgs) -> Result<ExecEnd, CommandError> {
+    async fn follow(&mut self, mut lines: LineStream, args: &ExecArgs) -> Result<ExecEndLine, CommandError> {
         let mut stdout = if args.tty { DataStream::raw() } else { DataStream::sanitized() };
         let mut stderr = SanitizedWriter::new(std::io::stderr());
         let mut interrupts = signal(SignalKind::interrupt()).map_err(|error| CommandError::failed(&error))?;
@@ -253,7 +253,7 @@ impl Program<'_> {
     }
 
     /// Prints the object of the program, and returns its exit code.
-    fn report(&self, end: &ExecEnd, as_json: bool) -> ExitCode {
+    fn report(&self, end: &ExecEndLine, as_json: bool) -> ExitCode {
         let (word, code) = match (end.stopped.as_deref(), end.exit_code) {
             (Some("timed_out"), _) => ("timeout", exit::TIMEOUT),
             (Some("not_started"), _) => ("not_started", exit::NOT_STARTED),
@@ -300,7 +300,7 @@ mod tests {
         let output = r#"{"stream":"stdout","offset":0,"base64":"/wA="}"#;
         assert!(matches!(parse(output), Ok(ExecLine::Output { text: None, base64: Some(_), .. })));
         let end = r#"{"exit_code":null,"stopped":"timed_out","bytes":{"stdout":1,"stderr":0},"truncated":true}"#;
-        assert!(matches!(parse(end), Ok(ExecLine::End(ExecEnd { exit_code: None, truncated: true, .. }))));
+        assert!(matches!(parse(end), Ok(ExecLine::End(ExecEndLine { exit_code: None, truncated: true, .. }))));
         assert!(parse("{}").is_err() && parse("[]").is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Runs of a daemon by id, name, or the beginning of an id.
 
-use sluice_client::{ApiClient, ApiRequest, SandboxDetail, SandboxPage};
+use sluice_client::{ApiClient, ApiRequest, ApiSandboxDetail, ApiSandboxPage};
 use sluice_contract::RunKey;
 
 use super::database::wrong;
@@ -14,7 +14,7 @@ const PAGES_MAX: usize = 20;
 
 /// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or the beginning
 /// of one id. The full id of a run that is not named by it goes to stderr.
-pub(super) async fn find(api: &ApiClient, name: &str) -> Result<SandboxDetail, CommandError> {
+pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail, CommandError> {
     let unknown = || wrong(format!("there is no run '{name}' at {}; sluice ps --all lists all runs", api.server()));
     if name.is_empty() {
         return Err(unknown());
@@ -42,7 +42,7 @@ pub(super) async fn find(api: &ApiClient, name: &str) -> Result<SandboxDetail, C
     }
 }
 
-async fn show(api: &ApiClient, name: &str) -> Result<Option<SandboxDetail>, CommandError> {
+async fn show(api: &ApiClient, name: &str) -> Result<Option<ApiSandboxDetail>, CommandError> {
     match api.send(ApiRequest::get(&["sandboxes", name])).await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => Ok(None),
@@ -55,7 +55,7 @@ async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, Comma
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {
         let request = ApiRequest::get(&["sandboxes"]).query("q", prefix).query("limit", "500");
-        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         let ids = page.sandboxes.into_iter().map(|sandbox| sandbox.sandbox_id);
         found.extend(ids.filter(|id| id.starts_with(prefix)));
         cursor = page.next_cursor;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::observer::{NoObserver, Observation, Observer};
-use sluice_state::run::{RunVerdict, Step};
+use sluice_state::run::{RunStep, RunVerdict};
 
 use super::style::{Style, Styles};
 
@@ -111,7 +111,7 @@ impl Observer for TerminalProgress {
     fn observe(&self, observation: Observation<'_>) {
         let before = self.state().activity;
         match observation {
-            Observation::StepDone { step: Step::StartContainer, .. } => self.state().activity = RunActivity::Running,
+            Observation::StepDone { step: RunStep::StartContainer, .. } => self.state().activity = RunActivity::Running,
             Observation::Decided(_) => self.state().activity = RunActivity::Stopping,
             _ => {}
         }
@@ -138,15 +138,15 @@ fn line(observation: Observation<'_>) -> Option<String> {
     }
 }
 
-fn done(step: Step, took: Duration) -> Option<String> {
+fn done(step: RunStep, took: Duration) -> Option<String> {
     let text = match step {
-        Step::StartSidecar => "sidecar ready",
-        Step::CreateContainer => "sandbox created",
-        Step::StartContainer => "program started",
-        Step::StopContainer => "program stopped",
-        Step::DrainSidecar => "sidecar ended, audit file sealed",
-        Step::RemoveContainer => "sandbox removed",
-        Step::Prepare | Step::Tally | Step::RemoveDirectories | Step::Close => return None,
+        RunStep::StartSidecar => "sidecar ready",
+        RunStep::CreateContainer => "sandbox created",
+        RunStep::StartContainer => "program started",
+        RunStep::StopContainer => "program stopped",
+        RunStep::DrainSidecar => "sidecar ended, audit file sealed",
+        RunStep::RemoveContainer => "sandbox removed",
+        RunStep::Prepare | RunStep::Tally | RunStep::RemoveDirectories | RunStep::Close => return None,
     };
     Some(format!("{text} ({} ms)", took.as_millis()))
 }
@@ -159,9 +159,9 @@ mod tests {
     fn steps_of_a_run_have_a_line_each() {
         let took = Duration::from_millis(41);
         for (observation, expected) in [
-            (Observation::StepDone { step: Step::StartSidecar, took }, Some("sidecar ready (41 ms)")),
-            (Observation::StepDone { step: Step::Prepare, took }, None),
-            (Observation::StepBegun(Step::StartSidecar), None),
+            (Observation::StepDone { step: RunStep::StartSidecar, took }, Some("sidecar ready (41 ms)")),
+            (Observation::StepDone { step: RunStep::Prepare, took }, None),
+            (Observation::StepBegun(RunStep::StartSidecar), None),
             (Observation::Waiting(took), None),
             (Observation::Note("run r1.0: cat"), Some("run r1.0: cat")),
         ] {

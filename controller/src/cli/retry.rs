@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
-use sluice_client::{ApiRequest, Sandbox};
+use sluice_client::{ApiRequest, ApiSandbox};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
@@ -82,7 +82,7 @@ pub(super) fn idempotent(request: ApiRequest) -> ApiRequest {
     request.header(HeaderName::from_static("idempotency-key"), key)
 }
 
-fn show(run: &Sandbox, as_json: bool) {
+fn show(run: &ApiSandbox, as_json: bool) {
     let key = format!("{}.{}", run.sandbox_id, run.attempt);
     if as_json {
         print_json(&json!({ "run": key, "state": run.state }));

@@ -3,9 +3,9 @@
 //! Pure.
 
 use serde::Serialize;
-use sluice_client::SandboxDetail;
+use sluice_client::ApiSandboxDetail;
 use sluice_contract::exit;
-use sluice_state::run::Phase;
+use sluice_state::run::RunPhase;
 use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
 use sluice_state::store::KnownRun;
 
@@ -37,7 +37,7 @@ pub(super) struct RunStatus {
 
 impl RunStatus {
     /// Returns the status of a run as the API shows it.
-    pub(super) fn of_api(run: &SandboxDetail) -> Self {
+    pub(super) fn of_api(run: &ApiSandboxDetail) -> Self {
         let sandbox = &run.sandbox;
         let is_ended = sandbox.is_ended();
         let code = exit_code(sandbox.outcome.as_deref(), sandbox.failure_code.as_deref(), run.exit_code);
@@ -75,7 +75,7 @@ impl RunStatus {
 
     /// Returns the status of a run of `sluice run`, or of an earlier attempt of a daemon's run.
     fn of_attempt(run: &KnownRun) -> Self {
-        let phase = serde_json::from_value(run.phase.as_str().into()).unwrap_or(Phase::Closed);
+        let phase = serde_json::from_value(run.phase.as_str().into()).unwrap_or(RunPhase::Closed);
         let (state, verdict) = SandboxState::of_one_shot(phase, run.error_code.as_deref());
         let failure = verdict.as_ref().and_then(|verdict| verdict.failure().0);
         let recorded = run.exit_code.and_then(|code| u8::try_from(code).ok());

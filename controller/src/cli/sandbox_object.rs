@@ -3,7 +3,7 @@
 //! Pure.
 
 use serde_json::Value;
-use sluice_client::{Agent as ApiAgent, Event, Sandbox as ApiSandbox};
+use sluice_client::{ApiAgent, ApiSandbox, Event};
 use sluice_contract::time::from_unix_micros;
 use sluice_state::agents::Agent;
 use sluice_state::events::LoggedEvent;

@@ -22,7 +22,7 @@ use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::output::say;
 use super::run::{background, seccomp};
-use crate::agent_catalogue::Agent;
+use crate::agent_catalogue::CatalogueAgent;
 use crate::preflight::{Check, CheckStatus, daemon_preflight};
 use crate::settings::{AgentRunDefaults, ServeSettings, SettingError, SettingLayers, Settings};
 
@@ -177,7 +177,7 @@ async fn runs(
         accounts: &accounts,
         places: places_of(&settings, serve),
     });
-    let of_agents = |agents: Vec<(Agent, AgentRunDefaults)>| {
+    let of_agents = |agents: Vec<(CatalogueAgent, AgentRunDefaults)>| {
         agents.into_iter().map(|(agent, own)| (agent.agent_id, own.sidecar_flags)).collect()
     };
     let agent_flags: BTreeMap<_, _> = of_agents(agents);
@@ -233,7 +233,7 @@ fn agents_of(
     args: &ServeArgs,
     settings: &Settings,
     account: Option<&str>,
-) -> Result<Vec<(Agent, AgentRunDefaults)>, SettingError> {
+) -> Result<Vec<(CatalogueAgent, AgentRunDefaults)>, SettingError> {
     let values = settings.agents.iter().map(|agent| {
         let mut named = BTreeMap::from([("agent", agent.agent_id.clone())]);
         named.extend(account.map(|account| ("account", account.to_owned())));

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use clap::Args;
-use sluice_client::{ApiClient, Server, Token};
+use sluice_client::{ApiClient, ApiToken, Server};
 use sluice_contract::exit;
 
 use super::database::wrong;
@@ -45,8 +45,8 @@ impl ServerArgs {
             return if self.token_file.is_some() { Err(wrong(message.to_owned())) } else { Ok(None) };
         };
         let token = match &self.token_file {
-            Some(path) => Some(Token::read(path)),
-            None => variable(TOKEN).map(|value| Token::new(&value)),
+            Some(path) => Some(ApiToken::read(path)),
+            None => variable(TOKEN).map(|value| ApiToken::new(&value)),
         };
         let token = token.transpose().map_err(|error| CommandError::usage(&error))?;
         let server = Server::new(&url, host.ca_flag(), token).map_err(|error| CommandError::usage(&error))?;

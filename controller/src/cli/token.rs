@@ -10,7 +10,7 @@ use serde_json::json;
 use sluice_contract::money::Usd;
 use sluice_contract::text::sanitize;
 use sluice_contract::time::{duration_micros, from_unix_micros};
-use sluice_contract::{Account, exit, units};
+use sluice_contract::{Account, exit, is_name, units};
 use sluice_state::chats::ChatCaps;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::store::{Store, now_us};
@@ -193,6 +193,17 @@ fn record(
     operator_record::record(log, entry)
 }
 
+/// A value of a flag that is not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum FlagError {
+    #[error("a name has 1 to 63 of a-z, 0-9, '.', '_' and '-'")]
+    Owner,
+    #[error("write a number of dollars, such as 5 or 0.50")]
+    Dollars,
+    #[error("write admin, owner, viewer, chat or metrics")]
+    Role,
+}
+
 impl From<TokenError> for CommandError {
     fn from(error: TokenError) -> Self {
         let is_usage = matches!(error, TokenError::Life | TokenError::NotFound(_));
@@ -200,17 +211,13 @@ impl From<TokenError> for CommandError {
     }
 }
 
-fn owner(text: &str) -> Result<String, String> {
-    let is_start = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_name = text.bytes().next().is_some_and(is_start)
-        && text.len() <= 63
-        && text.bytes().all(|byte| is_start(byte) || matches!(byte, b'.' | b'_' | b'-'));
-    if is_name { Ok(text.to_owned()) } else { Err("a name has 1 to 63 of a-z, 0-9, '.', '_' and '-'".to_owned()) }
+fn owner(text: &str) -> Result<String, FlagError> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err(FlagError::Owner) }
 }
 
-fn dollars(text: &str) -> Result<i64, String> {
+fn dollars(text: &str) -> Result<i64, FlagError> {
     let amount = Usd::parse(text).map(|usd| usd.to_nanos()).ok().filter(|nanos| *nanos > 0);
-    amount.ok_or_else(|| "write a number of dollars, such as 5 or 0.50".to_owned())
+    amount.ok_or(FlagError::Dollars)
 }
 
 /// Returns the caps of a chat token for a day: runs, and dollars.
@@ -220,8 +227,8 @@ fn day_caps(role: TokenRole, runs: Option<u32>, cost: Option<i64>) -> Option<(u3
     (role == TokenRole::Chat).then(|| (runs.unwrap_or(runs_per_day), cost))
 }
 
-fn role(text: &str) -> Result<TokenRole, String> {
-    TokenRole::of(text).ok_or_else(|| "write admin, owner, viewer, chat or metrics".to_owned())
+fn role(text: &str) -> Result<TokenRole, FlagError> {
+    TokenRole::of(text).ok_or(FlagError::Role)
 }
 
 fn time(us: i64) -> String {

@@ -97,7 +97,7 @@ fn findings_of(known: &ReceiptInQuestion, mut rows: Vec<&SpendRow>, now_us: i64)
         None => unmatched_receipt::finding(&own, now_us),
     };
     let is_settled = matches!(main.remedy, Some(Remedy::Settle(_))) || !own.receipt.is_open();
-    let of_call = if is_settled { retries::CallCost::Settled } else { retries::CallCost::Open };
+    let of_call = if is_settled { retries::RetryCost::Settled } else { retries::RetryCost::Open };
     let mut findings = vec![Finding { ledger: Some(side_of_receipt(&known.receipt)), ..main }];
     findings.extend(first.iter().flat_map(|first| paid.iter().map(|row| matched::duplicate(known, first, row))));
     findings.extend(retries.into_iter().map(|row| retries::finding(known, row, of_call)));

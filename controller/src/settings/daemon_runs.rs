@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluice_daemon::on_cap::OnCap;
+use sluice_daemon::on_cap::CapTreatment;
 use sluice_daemon::run_policy::Project;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::sandbox_user::SandboxUsers;
@@ -36,7 +36,7 @@ pub struct DaemonRunSettings {
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
     /// Treatment of calls at a cap, for a run whose request does not say.
-    pub on_cap: OnCap,
+    pub on_cap: CapTreatment,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,
     /// Nano-USD from which a raised cap needs another person.

@@ -5,8 +5,8 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use sluice_daemon::chat::{Carried, HangUp, RemoteContent};
-use sluice_daemon::on_cap::OnCap;
+use sluice_daemon::chat_settings::{HangUp, RemoteContent, SessionCarry};
+use sluice_daemon::on_cap::CapTreatment;
 use sluice_runs::sandbox_user::SandboxUsers;
 
 use super::error::InvalidValue;
@@ -78,11 +78,11 @@ pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
 }
 
 /// Parses what a turn of a chat hands on to the next one of its session.
-pub(super) fn chat_session(value: &str) -> Parsed<Carried> {
+pub(super) fn chat_session(value: &str) -> Parsed<SessionCarry> {
     match value {
-        "workspace" => Ok(Carried::Workspace),
-        "worker" => Ok(Carried::Worker),
-        "none" => Ok(Carried::Nothing),
+        "workspace" => Ok(SessionCarry::Workspace),
+        "worker" => Ok(SessionCarry::Worker),
+        "none" => Ok(SessionCarry::Nothing),
         _ => invalid(format!("'{value}' is none of workspace, worker and none")),
     }
 }
@@ -199,10 +199,10 @@ pub(super) fn ask_timeout(value: &str) -> Parsed<Duration> {
 }
 
 /// Parses what happens at a cap.
-pub(super) fn on_cap(value: &str) -> Parsed<OnCap> {
+pub(super) fn on_cap(value: &str) -> Parsed<CapTreatment> {
     match value {
-        "refuse" => Ok(OnCap::Refuse),
-        "ask" => Ok(OnCap::Ask),
+        "refuse" => Ok(CapTreatment::Refuse),
+        "ask" => Ok(CapTreatment::Ask),
         _ => invalid(format!("'{value}' is neither refuse nor ask")),
     }
 }
@@ -309,7 +309,7 @@ mod tests {
     fn people_are_asked_for_a_day_at_most() {
         assert_eq!(ask_timeout("24h"), Ok(Duration::from_secs(24 * 3600)));
         assert!(ask_timeout("25h").is_err() && ask_timeout("0").is_err());
-        assert_eq!((on_cap("ask"), on_cap("refuse")), (Ok(OnCap::Ask), Ok(OnCap::Refuse)));
+        assert_eq!((on_cap("ask"), on_cap("refuse")), (Ok(CapTreatment::Ask), Ok(CapTreatment::Refuse)));
         assert!(on_cap("Ask").is_err());
     }
 

@@ -16,7 +16,7 @@ use super::profile::{self, Profile};
 use super::project;
 use super::secret_file::check_private;
 use super::webhooks::{self, WebhookEntry};
-use crate::agent_catalogue::{self, Agent};
+use crate::agent_catalogue::{self, CatalogueAgent};
 
 /// Members that are no settings.
 const TABLES: [&str; 6] = ["agents", "profiles", "projects", "webhooks", "guardian", "otel"];
@@ -30,7 +30,7 @@ pub(super) struct FileContent {
     /// Projects.
     pub(super) projects: Vec<Project>,
     /// Agents of the catalogue with the changes and additions of the file; empty if the file names none.
-    pub(super) agents: Vec<Agent>,
+    pub(super) agents: Vec<CatalogueAgent>,
     /// Webhooks of the daemon.
     pub(super) webhooks: Vec<WebhookEntry>,
     /// Targets of OpenTelemetry.
@@ -134,7 +134,7 @@ fn guardian(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<GuardianSettin
 }
 
 /// Returns the agents. An entry that is not valid is found by reading one entry more each time.
-fn agents(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<Agent>, FileFault> {
+fn agents(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<CatalogueAgent>, FileFault> {
     let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
     let value = table.get("agents").cloned().unwrap_or(toml::Value::Array(Vec::new()));
     agent_catalogue::read(value.clone()).map_err(|error| {

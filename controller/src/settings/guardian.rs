@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use sluice_daemon::guardian::{
-    CostRate, GuardianAction, GuardianRules, GuardianSettings, NoFileChange, Repetition, Silence,
+    CostRate, GuardianAction, GuardianRules, GuardianSettings, NoFileChange, RepetitionRule, SilenceRule,
 };
 
 use super::error::InvalidValue;
@@ -150,12 +150,12 @@ fn replaced<E, R>(before: Option<R>, entry: Option<E>, rule: fn(E) -> Parsed<Opt
 }
 
 impl RepetitionEntry {
-    fn rule(self) -> Parsed<Option<Repetition>> {
-        if !(2..=Repetition::COUNT_MAX).contains(&self.count) {
-            return Err(InvalidValue::new(format!("count is a number from 2 to {}", Repetition::COUNT_MAX)));
+    fn rule(self) -> Parsed<Option<RepetitionRule>> {
+        if !(2..=RepetitionRule::COUNT_MAX).contains(&self.count) {
+            return Err(InvalidValue::new(format!("count is a number from 2 to {}", RepetitionRule::COUNT_MAX)));
         }
         let within = time(&self.within)?;
-        Ok(self.action.action().map(|action| Repetition { count: self.count, within, action }))
+        Ok(self.action.action().map(|action| RepetitionRule { count: self.count, within, action }))
     }
 }
 
@@ -187,9 +187,9 @@ impl NoChangeEntry {
 }
 
 impl SilenceEntry {
-    fn rule(self) -> Parsed<Option<Silence>> {
+    fn rule(self) -> Parsed<Option<SilenceRule>> {
         let after = time(&self.after)?;
-        Ok(self.action.action().map(|action| Silence { after, action }))
+        Ok(self.action.action().map(|action| SilenceRule { after, action }))
     }
 }
 
@@ -242,9 +242,9 @@ mod tests {
         let (minute, nudge) = (Duration::from_secs(60), GuardianAction::Nudge);
         let host = GuardianRules {
             cool_down: 5 * minute,
-            repeated_tool: Some(Repetition { count: 4, within: 10 * minute, action: nudge }),
+            repeated_tool: Some(RepetitionRule { count: 4, within: 10 * minute, action: nudge }),
             cost_rate: Some(CostRate { nano_usd: 2_500_000_000, within: 60 * minute, action: GuardianAction::Pause }),
-            silence: Some(Silence { after: 8 * minute, action: GuardianAction::Notify }),
+            silence: Some(SilenceRule { after: 8 * minute, action: GuardianAction::Notify }),
             ..GuardianRules::default()
         };
         assert_eq!((settings.host, settings.of("sandbox:agent")), (host, host));

@@ -14,7 +14,7 @@ use super::profile::Profile;
 use super::table::{ITEMS, replaces, separator};
 use super::variables::CONFIG;
 use super::webhooks::WebhookEntry;
-use crate::agent_catalogue::{self, Agent};
+use crate::agent_catalogue::{self, CatalogueAgent};
 
 /// The configuration file that is read if none is named.
 pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
@@ -23,7 +23,7 @@ pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
 #[derive(Clone, Default)]
 pub struct SettingLayers {
     values: BTreeMap<&'static str, (String, SettingSource)>,
-    agents: Vec<Agent>,
+    agents: Vec<CatalogueAgent>,
     projects: Vec<Project>,
     webhooks: Vec<WebhookEntry>,
     otel: Vec<OtelEntry>,
@@ -138,7 +138,7 @@ impl SettingLayers {
     /// Puts the needs of the agent in place of the built-in defaults, and of nothing that was set.
     fn set_defaults_of_agent(&mut self) {
         let agent = self.get("agent").and_then(|(id, _)| agent_catalogue::find(&self.agents, id));
-        let Some(Agent { agent_id, memory, timeout, .. }) = agent.cloned() else { return };
+        let Some(CatalogueAgent { agent_id, memory, timeout, .. }) = agent.cloned() else { return };
         for (name, value) in [("memory", memory), ("timeout", timeout)] {
             if let (Some(value), Some((_, SettingSource::Default))) = (value, self.get(name)) {
                 self.values.insert(name, (value, SettingSource::Agent(agent_id.clone())));
@@ -192,7 +192,7 @@ impl SettingLayers {
     }
 
     /// Returns the agents of the catalogue and of the configuration file.
-    pub(super) fn agents(&self) -> &[Agent] {
+    pub(super) fn agents(&self) -> &[CatalogueAgent] {
         &self.agents
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sluice_contract::is_name;
 use sluice_daemon::otel::{OtelKind, OtelTarget, Semconv, TARGETS_MAX, parse_endpoint};
 
 use super::error::{InvalidValue, SettingError};
@@ -60,11 +61,7 @@ pub(super) fn read(value: toml::Value) -> Result<Vec<OtelEntry>, (Option<usize>,
 
 impl OtelEntry {
     fn check(&self) -> Result<(), InvalidValue> {
-        let is_start = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_name = self.name.len() <= 63
-            && self.name.bytes().next().is_some_and(is_start)
-            && self.name.bytes().all(|byte| is_start(byte) || matches!(byte, b'.' | b'_' | b'-'));
-        if !is_name {
+        if !is_name(&self.name) {
             let rule = "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or a digit";
             return Err(InvalidValue::new(rule));
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluice_daemon::chat::{ChatSettings, SessionSettings};
+use sluice_daemon::chat_settings::{ChatSettings, SessionSettings};
 use sluice_daemon::webhooks::Webhook;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;

@@ -10,7 +10,7 @@ use super::error::InvalidValue;
 use super::file_value::{FileFault, FileValue, setting};
 use super::similar::similar;
 use super::values;
-use crate::agent_catalogue::{self, Agent};
+use crate::agent_catalogue::{self, CatalogueAgent};
 
 /// A profile.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ const OF_HOST: [&str; 49] = [
 
 impl Profile {
     /// Returns whether it applies to runs of this agent and account.
-    pub(super) fn applies(&self, agents: &[Agent], agent: Option<&str>, account: Option<&str>) -> bool {
+    pub(super) fn applies(&self, agents: &[CatalogueAgent], agent: Option<&str>, account: Option<&str>) -> bool {
         let found = |name: &str| agent_catalogue::find(agents, name).map(|agent| agent.agent_id.clone());
         let is_agent = |own: &String| {
             agent.is_some_and(|agent| own == agent || (found(own) == found(agent) && found(own).is_some()))
@@ -49,7 +49,7 @@ impl Profile {
     }
 
     /// Checks that its agent exists: it would apply to no run, and its limits to none.
-    pub(super) fn check(&self, agents: &[Agent]) -> Result<(), FileFault> {
+    pub(super) fn check(&self, agents: &[CatalogueAgent]) -> Result<(), FileFault> {
         let Some(name) = self.agent.as_deref().filter(|name| agent_catalogue::find(agents, name).is_none()) else {
             return Ok(());
         };

@@ -2,6 +2,7 @@
 //!
 //! Pure. Runs of a project have a limit of their own.
 
+use sluice_contract::is_name;
 use sluice_daemon::run_policy::Project;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -15,8 +16,6 @@ const MEMBERS: [&str; 14] = [
     "name", "owners", "repository", "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge",
     "forge_api", "publish", "merge", "author", "depth",
 ];
-/// Characters of a name.
-const NAME_MAX: usize = 63;
 /// Characters of an owner.
 const OWNER_MAX: usize = 255;
 
@@ -66,11 +65,4 @@ fn one(table: &DeTable<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Project, Fil
     let list = list.ok_or_else(|| FileFault::new(owners.span(), "projects: owners is a list of texts"))?;
     let owners = list.iter().map(owner).collect::<Result<_, _>>()?;
     Ok(Project { name: text.to_owned(), owners, repository: project_repository::read(table)? })
-}
-
-fn is_name(text: &str) -> bool {
-    let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    text.len() <= NAME_MAX
-        && text.bytes().next().is_some_and(is_first)
-        && text.bytes().all(|byte| is_first(byte) || matches!(byte, b'.' | b'_' | b'-'))
 }

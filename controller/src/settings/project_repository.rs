@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use sluice_git::{Identity, RepositoryUrl};
+use sluice_git::{CommitterIdentity, RepositoryUrl};
 use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository, RepositoryAccess};
 use sluice_state::git_runs::PublishRule;
 use sluice_upstream::{Address, Scheme};
@@ -83,11 +83,11 @@ fn forge_api(value: &Spanned<DeValue<'_>>) -> Result<String, FileFault> {
 }
 
 /// Reads `Name <mail>`.
-fn author(value: &Spanned<DeValue<'_>>) -> Result<Identity, FileFault> {
+fn author(value: &Spanned<DeValue<'_>>) -> Result<CommitterIdentity, FileFault> {
     let given = text(value, "author")?;
     let parts = given.strip_suffix('>').and_then(|rest| rest.split_once(" <"));
     let (name, email) = parts.ok_or_else(|| fault(value, "author is written as \"Name <mail>\""))?;
-    Identity::new(name, email).map_err(|error| fault(value, &error.to_string()))
+    CommitterIdentity::new(name, email).map_err(|error| fault(value, &error.to_string()))
 }
 
 /// Reads the number of commits that runs get.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sluice_contract::is_name;
 use sluice_daemon::webhooks::{DEFAULT_TYPES, WEBHOOKS_MAX, Webhook, WebhookSecret, WebhookTarget};
 use sluice_state::events::check_event_type;
 
@@ -56,11 +57,7 @@ pub(super) fn read(value: toml::Value) -> Result<Vec<WebhookEntry>, (Option<usiz
 impl WebhookEntry {
     fn check(&self) -> Result<(), InvalidValue> {
         let wrong = |reason: &str| Err(InvalidValue::new(reason));
-        let is_start = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_name = self.name.len() <= 63
-            && self.name.bytes().next().is_some_and(is_start)
-            && self.name.bytes().all(|byte| is_start(byte) || matches!(byte, b'.' | b'_' | b'-'));
-        if !is_name {
+        if !is_name(&self.name) {
             return wrong("a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or a digit");
         }
         if let Err(error) = WebhookTarget::parse(&self.url) {

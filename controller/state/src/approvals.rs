@@ -10,11 +10,11 @@ mod error;
 mod rows;
 mod rules;
 
-pub use ask::{ApprovalAsk, Asked};
+pub use ask::{ApprovalAsk, ApprovalOutcome};
 pub use decide::DecisionRequest;
 pub use error::ApprovalError;
 pub use rows::Approval;
-pub use rules::{ApprovalDecision, AskedCap, propose};
+pub use rules::{ApprovalDecision, RaisableCap, propose};
 
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ use manifest::{Manifest, ManifestFile, copy_hashed};
 
 /// A finished backup or restoration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Copied {
+pub struct BackupSummary {
     /// The directory that was made.
     pub directory: PathBuf,
     /// Number of files, without the manifest.
@@ -66,7 +66,7 @@ pub enum BackupError {
 ///
 /// # Errors
 /// [`BackupError`]; then nothing is left of the copy, unless this process was killed.
-pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> Result<Copied, BackupError> {
+pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> Result<BackupSummary, BackupError> {
     if to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
     }
@@ -122,7 +122,7 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
 ///
 /// # Errors
 /// [`BackupError`]. Nothing is copied from a backup with a fault.
-pub fn restore(from: &Path, state: &Path) -> Result<Copied, BackupError> {
+pub fn restore(from: &Path, state: &Path) -> Result<BackupSummary, BackupError> {
     let manifest = Manifest::read(from)?;
     manifest.check(from)?;
     let found = match state_directory::inspect(state).map_err(LayoutError::from)? {
@@ -221,9 +221,9 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn summary(directory: PathBuf, manifest: &Manifest, created_at: String) -> Copied {
+fn summary(directory: PathBuf, manifest: &Manifest, created_at: String) -> BackupSummary {
     let is_audit = |file: &&ManifestFile| file.path.starts_with("audit/") && file.path != "audit/control.jsonl";
-    Copied {
+    BackupSummary {
         directory,
         files: manifest.files.len(),
         audit_files: manifest.files.iter().filter(is_audit).count(),

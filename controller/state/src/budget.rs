@@ -21,7 +21,7 @@ mod log_rows;
 mod synchronize;
 
 pub use account_state::BudgetHold;
-pub use accounts::{Admission, Admitted};
+pub use accounts::{AdmissionRequest, Admitted};
 pub(crate) use accounts::{admit, cap_left, raise_hold, release_unused};
 pub use error::{BudgetError, LogError};
 pub use history::BudgetEvent;

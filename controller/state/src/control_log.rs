@@ -19,7 +19,7 @@ use crate::store::{is_retryable_io, now_us};
 
 mod line;
 
-pub use line::{ControlEntry, ControlFault, ControlLine};
+pub use line::{ControlEntry, ControlLine, ControlLogFault};
 
 /// Bytes of the longest line.
 const LINE_MAX: u64 = 1 << 20;
@@ -64,7 +64,7 @@ pub enum ControlLogError {
         /// The file.
         path: PathBuf,
         /// The first fault.
-        fault: ControlFault,
+        fault: ControlLogFault,
     },
     /// The file is shorter than it was.
     #[error("{} has lost lines that were written to it; bring them back from a copy", .0.display())]
@@ -169,7 +169,7 @@ impl ControlLog {
         Ok(End { chain, bytes: start + end as u64 + 1 })
     }
 
-    fn fault(&self, fault: ControlFault) -> ControlLogError {
+    fn fault(&self, fault: ControlLogFault) -> ControlLogError {
         ControlLogError::Fault { path: self.path.clone(), fault }
     }
 }
@@ -196,7 +196,7 @@ fn read(
     mut chain: Chain,
     keys: &[PublicKey],
     each: &mut dyn FnMut(&ControlLine),
-) -> io::Result<(Result<Chain, ControlFault>, u64, bool)> {
+) -> io::Result<(Result<Chain, ControlLogFault>, u64, bool)> {
     let (mut text, mut bytes) = (Vec::new(), 0);
     loop {
         text.clear();

@@ -20,7 +20,6 @@ pub use append::AppendedEvent;
 pub(crate) use append::{announce, append};
 pub use content::{
     EVENT_DATA_MAX, EVENT_TYPE_MAX, EventFault, JSON_DEPTH_MAX, JSON_MEMBERS_MAX, check_event_data, check_event_type,
-    check_json,
 };
 pub use list::{Direction, EventPage, EventQuery, HeartbeatSummary, TOTAL_COUNT_MAX, Trajectory, TrajectoryQuery};
 pub(crate) use read::newest;

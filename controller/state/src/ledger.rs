@@ -32,13 +32,13 @@ mod void;
 
 pub use audit_rows::{LedgerRows, Row};
 pub use audit_source::{AuditSource, TrustLevel, Writer};
-pub use booked::{BookedEntry, BookedReceipt, Tokens};
+pub use booked::{BookedEntry, BookedReceipt, BookedTokens};
 pub use compare::{Difference, DifferenceKind, RebuildReport, RestoreReport};
 pub use entry::{CACHE_HIT, LedgerEntry, RETRY, ReceiptRow, SOURCE};
 pub use error::LedgerError;
 pub use filter::Filter;
 pub use import::{ImportError, ImportedFile, UnsignedFiles};
-pub use insert::{LateOutcome, Posted, Posting};
+pub use insert::{LateOutcome, Posted, PostingResult};
 pub use parsed_audit::{Doubt, ParsedAudit, read, unknown_key_advice};
 pub use post::PendingPost;
 pub use prune::{KeptFile, PruneError, PruneOrder, Pruned};

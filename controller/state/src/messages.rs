@@ -17,7 +17,7 @@ mod row;
 mod worker;
 
 pub use content::{clean_content, intervention_prefix, intervention_text};
-pub use conversation::Conversation;
+pub use conversation::StoredConversation;
 pub use error::MessageError;
 pub use injection::Injection;
 pub(crate) use queue::add;
@@ -36,7 +36,7 @@ pub const OFFERED_BYTES_MAX: usize = 32 << 10;
 
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMessage {
+pub struct MessageToSend {
     /// `msg-…` or `int-…`, of [`message_id`] or [`intervention_id`].
     pub id: String,
     /// Text. Control characters are removed, except for tabs and ends of lines.
@@ -59,8 +59,8 @@ pub struct NewMessage {
 
 /// A message. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "described in NewMessage")]
-pub struct Message {
+#[allow(missing_docs, reason = "described in MessageToSend")]
+pub struct StoredMessage {
     /// Position in the order in which messages were sent.
     pub number: i64,
     pub id: String,
@@ -215,7 +215,7 @@ fn random_id(prefix: &str) -> String {
 
 /// Returns the number of the first messages whose texts have at most this many bytes together: one at least, if there is one.
 #[must_use]
-pub fn fitting(messages: &[Message], bytes_max: usize) -> usize {
+pub fn fitting(messages: &[StoredMessage], bytes_max: usize) -> usize {
     let mut bytes = 0_usize;
     let fits = messages.iter().take_while(|message| {
         bytes = bytes.saturating_add(message.content.len());

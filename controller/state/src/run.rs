@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Phase of a run, as stored and shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RunPhase {
     /// Requested; nothing exists yet.
     Pending,
     /// Directories, sidecar and container are being created.
@@ -63,7 +63,7 @@ pub enum RunVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepFailure {
     /// Step that failed.
-    pub step: Step,
+    pub step: RunStep,
     /// Reason, with advice.
     pub message: String,
 }
@@ -71,7 +71,7 @@ pub struct StepFailure {
 /// One step of the execution of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum RunStep {
     /// Create the directories, and write the messages into the workspace.
     Prepare,
     /// Start the sidecar, and wait until it accepts calls.
@@ -96,9 +96,9 @@ pub enum Step {
 
 /// Event of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunEvent {
+pub enum RunUpdate {
     /// A step was done.
-    Done(Step),
+    Done(RunStep),
     /// A step failed.
     Failed(StepFailure),
     /// The container ended.
@@ -121,7 +121,7 @@ pub enum RunEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Present phase.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// Reason of the end. When it is set, all resources are removed.
     pub verdict: Option<RunVerdict>,
     /// True if the audit file was read to its end.
@@ -135,16 +135,16 @@ pub struct Run {
 #[error("a run that is {phase:?} cannot see {event:?}")]
 pub struct IllegalEvent {
     /// Phase of the run.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// Event that was reported.
-    pub event: Box<RunEvent>,
+    pub event: Box<RunUpdate>,
 }
 
 impl Run {
     /// Returns the state of a requested run.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: Phase::Pending, verdict: None, tallied: false, teardown_failures: Vec::new() }
+        Self { phase: RunPhase::Pending, verdict: None, tallied: false, teardown_failures: Vec::new() }
     }
 
     /// Returns the state after an event.
@@ -153,42 +153,48 @@ impl Run {
     ///
     /// # Errors
     /// [`IllegalEvent`] for an event that is not possible.
-    pub fn apply(mut self, event: RunEvent) -> Result<Self, IllegalEvent> {
-        use Phase::{Closed, Completing, Creating, Pending, Running};
+    pub fn apply(mut self, event: RunUpdate) -> Result<Self, IllegalEvent> {
+        use RunPhase::{Closed, Completing, Creating, Pending, Running};
         match (self.phase, event) {
-            (Pending | Creating, RunEvent::Done(Step::Prepare | Step::StartSidecar | Step::CreateContainer)) => {
+            (
+                Pending | Creating,
+                RunUpdate::Done(RunStep::Prepare | RunStep::StartSidecar | RunStep::CreateContainer),
+            ) => {
                 self.phase = Creating;
             }
-            (Creating, RunEvent::Done(Step::StartContainer)) => self.phase = Running,
-            (Pending | Creating, RunEvent::Failed(failure)) => self.decide(RunVerdict::NotStarted(failure)),
-            (Pending | Creating | Running, RunEvent::Cancelled(cancel)) => self.decide(RunVerdict::Cancelled(cancel)),
-            (Pending | Creating | Running, RunEvent::Orphaned) => self.decide(RunVerdict::Interrupted),
-            (Pending | Creating | Running, RunEvent::Unrecorded(why)) => self.decide(RunVerdict::Unrecorded(why)),
-            (Creating | Running, RunEvent::DeadlinePassed) => self.decide(RunVerdict::TimedOut),
-            (Creating | Running, RunEvent::SidecarEnded) => self.decide(RunVerdict::SidecarLost),
-            (Running, RunEvent::Exited(exit)) => self.decide(RunVerdict::Exited(exit)),
-            (Running, RunEvent::Removed) => self.decide(RunVerdict::Removed),
-            (Completing, RunEvent::Done(Step::Tally)) => self.tallied = true,
-            (Completing, RunEvent::Done(Step::Close)) => self.phase = Closed,
+            (Creating, RunUpdate::Done(RunStep::StartContainer)) => self.phase = Running,
+            (Pending | Creating, RunUpdate::Failed(failure)) => self.decide(RunVerdict::NotStarted(failure)),
+            (Pending | Creating | Running, RunUpdate::Cancelled(cancel)) => self.decide(RunVerdict::Cancelled(cancel)),
+            (Pending | Creating | Running, RunUpdate::Orphaned) => self.decide(RunVerdict::Interrupted),
+            (Pending | Creating | Running, RunUpdate::Unrecorded(why)) => self.decide(RunVerdict::Unrecorded(why)),
+            (Creating | Running, RunUpdate::DeadlinePassed) => self.decide(RunVerdict::TimedOut),
+            (Creating | Running, RunUpdate::SidecarEnded) => self.decide(RunVerdict::SidecarLost),
+            (Running, RunUpdate::Exited(exit)) => self.decide(RunVerdict::Exited(exit)),
+            (Running, RunUpdate::Removed) => self.decide(RunVerdict::Removed),
+            (Completing, RunUpdate::Done(RunStep::Tally)) => self.tallied = true,
+            (Completing, RunUpdate::Done(RunStep::Close)) => self.phase = Closed,
             (
                 Completing,
-                RunEvent::Done(
-                    Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories,
+                RunUpdate::Done(
+                    RunStep::StopContainer
+                    | RunStep::DrainSidecar
+                    | RunStep::RemoveContainer
+                    | RunStep::RemoveDirectories,
                 ),
             ) => {}
-            (Completing, RunEvent::Failed(failure)) => self.teardown_failures.push(failure),
+            (Completing, RunUpdate::Failed(failure)) => self.teardown_failures.push(failure),
             // The resources are removed anyway, and the caller reports the error.
-            (Completing | Closed, RunEvent::Unrecorded(_)) => {}
+            (Completing | Closed, RunUpdate::Unrecorded(_)) => {}
             // These may arrive together with the event that set the verdict; created resources are removed.
             (
                 Completing,
-                RunEvent::Done(Step::StartSidecar | Step::CreateContainer)
-                | RunEvent::Exited(_)
-                | RunEvent::Removed
-                | RunEvent::SidecarEnded
-                | RunEvent::Cancelled(_)
-                | RunEvent::DeadlinePassed
-                | RunEvent::Orphaned,
+                RunUpdate::Done(RunStep::StartSidecar | RunStep::CreateContainer)
+                | RunUpdate::Exited(_)
+                | RunUpdate::Removed
+                | RunUpdate::SidecarEnded
+                | RunUpdate::Cancelled(_)
+                | RunUpdate::DeadlinePassed
+                | RunUpdate::Orphaned,
             ) => {}
             (phase, event) => return Err(IllegalEvent { phase, event: Box::new(event) }),
         }
@@ -196,7 +202,7 @@ impl Run {
     }
 
     fn decide(&mut self, verdict: RunVerdict) {
-        self.phase = Phase::Completing;
+        self.phase = RunPhase::Completing;
         self.verdict = Some(verdict);
     }
 }
@@ -207,7 +213,7 @@ impl Default for Run {
     }
 }
 
-impl Phase {
+impl RunPhase {
     /// Returns the word in the database and in output.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -221,7 +227,7 @@ impl Phase {
     }
 }
 
-impl Step {
+impl RunStep {
     /// Returns the words after "cannot" in the error of a failed step.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -3,7 +3,7 @@
 use rusqlite::params;
 use sluice_contract::RunKey;
 
-use crate::run::Phase;
+use crate::run::RunPhase;
 use crate::store::{Store, StoreError, now_us, run_key};
 
 /// A virtual key that LiteLLM was asked to create, and that may exist.
@@ -82,7 +82,7 @@ impl Store {
     /// # Errors
     /// Errors of SQLite.
     pub async fn orphaned_keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
-        self.keys(&format!("phase = '{}'", Phase::Closed.as_str())).await
+        self.keys(&format!("phase = '{}'", RunPhase::Closed.as_str())).await
     }
 
     async fn keys(&self, clause: &str) -> Result<Vec<KeyRecord>, StoreError> {

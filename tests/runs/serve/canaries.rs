@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::http::{Answer, address, get, send, token};
+use super::http::{DaemonAnswer, address, get, send, token};
 use super::*;
 use sluice_testkit::engine;
 
@@ -55,7 +55,7 @@ async fn planted(sluice: &Sluice, daemon: &Daemon<'_>, tokens: &[String]) -> Vec
     planted
 }
 
-fn assert_none(planted: &[Planted], answer: &Answer, shown: &str) {
+fn assert_none(planted: &[Planted], answer: &DaemonAnswer, shown: &str) {
     for Planted { name, value, .. } in planted {
         assert!(!has(&answer.text, value), "{shown} has {name}, {value}:\n{}", answer.text);
     }

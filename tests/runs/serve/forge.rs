@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine;
 use sluice_testkit::Forge;
 
-use super::http::{self, Answer};
+use super::http::{self, DaemonAnswer};
 use super::*;
 
 /// Commits a change, and pushes it as agents do.
@@ -37,7 +37,7 @@ async fn create(address: &str, token: &str, request: &Value) -> String {
     body(&created)["run_id"].as_str().expect("an id").to_owned()
 }
 
-fn body(answer: &Answer) -> Value {
+fn body(answer: &DaemonAnswer) -> Value {
     let (_, body) = answer.text.split_once("\r\n\r\n").expect("a head");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {}", answer.text))
 }

@@ -14,7 +14,7 @@ const QUIET: Duration = Duration::from_millis(700);
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct DaemonAnswer {
     pub(super) status: u16,
     /// Head and body.
     pub(super) text: String,
@@ -35,7 +35,7 @@ pub(super) async fn token(sluice: &Sluice, owner: &str, role: &str, account: &st
 }
 
 /// Sends a request, and reads its answer to the end of it, or until nothing more comes.
-pub(super) async fn send(address: &str, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+pub(super) async fn send(address: &str, token: &str, method: &str, path: &str, body: &Value) -> DaemonAnswer {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let content = match body.len() {
@@ -54,10 +54,10 @@ pub(super) async fn send(address: &str, token: &str, method: &str, path: &str, b
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-    Answer { status, text }
+    DaemonAnswer { status, text }
 }
 
 /// `GET`
-pub(super) async fn get(address: &str, token: &str, path: &str) -> Answer {
+pub(super) async fn get(address: &str, token: &str, path: &str) -> DaemonAnswer {
     send(address, token, "GET", path, &Value::Null).await
 }

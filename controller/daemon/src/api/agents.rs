@@ -15,13 +15,13 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::events::{Events, ListQuery, page};
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 mod grants;
 mod register;
@@ -222,7 +222,8 @@ async fn transition(
 
 /// A heartbeat that was recorded.
 #[derive(Debug, Serialize, ToSchema)]
-struct Received {
+#[schema(as = Received)]
+struct HeartbeatReceipt {
     /// `received`.
     status: &'static str,
     agent_id: String,
@@ -235,7 +236,7 @@ struct Received {
     post, path = "/api/v1/agents/{id}/heartbeat",
     params(("id" = String, Path, description = "Id; of admins, OWNER/ID too")),
     responses(
-        (status = 200, body = Received), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 200, body = HeartbeatReceipt), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)
     )
 )]
@@ -244,13 +245,13 @@ async fn heartbeat(
     principal: Principal,
     PathNames([id]): PathNames<1>,
     Query(NoQuery {}): Query<NoQuery>,
-) -> Result<Json<Received>, ApiError> {
+) -> Result<Json<HeartbeatReceipt>, ApiError> {
     let agent = named(&context, &principal, Operation::RegisterAgent, &id).await?;
     let time_us = now_us();
     let Agent { owner, agent_id, .. } = agent;
     let heartbeat = Heartbeat { owner, agent_id: agent_id.clone(), time_us };
     context.heartbeats.add(heartbeat);
-    Ok(Json(Received { status: "received", agent_id, timestamp: timestamp(time_us) }))
+    Ok(Json(HeartbeatReceipt { status: "received", agent_id, timestamp: timestamp(time_us) }))
 }
 
 /// Lists the events of an agent, newest first.

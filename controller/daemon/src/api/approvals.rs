@@ -7,14 +7,13 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
+use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{Repetition, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::names::check_text;
 use super::quantity::{Quantity, whole};
 use super::sandboxes::lookup;
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::approvals::{DecisionInput, decide};
@@ -22,6 +21,7 @@ use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(list, decision))]
@@ -88,7 +88,7 @@ impl ApprovalView {
             sandbox_id: approval.key.run_id.to_string(),
             attempt: approval.key.attempt,
             subject: serde_json::from_str(&approval.subject).unwrap_or_default(),
-            cap: cap.map(AskedCap::as_str),
+            cap: cap.map(RaisableCap::as_str),
             old: value(approval.cap.map(|(_, old, _)| old)),
             new: value(approval.cap.map(|(_, _, new)| new)),
             raised_to: value(approval.raised_to),
@@ -162,7 +162,7 @@ struct Raise {
 }
 
 impl Raise {
-    fn values(&self) -> Result<Vec<(AskedCap, i64)>, ApiError> {
+    fn values(&self) -> Result<Vec<(RaisableCap, i64)>, ApiError> {
         let count = |field: &'static str, value: &Option<Quantity>| match value {
             Some(value) => value.read(field, whole).map(|number| Some(number.cast_signed())),
             None => Ok(None),
@@ -170,7 +170,7 @@ impl Raise {
         let calls = count("raise.max_calls", &self.max_calls)?;
         let tokens = count("raise.max_tokens", &self.max_tokens)?;
         let cost = self.max_cost_usd.as_ref().map(|usd| usd.usd("raise.max_cost_usd")).transpose()?;
-        let all = [(AskedCap::MaxCalls, calls), (AskedCap::MaxTokens, tokens), (AskedCap::MaxCostUsd, cost)];
+        let all = [(RaisableCap::MaxCalls, calls), (RaisableCap::MaxTokens, tokens), (RaisableCap::MaxCostUsd, cost)];
         Ok(all.into_iter().filter_map(|(cap, value)| Some((cap, value?))).collect())
     }
 }
@@ -222,11 +222,11 @@ async fn decision(
     let sandbox = lookup::identified(&context, &principal, Operation::Decide, &id).await?;
     let input = body.value.checked(body.digest)?;
     let key = match key.reserve(&context, &principal, body.digest).await? {
-        Repetition::Done(_) => {
+        IdempotentRepeat::Done(_) => {
             let found = context.store.find_approval(&sandbox.key.run_id, &approval_id).await?;
             return found.map(|found| Json(ApprovalView::of(found))).ok_or_else(ApiError::not_found);
         }
-        Repetition::New(key) => key,
+        IdempotentRepeat::New(key) => key,
     };
     match decide(&context, &principal, &sandbox, &approval_id, input).await {
         Ok(approval) => {

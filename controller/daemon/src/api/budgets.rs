@@ -107,7 +107,8 @@ async fn list(
 /// A change of a budget.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct BudgetChange {
+#[schema(as = BudgetChange)]
+struct BudgetChangeRequest {
     kind: ChangeKind,
     /// Amount in dollars; required for `set` and `add`.
     usd: Option<Quantity>,
@@ -128,7 +129,7 @@ enum ChangeKind {
 /// Changes the budget of an account. Admins alone.
 #[utoipa::path(
     put, path = "/api/v1/budgets/{account}", params(("account" = String, Path, description = "The billing account")),
-    request_body = BudgetChange,
+    request_body = BudgetChangeRequest,
     responses(
         (status = 200, description = "The budget as it is now; none after a removal", body = Budgets),
         (status = 400, body = ErrorBody), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
@@ -141,7 +142,7 @@ async fn change(
     principal: Principal,
     PathNames([account]): PathNames<1>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody<BudgetChange>,
+    body: JsonBody<BudgetChangeRequest>,
 ) -> Result<Json<Budgets>, ApiError> {
     principal.require(Operation::ChangeBudget)?;
     let account: Account = account.parse().map_err(|_| ApiError::not_found())?;
@@ -190,7 +191,7 @@ impl ChangeKind {
 }
 
 /// Returns the amount of a change in nano-USD; 0 for a removal.
-fn amount(change: &BudgetChange) -> Result<i64, ApiError> {
+fn amount(change: &BudgetChangeRequest) -> Result<i64, ApiError> {
     match (&change.usd, change.kind) {
         (None, ChangeKind::Remove) => Ok(0),
         (Some(_), ChangeKind::Remove) => Err(ApiError::invalid("usd", "a removal has no amount; leave usd out")),

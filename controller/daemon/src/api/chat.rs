@@ -16,7 +16,7 @@ use serde::Deserialize;
 use sluice_contract::RunId;
 use utoipa::{OpenApi, ToSchema};
 
-use super::chat_start::{ChatForm, Started, admit_client, follow, registered, start};
+use super::chat_start::{ChatForm, StartedChat, admit_client, follow, registered, start};
 use super::idempotent::RequestKey;
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -115,7 +115,7 @@ async fn chat(
         let (Query(NoQuery {}), JsonBody { value, digest }) = (query?, body?);
         start(context, principal, key, &headers, value.checked()?, digest, ChatForm::Events).await
     };
-    let Started { run_id, follower, .. } = started.await.map_err(ApiError::for_chat)?;
+    let StartedChat { run_id, follower, .. } = started.await.map_err(ApiError::for_chat)?;
     Ok(events(&run_id, follower))
 }
 
@@ -162,7 +162,7 @@ async fn resume(
         let counted = admit_client(&context, &principal)?;
         follow(context, principal, &run_id, cursor, (counted, None)).await
     };
-    let Started { run_id, follower, .. } = started.await.map_err(ApiError::for_chat)?;
+    let StartedChat { run_id, follower, .. } = started.await.map_err(ApiError::for_chat)?;
     Ok(events(&run_id, follower))
 }
 

@@ -8,8 +8,8 @@ use tokio::task::spawn_blocking;
 use crate::api_error::ApiError;
 use crate::chat::request::ChatRequest;
 use crate::chat::worker_upkeep::end_worker;
-use crate::chat::workers::{Room, is_free, room};
-use crate::chat::{Carried, HangUp};
+use crate::chat::workers::{WorkerSlot, is_free, room};
+use crate::chat_settings::{HangUp, SessionCarry};
 use crate::context::ApiContext;
 use crate::principal::Principal;
 
@@ -38,10 +38,10 @@ pub(super) async fn new_turn(
     may_stay: bool,
 ) -> Result<NewTurn, ApiError> {
     let carried = context.chat.sessions.carried;
-    let Some(session_id) = request.session_id().filter(|_| carried != Carried::Nothing) else {
+    let Some(session_id) = request.session_id().filter(|_| carried != SessionCarry::Nothing) else {
         return Ok(NewTurn::default());
     };
-    let has_worker = carried == Carried::Worker && may_stay;
+    let has_worker = carried == SessionCarry::Worker && may_stay;
     // A worker has the model that it began with.
     let agent = match request.model.as_ref().filter(|_| has_worker) {
         Some(model) => format!("{agent}@{model}"),
@@ -78,14 +78,14 @@ pub(super) async fn new_turn(
 /// Makes room for another worker of a principal: its longest idle one is told to end.
 async fn make_room(context: &ApiContext, workers: &[ChatWorker], principal: &str) -> Result<(), ApiError> {
     match room(workers, principal, context.chat.sessions.count) {
-        Room::Free => Ok(()),
-        Room::InPlaceOf(run_id) => {
+        WorkerSlot::Free => Ok(()),
+        WorkerSlot::InPlaceOf(run_id) => {
             if end_worker(context, &run_id).await.is_err() {
                 (context.log)(&format!("run {run_id}: it makes room for another chat at the next look alone"));
             }
             Ok(())
         }
-        Room::None => {
+        WorkerSlot::None => {
             let message = "all agents that this token may keep running are at work; wait for one of their answers";
             Err(ApiError::too_many("too_many_workers", message, 5))
         }

@@ -13,17 +13,17 @@ use sluice_state::idempotency::IdempotencyKey;
 
 use super::chat_session::{NewTurn, new_turn};
 use super::chat_worker::give_turn;
-use super::idempotent::{Repetition, RequestKey, release};
-use super::sandboxes::{ChatTurn, create_chat, record_removed};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
+use super::sandboxes::{ChatTurnRequest, create_chat, record_removed};
 use crate::api_error::ApiError;
 use crate::chat::catalog::{ChosenAgent, choose};
 use crate::chat::cursor::ChatCursor;
 use crate::chat::follow::ChatFollower;
-use crate::chat::followers::ChatPresence;
 use crate::chat::header_names::add_names;
 use crate::chat::prompt;
 use crate::chat::request::ChatRequest;
 use crate::chat::workers::STAY_MARGIN;
+use crate::chat_followers::ChatPresence;
 use crate::context::ApiContext;
 use crate::identity::RequestOrigin;
 use crate::permission::Operation;
@@ -44,7 +44,7 @@ pub(super) enum ChatForm {
 
 /// A chat and its client.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedChat {
     pub(super) run_id: RunId,
     /// Number of the turn, if it is a later one of a worker.
     pub(super) turn: Option<u32>,
@@ -63,7 +63,7 @@ pub(super) async fn start(
     request: ChatRequest,
     digest: Hash,
     form: ChatForm,
-) -> Result<Started, ApiError> {
+) -> Result<StartedChat, ApiError> {
     principal.require(Operation::Chat)?;
     let mut request = request;
     add_names(&mut request.metadata, headers)?;
@@ -71,7 +71,7 @@ pub(super) async fn start(
     let counted = admit_client(&context, &principal)?;
     let is_resumable = form == ChatForm::Events || key.is_present();
     let key = match key.reserve(&context, &principal, digest_of(digest, &request)).await? {
-        Repetition::Done(id) => {
+        IdempotentRepeat::Done(id) => {
             // A later turn of a worker is known by its message.
             let (run_id, after) = match context.store.chat_turn_of_message(&id).await? {
                 Some((run_id, begin_seq)) => (run_id, Some(begin_seq)),
@@ -79,7 +79,7 @@ pub(super) async fn start(
             };
             return follow(context, principal, &run_id, ChatCursor::default(), (counted, after)).await;
         }
-        Repetition::New(key) => key,
+        IdempotentRepeat::New(key) => key,
     };
     match create(&context, &principal, (request, RequestOrigin::of(headers)), digest, is_resumable, key.clone()).await {
         Ok((run_id, turn)) => {
@@ -146,7 +146,7 @@ async fn create(
         is_resumable,
         turn,
     };
-    let turn = ChatTurn {
+    let turn = ChatTurnRequest {
         agent_id,
         graph_id: graph.graph_id.clone(),
         model: request.model,
@@ -172,7 +172,7 @@ pub(super) async fn follow(
     run_id: &RunId,
     cursor: ChatCursor,
     (counted, after): (CountedStream, Option<i64>),
-) -> Result<Started, ApiError> {
+) -> Result<StartedChat, ApiError> {
     let chat = context.store.find_chat(run_id).await?.ok_or_else(ApiError::not_found)?;
     let run = context.store.find_sandbox(Some(&chat.owner), run_id).await?.ok_or_else(ApiError::not_found)?;
     if run.state.is_ended() && run.started_us.is_some() && !context.layout.records().of(&run.key).exists() {
@@ -190,7 +190,7 @@ pub(super) async fn follow(
     let counted = (counted, presence);
     let number = turn.as_ref().map(|turn| turn.number).filter(|number| *number > 1);
     let follower = ChatFollower::new(context, principal, &run, (contract, turn), cursor, counted).await?;
-    Ok(Started { run_id: run_id.clone(), turn: number, follower })
+    Ok(StartedChat { run_id: run_id.clone(), turn: number, follower })
 }
 
 /// Returns the registered agents that a caller may choose: those of its owner.

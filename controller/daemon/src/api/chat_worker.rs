@@ -6,7 +6,7 @@ use sluice_contract::control::MessageType;
 use sluice_state::chats::{ChatTurnError, ChatWorker, NewChatTurn};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::idempotency::IdempotencyKey;
-use sluice_state::messages::{InjectMode, MessageError, NewMessage, message_id};
+use sluice_state::messages::{InjectMode, MessageError, MessageToSend, message_id};
 use sluice_state::store::now_us;
 
 use super::sandboxes::{note_work, take_creation};
@@ -45,7 +45,7 @@ pub(super) async fn give_turn(
         ..ControlEntry::default()
     };
     let seq = context.record(principal, entry).await?;
-    let message = NewMessage {
+    let message = MessageToSend {
         id,
         content,
         message_type: MessageType::UserMessage,

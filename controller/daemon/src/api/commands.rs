@@ -14,7 +14,7 @@ use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::shell_command::{ShellCommand, UnsafeWord, curl};
@@ -62,7 +62,7 @@ struct CommandRequest {
     max_cost_usd: Option<String>,
     /// Treatment of a call that would exceed a cap.
     #[serde(skip_serializing_if = "Option::is_none")]
-    on_cap: Option<OnCap>,
+    on_cap: Option<CapTreatment>,
 }
 
 /// A command in two forms.
@@ -96,7 +96,7 @@ impl CommandRequest {
             .flag("--as", self.agent_id.as_deref())
             .flag("--model", self.model.as_deref())
             .flag("--max-cost-usd", self.max_cost_usd.as_deref())
-            .flag("--on-cap", self.on_cap.map(OnCap::as_str));
+            .flag("--on-cap", self.on_cap.map(CapTreatment::as_str));
         for (name, value) in &self.limits {
             command = command.flag(&format!("--{}", name.replace('_', "-")), Some(value));
         }

@@ -20,7 +20,7 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::chat::RUN_ID;
-use super::chat_start::{ChatForm, Started, registered, start};
+use super::chat_start::{ChatForm, StartedChat, registered, start};
 use super::idempotent::RequestKey;
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -153,7 +153,8 @@ async fn complete(
         let created = now_us() / 1_000_000;
         Ok::<_, ApiError>((started, CompletionWriter { id, model, created, has_usage }, is_stream, ignored))
     };
-    let (Started { run_id, follower, .. }, writer, is_stream, ignored) = started.await.map_err(ApiError::for_openai)?;
+    let (StartedChat { run_id, follower, .. }, writer, is_stream, ignored) =
+        started.await.map_err(ApiError::for_openai)?;
     let mut response = match is_stream {
         true => chunks(context, run_id.clone(), follower, writer),
         false => match whole(&context, &run_id, follower, &writer, gone).await {

@@ -51,7 +51,7 @@ pub(super) fn download(
         }
     };
     let counted = admit_stream(context, &principal)?;
-    let reader = FileReader {
+    let reader = DownloadReader {
         context: Arc::clone(context),
         principal,
         file: Arc::new(file),
@@ -88,7 +88,7 @@ fn range_needed(size: u64) -> ApiError {
 }
 
 /// Reads a part of a file that may change meanwhile.
-struct FileReader {
+struct DownloadReader {
     context: Arc<ApiContext>,
     principal: Principal,
     file: Arc<OpenFile>,
@@ -99,7 +99,7 @@ struct FileReader {
     _counted: CountedStream,
 }
 
-impl FileReader {
+impl DownloadReader {
     /// Returns the next bytes; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         if self.at == self.end {

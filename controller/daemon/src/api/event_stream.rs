@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const EVENTS: u32 = 20;
 
 /// An open stream.
-pub(super) struct EventStream {
+pub(super) struct EventFeed {
     context: Arc<ApiContext>,
     principal: Principal,
     filter: EventFilter,
@@ -50,7 +50,7 @@ pub(super) struct EventStream {
     _counted: CountedStream,
 }
 
-impl EventStream {
+impl EventFeed {
     /// Returns a stream of what is after a position. It begins with a snapshot.
     pub(super) fn new(
         context: Arc<ApiContext>,

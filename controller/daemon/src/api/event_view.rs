@@ -5,8 +5,8 @@ use serde_json::Value;
 use sluice_state::events::LoggedEvent;
 use utoipa::ToSchema;
 
-use super::timestamp::timestamp;
 use crate::api_error::ApiError;
+use crate::timestamp::timestamp;
 
 /// An event.
 #[derive(Debug, Serialize, ToSchema)]

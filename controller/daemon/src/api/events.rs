@@ -15,13 +15,13 @@ use utoipa::{OpenApi, ToSchema};
 use super::event_view::EventView;
 use super::names::check_text;
 use super::sandboxes::lookup;
-use super::timestamp::timestamp_of;
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::timestamp_of;
 
 #[derive(OpenApi)]
 #[openapi(paths(list, trajectory, file_diff), components(schemas(Direction)))]
@@ -166,7 +166,7 @@ struct StepsQuery {
 #[derive(Debug, Serialize, ToSchema)]
 struct TrajectoryPart {
     events: Vec<EventView>,
-    heartbeat_summary: Heartbeats,
+    heartbeat_summary: HeartbeatView,
     /// Number of events of the run, with heartbeats.
     total_events: u64,
     /// Number of events of the run, without heartbeats.
@@ -179,7 +179,8 @@ struct TrajectoryPart {
 
 /// All heartbeats of a run.
 #[derive(Debug, Serialize, ToSchema)]
-struct Heartbeats {
+#[schema(as = Heartbeats)]
+struct HeartbeatView {
     count: u64,
     first_heartbeat: Option<String>,
     last_heartbeat: Option<String>,
@@ -210,7 +211,7 @@ async fn trajectory(
     let part = context.store.trajectory(query).await?;
     Ok(Json(TrajectoryPart {
         events: EventView::all(part.events)?,
-        heartbeat_summary: Heartbeats {
+        heartbeat_summary: HeartbeatView {
             count: part.heartbeats.count,
             first_heartbeat: timestamp_of(part.heartbeats.first_us),
             last_heartbeat: timestamp_of(part.heartbeats.last_us),

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::timestamp::timestamp;
+use crate::timestamp::timestamp;
 
 /// A name: text, or bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]

@@ -10,7 +10,7 @@ use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Serialize;
 use sluice_contract::text::error_chain;
-use sluice_git::{ChangedFile, Look, visible_path};
+use sluice_git::{BranchSummary, ChangedFile, visible_path};
 use sluice_runs::publication::{Publication, PublicationError, guarded_of};
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
@@ -73,7 +73,7 @@ pub(super) struct GitView {
     /// Number of new commits.
     commits: usize,
     /// Changed files.
-    files: Vec<FileView>,
+    files: Vec<ChangedFileView>,
     /// Changed files that CI or the forge obey. To publish them, a person has to accept them.
     guarded_paths: Vec<String>,
     /// True if the change is too large to be looked at.
@@ -90,7 +90,8 @@ pub(super) struct GitView {
 
 /// A changed file.
 #[derive(Debug, Serialize, ToSchema)]
-struct FileView {
+#[schema(as = FileView)]
+struct ChangedFileView {
     /// Path; characters that are not shown are escaped.
     path: String,
     /// `added`, `modified`, `deleted` or `type_changed`.
@@ -233,8 +234,13 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
     })
 }
 
-fn file(file: &ChangedFile) -> FileView {
-    FileView { path: visible_path(&file.path), status: file.status.as_str(), added: file.added, removed: file.removed }
+fn file(file: &ChangedFile) -> ChangedFileView {
+    ChangedFileView {
+        path: visible_path(&file.path),
+        status: file.status.as_str(),
+        added: file.added,
+        removed: file.removed,
+    }
 }
 
 /// Returns the state of a run's branch.
@@ -246,7 +252,7 @@ async fn row(context: &ApiContext, run: &Sandbox) -> Result<GitRun, ApiError> {
 }
 
 /// Returns what came out of a run; none until it has its clone.
-async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<Look>, ApiError> {
+async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummary>, ApiError> {
     match context.git.run_repository(&run.key.run_id).map_err(|error| errors::of_git(&error))? {
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),
         None => Ok(None),

@@ -22,7 +22,7 @@ pub(super) struct RequestKey {
 
 /// Knowledge about a request by its key.
 #[derive(Debug)]
-pub(super) enum Repetition {
+pub(super) enum IdempotentRepeat {
     /// The request is new. The key, if there is one, is reserved.
     New(Option<IdempotencyKey>),
     /// The request was done before, and made this.
@@ -65,12 +65,12 @@ impl RequestKey {
         context: &ApiContext,
         principal: &Principal,
         digest: Hash,
-    ) -> Result<Repetition, ApiError> {
-        let Self { key: Some(key), method, path } = self else { return Ok(Repetition::New(None)) };
+    ) -> Result<IdempotentRepeat, ApiError> {
+        let Self { key: Some(key), method, path } = self else { return Ok(IdempotentRepeat::New(None)) };
         let key = IdempotencyKey { principal: principal.id.clone(), method, route: path, key, request_hash: digest };
         match context.store.reserve_key(key.clone(), now_us()).await? {
-            KeyReservation::Reserved => Ok(Repetition::New(Some(key))),
-            KeyReservation::Done { object_id } => Ok(Repetition::Done(object_id)),
+            KeyReservation::Reserved => Ok(IdempotentRepeat::New(Some(key))),
+            KeyReservation::Done { object_id } => Ok(IdempotentRepeat::Done(object_id)),
         }
     }
 }

@@ -9,19 +9,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_contract::control::MessageType;
 use sluice_state::control_log::ControlEntry;
-use sluice_state::messages::{InjectMode, Message, MessageFilter, MessageState, NewMessage, message_id, type_word};
+use sluice_state::messages::{
+    InjectMode, MessageFilter, MessageState, MessageToSend, StoredMessage, message_id, type_word,
+};
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::RequestKey;
 use super::sandboxes::{lookup, record};
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 mod interrupt;
 mod interventions;
@@ -143,7 +145,7 @@ struct MessageView {
 }
 
 impl MessageView {
-    fn of(message: Message) -> Self {
+    fn of(message: StoredMessage) -> Self {
         Self {
             message_id: message.id,
             content: message.content,
@@ -181,7 +183,7 @@ async fn send(
     let MessageRequest { content, message_type, urgent, inject_mode } = body.value;
     let sandbox = lookup::named(&context, &principal, Operation::Control, &id).await?;
     principal.require(message_type.operation())?;
-    let new = NewMessage {
+    let new = MessageToSend {
         id: message_id(),
         content,
         message_type: message_type.of_contract(),

@@ -14,7 +14,6 @@ use sluice_state::store::now_us;
 use tokio::task::spawn_blocking;
 use utoipa::{OpenApi, ToSchema};
 
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -24,6 +23,7 @@ use crate::monitor::{age, engine_probe, upstream_probe};
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(status))]
@@ -52,7 +52,7 @@ struct MonitoringStatus {
     /// Largest numbers of runs; null if no sandboxes can be created.
     limits: Option<RunLimitStatus>,
     events: EventStatus,
-    receipts: ReceiptStatus,
+    receipts: ReceiptStatusView,
     /// Sidecars of runs that are not closed.
     sidecars: u64,
     /// The engine; null if no sandboxes can be created, or before the first answer.
@@ -104,7 +104,8 @@ struct EventStatus {
 
 /// Receipts whose cost is not known yet.
 #[derive(Debug, Serialize, ToSchema)]
-struct ReceiptStatus {
+#[schema(as = ReceiptStatus)]
+struct ReceiptStatusView {
     /// Their number.
     open: u64,
     /// Seconds since the first call of them; 0 if there is none.
@@ -198,7 +199,7 @@ async fn status(
             lag_s: age(figures.unread_since_us, now),
             streams: context.streams.open(),
         },
-        receipts: ReceiptStatus { open: figures.open_receipts, oldest_s: age(figures.open_receipt_since_us, now) },
+        receipts: ReceiptStatusView { open: figures.open_receipts, oldest_s: age(figures.open_receipt_since_us, now) },
         sidecars: figures.sidecars,
         engine: probe(engine_probe::NAME).and_then(|probe| {
             let version = monitor.host.engine_version();

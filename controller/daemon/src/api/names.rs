@@ -2,6 +2,8 @@
 //!
 //! Pure.
 
+use sluice_contract::is_name;
+
 use crate::api_error::ApiError;
 
 /// Names of runs that are parts of paths.
@@ -11,11 +13,7 @@ const ID_PREFIX: &str = "r_";
 
 /// Returns whether a text may be the name of a run.
 pub(super) fn is_run_name(text: &str) -> bool {
-    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let rest = text
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-'));
-    first && rest && text.len() <= 63 && !text.starts_with(ID_PREFIX) && !RESERVED.contains(&text)
+    is_name(text) && !text.starts_with(ID_PREFIX) && !RESERVED.contains(&text)
 }
 
 /// Returns the id of a new run for a random number.

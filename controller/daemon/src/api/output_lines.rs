@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use sluice_state::records::{OutputContent, OutputPiece, RecordedStream};
 
-use super::timestamp::timestamp;
+use crate::timestamp::timestamp;
 
 /// A line of a run's output.
 #[derive(Debug, Serialize)]

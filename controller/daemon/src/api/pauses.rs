@@ -9,7 +9,7 @@ use sluice_contract::Hash;
 use sluice_state::sandboxes::Sandbox;
 use utoipa::OpenApi;
 
-use super::idempotent::{Repetition, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::sandboxes::lookup;
 use super::sandboxes::view::SandboxView;
 use super::{Context, NoQuery};
@@ -94,8 +94,8 @@ async fn once(
 ) -> Result<Json<SandboxView>, ApiError> {
     let sandbox = lookup::named(context, principal, Operation::Control, id).await?;
     let key = match key.reserve(context, principal, Hash::of(&[])).await? {
-        Repetition::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
+        IdempotentRepeat::New(key) => key,
     };
     match changed(context, principal, sandbox, change).await {
         Ok(sandbox) => {

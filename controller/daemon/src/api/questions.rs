@@ -13,15 +13,15 @@ use sluice_state::questions::Question;
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{Repetition, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, release};
 use super::sandboxes::lookup;
-use super::timestamp::{timestamp, timestamp_of};
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 #[derive(OpenApi)]
 #[openapi(paths(list, answer))]
@@ -144,8 +144,8 @@ async fn answer(
         return Err(ApiError::invalid("answer", message));
     }
     let key = match key.reserve(&context, &principal, body.digest).await? {
-        Repetition::Done(_) => return Ok(Json(QuestionView::of(found))),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(_) => return Ok(Json(QuestionView::of(found))),
+        IdempotentRepeat::New(key) => key,
     };
     let answered = record_and_answer(&context, &principal, (&sandbox.owner, &found), text, body.digest).await;
     match answered {

@@ -53,11 +53,10 @@ pub(super) mod view;
 mod wait;
 
 pub(super) use chat_run::create_chat;
-pub(super) use chat_turn::ChatTurn;
+pub(super) use chat_turn::ChatTurnRequest;
 pub(super) use create::{sandbox_disabled, take_creation};
 pub(super) use logs::record_removed;
-pub(crate) use task::Task;
-use view::{SandboxDetail, SandboxView};
+use view::{SandboxDetailView, SandboxView};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -216,7 +215,7 @@ fn parse_cursor(text: &str) -> Result<SandboxCursor, ApiError> {
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/{id}", params(("id" = String, Path, description = "Id, or a name of the own owner")),
     responses(
-        (status = 200, body = SandboxDetail), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 200, body = SandboxDetailView), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)
     )
 )]
@@ -225,7 +224,7 @@ async fn show(
     principal: Principal,
     PathNames([id]): PathNames<1>,
     Query(NoQuery {}): Query<NoQuery>,
-) -> Result<Json<SandboxDetail>, ApiError> {
+) -> Result<Json<SandboxDetailView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Read, &id).await?;
     Ok(Json(view::detail(&context, sandbox).await?))
 }

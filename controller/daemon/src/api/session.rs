@@ -141,7 +141,8 @@ async fn code(
 
 /// Sender of a request.
 #[derive(Debug, Serialize, ToSchema)]
-struct Identity {
+#[schema(as = Identity)]
+struct SenderView {
     /// Owner of what it makes.
     owner: String,
     /// `admin`, `owner`, `viewer`, `chat` or `metrics`.
@@ -159,16 +160,16 @@ struct Identity {
 /// Returns the sender of this request.
 #[utoipa::path(
     get, path = "/api/v1/session",
-    responses((status = 200, body = Identity), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))
+    responses((status = 200, body = SenderView), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))
 )]
-async fn who(State(context): Context, principal: Principal, Query(NoQuery {}): Query<NoQuery>) -> Json<Identity> {
+async fn who(State(context): Context, principal: Principal, Query(NoQuery {}): Query<NoQuery>) -> Json<SenderView> {
     let left = principal.session_id().and_then(|id| context.access.sessions.left(id));
     let expires_at = left.map(|left| humantime::format_rfc3339_seconds(SystemTime::now() + left).to_string());
     let (role, way) = (principal.role.as_str(), principal.way.as_str());
     let may_decide = principal.session_id().is_some() && principal.may(Operation::Decide).is_some();
     let policy = context.policy.as_deref().filter(|_| may_decide);
     let approval_max_usd = policy.and_then(|policy| policy.session_approval_max).map(|max| usd(max.into()));
-    Json(Identity { owner: principal.owner, role, way, accounts: principal.accounts, expires_at, approval_max_usd })
+    Json(SenderView { owner: principal.owner, role, way, accounts: principal.accounts, expires_at, approval_max_usd })
 }
 
 /// Ends the browser session that asks, and its streams.

@@ -69,7 +69,8 @@ async fn ready(State(context): Context, principal: Option<Principal>) -> Respons
 
 /// Health of the service that runs sandboxes.
 #[derive(Debug, Serialize, ToSchema)]
-struct Health {
+#[schema(as = Health)]
+struct HealthView {
     /// `healthy`, or `disabled` if no sandbox can be created.
     status: &'static str,
     /// `sandboxes`.
@@ -81,14 +82,14 @@ struct Health {
 /// Says whether sandboxes can be created.
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/health",
-    responses((status = 200, body = Health), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))
+    responses((status = 200, body = HealthView), (status = 401, body = ErrorBody), (status = 422, body = ErrorBody))
 )]
 async fn health(
     State(context): Context,
     _: Principal,
     Query(NoQuery {}): Query<NoQuery>,
-) -> Result<Json<Health>, ApiError> {
+) -> Result<Json<HealthView>, ApiError> {
     let status = if context.policy.is_some() { "healthy" } else { "disabled" };
     let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
-    Ok(Json(Health { status, service: "sandboxes", timestamp }))
+    Ok(Json(HealthView { status, service: "sandboxes", timestamp }))
 }

@@ -19,7 +19,7 @@ use sluice_state::sandboxes::{SandboxFilter, SandboxState};
 use utoipa::{OpenApi, ToSchema};
 
 use super::Context;
-use super::event_stream::EventStream;
+use super::event_stream::EventFeed;
 use super::events::types;
 use super::sandboxes::lookup;
 use super::sandboxes::view::{SandboxView, detail};
@@ -197,7 +197,7 @@ fn open(
         ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
     })?;
     let snapshot = frame(Some("snapshot"), Some(after), snapshot).map_err(|error| ApiError::internal(&error))?;
-    let events = EventStream::new(context, principal, filter, run_id, (after, snapshot), counted);
+    let events = EventFeed::new(context, principal, filter, run_id, (after, snapshot), counted);
     let frames = stream::unfold(events, async |mut events| {
         let next = events.next().await?;
         Some((Ok::<_, Infallible>(next), events))

@@ -62,7 +62,8 @@ enum Grouping {
 
 /// Sums of receipts.
 #[derive(Debug, Serialize, ToSchema)]
-struct Usage {
+#[schema(as = Usage)]
+struct UsageView {
     by: Grouping,
     /// Sum of each group, as `sluice usage --json` prints them.
     #[schema(value_type = Vec<Object>)]
@@ -87,7 +88,7 @@ struct GroupSum {
 #[utoipa::path(
     get, path = "/api/v1/usage", params(UsageQuery),
     responses(
-        (status = 200, body = Usage), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 200, body = UsageView), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)
     )
 )]
@@ -95,7 +96,7 @@ async fn sums(
     State(context): Context,
     principal: Principal,
     Query(query): Query<UsageQuery>,
-) -> Result<Json<Usage>, ApiError> {
+) -> Result<Json<UsageView>, ApiError> {
     let scope = principal.require(Operation::Read)?;
     let filter = Filter {
         account: accounts::asked(scope, query.account)?,
@@ -108,7 +109,7 @@ async fn sums(
     };
     let UsageTable { groups, total, unsettled } = context.store.usage(query.by.into(), filter).await?;
     let groups = groups.into_iter().map(|(name, total)| GroupSum { name, total }).collect();
-    Ok(Json(Usage { by: query.by, groups, total, unsettled_runs: unsettled }))
+    Ok(Json(UsageView { by: query.by, groups, total, unsettled_runs: unsettled }))
 }
 
 fn time_us(field: &str, text: &str) -> Result<i64, ApiError> {

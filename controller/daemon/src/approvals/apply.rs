@@ -3,7 +3,7 @@
 use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
 use sluice_contract::text::sanitize;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, AskedCap};
+use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, RaisableCap};
 use sluice_state::ledger::usd;
 use sluice_state::store::now_us;
 
@@ -47,15 +47,15 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
 
 async fn raise(
     control: &SidecarControl,
-    cap: AskedCap,
+    cap: RaisableCap,
     to: i64,
     (by, reason): (String, String),
 ) -> Result<(), ControlError> {
     let count = || u64::try_from(to).ok();
     let raise = match cap {
-        AskedCap::MaxCalls => RaiseCaps { max_calls: count(), ..RaiseCaps::default() },
-        AskedCap::MaxTokens => RaiseCaps { max_tokens: count(), ..RaiseCaps::default() },
-        AskedCap::MaxCostUsd => RaiseCaps { max_cost_usd: Some(usd(to.into())), ..RaiseCaps::default() },
+        RaisableCap::MaxCalls => RaiseCaps { max_calls: count(), ..RaiseCaps::default() },
+        RaisableCap::MaxTokens => RaiseCaps { max_tokens: count(), ..RaiseCaps::default() },
+        RaisableCap::MaxCostUsd => RaiseCaps { max_cost_usd: Some(usd(to.into())), ..RaiseCaps::default() },
     };
     match control.raise_caps(&RaiseCaps { by, reason, ..raise }).await {
         Ok(_) => Ok(()),
@@ -65,7 +65,7 @@ async fn raise(
     }
 }
 
-async fn deny(control: &SidecarControl, cap: AskedCap, (by, reason): (String, String)) -> Result<(), ControlError> {
+async fn deny(control: &SidecarControl, cap: RaisableCap, (by, reason): (String, String)) -> Result<(), ControlError> {
     let held = match control.held().await {
         Err(error) if error.is_unknown() => return Ok(()),
         held => held?,

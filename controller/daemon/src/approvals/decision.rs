@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
 use sluice_runs::virtual_key;
-use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, AskedCap, DecisionRequest};
+use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, DecisionRequest, RaisableCap};
 use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::Sandbox;
@@ -24,7 +24,7 @@ pub(crate) struct DecisionInput {
     /// Digest of what the person saw.
     pub(crate) digest: String,
     /// New values of caps, as the request has them.
-    pub(crate) raise: Vec<(AskedCap, i64)>,
+    pub(crate) raise: Vec<(RaisableCap, i64)>,
     pub(crate) reason: Option<String>,
     /// Hash of the request.
     pub(crate) request: Hash,
@@ -58,7 +58,7 @@ pub(crate) async fn decide(
         let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
         let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
         check(rule, (cap, to), principal.role, principal.owner == sandbox.owner)?;
-        if cap == AskedCap::MaxCostUsd {
+        if cap == RaisableCap::MaxCostUsd {
             check_budget_log(context, &sandbox.account).await?;
         }
     }
@@ -87,7 +87,7 @@ async fn carry_out(
     context: &ApiContext,
     principal: &Principal,
     sandbox: &Sandbox,
-    (found, raise): (Approval, Option<(AskedCap, i64)>),
+    (found, raise): (Approval, Option<(RaisableCap, i64)>),
     input: DecisionInput,
 ) -> Result<Approval, ApiError> {
     if let Some((cap, to)) = raise {
@@ -115,8 +115,8 @@ async fn carry_out(
 }
 
 /// Returns the cap that an approval raises, and its new value.
-fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(AskedCap, i64)>, ApiError> {
-    let named = |cap: AskedCap| ApiError::invalid("raise", format!("this approval is about {}", cap.as_str()));
+fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(RaisableCap, i64)>, ApiError> {
+    let named = |cap: RaisableCap| ApiError::invalid("raise", format!("this approval is about {}", cap.as_str()));
     match (input.decision, approval.cap) {
         (ApprovalDecision::Approve, Some((cap, old, new))) => {
             if let Some((other, _)) = input.raise.iter().find(|(named, _)| *named != cap) {
@@ -132,9 +132,9 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(AskedC
 }
 
 /// Raises the virtual key of the run before its cap: a raised cap with an old key would refuse calls.
-async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (AskedCap, i64)) -> Result<(), ApiError> {
+async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (RaisableCap, i64)) -> Result<(), ApiError> {
     let Some(host) = context.execs.host() else { return Ok(()) };
-    let max_cost = (cap == AskedCap::MaxCostUsd).then_some(to);
+    let max_cost = (cap == RaisableCap::MaxCostUsd).then_some(to);
     virtual_key::raise_of(host, &sandbox.key, max_cost, sandbox.ends_us(now_us())).await.map_err(|error| {
         (context.log)(&format!("run {}: its virtual key is not raised: {}", sandbox.key, error_chain(&error)));
         let message = "LiteLLM did not raise the key of the run, so the cap stays; the log of the daemon says why";

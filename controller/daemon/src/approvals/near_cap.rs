@@ -4,49 +4,49 @@
 
 use sluice_contract::Usd;
 use sluice_contract::control::{CapsInForce, HoldCause, SidecarState};
-use sluice_state::approvals::AskedCap;
+use sluice_state::approvals::RaisableCap;
 
 /// Part of a cap, in percent, from which a person is asked while the run works.
 const NEAR: i128 = 80;
 
 /// Returns the value of a cap in force: a number, or nano-USD.
-pub(super) fn in_force(caps: &CapsInForce, cap: AskedCap) -> Option<i64> {
+pub(super) fn in_force(caps: &CapsInForce, cap: RaisableCap) -> Option<i64> {
     match cap {
-        AskedCap::MaxCalls => caps.max_calls.and_then(|number| number.try_into().ok()),
-        AskedCap::MaxTokens => caps.max_tokens.and_then(|number| number.try_into().ok()),
-        AskedCap::MaxCostUsd => nanos(caps.max_cost_usd.as_deref()?),
+        RaisableCap::MaxCalls => caps.max_calls.and_then(|number| number.try_into().ok()),
+        RaisableCap::MaxTokens => caps.max_tokens.and_then(|number| number.try_into().ok()),
+        RaisableCap::MaxCostUsd => nanos(caps.max_cost_usd.as_deref()?),
     }
 }
 
 /// Returns the caps of which most is used up, each with its value.
-pub(super) fn near_caps(state: &SidecarState) -> Vec<(AskedCap, i64)> {
+pub(super) fn near_caps(state: &SidecarState) -> Vec<(RaisableCap, i64)> {
     let used = |cap| match cap {
-        AskedCap::MaxCalls => state.used.calls.try_into().ok(),
-        AskedCap::MaxTokens => state.used.tokens.try_into().ok(),
-        AskedCap::MaxCostUsd => nanos(&state.used.cost_usd),
+        RaisableCap::MaxCalls => state.used.calls.try_into().ok(),
+        RaisableCap::MaxTokens => state.used.tokens.try_into().ok(),
+        RaisableCap::MaxCostUsd => nanos(&state.used.cost_usd),
     };
     let near = |cap| {
         let (value, used): (i64, i64) = (in_force(&state.caps, cap)?, used(cap)?);
         (i128::from(used) * 100 >= i128::from(value) * NEAR).then_some((cap, value))
     };
-    AskedCap::ALL.into_iter().filter_map(near).collect()
+    RaisableCap::ALL.into_iter().filter_map(near).collect()
 }
 
 /// Returns the cap at which a call waits; none for a pause.
-pub(super) fn cap_of(cause: HoldCause) -> Option<AskedCap> {
+pub(super) fn cap_of(cause: HoldCause) -> Option<RaisableCap> {
     match cause {
-        HoldCause::MaxCalls => Some(AskedCap::MaxCalls),
-        HoldCause::MaxTokens => Some(AskedCap::MaxTokens),
-        HoldCause::MaxCostUsd => Some(AskedCap::MaxCostUsd),
+        HoldCause::MaxCalls => Some(RaisableCap::MaxCalls),
+        HoldCause::MaxTokens => Some(RaisableCap::MaxTokens),
+        HoldCause::MaxCostUsd => Some(RaisableCap::MaxCostUsd),
         HoldCause::Paused => None,
     }
 }
 
 /// Returns what a call that waits needs.
-pub(super) fn asked_value(cap: AskedCap, text: &str) -> Option<i64> {
+pub(super) fn asked_value(cap: RaisableCap, text: &str) -> Option<i64> {
     match cap {
-        AskedCap::MaxCostUsd => nanos(text),
-        AskedCap::MaxCalls | AskedCap::MaxTokens => text.parse().ok().filter(|value| *value >= 0),
+        RaisableCap::MaxCostUsd => nanos(text),
+        RaisableCap::MaxCalls | RaisableCap::MaxTokens => text.parse().ok().filter(|value| *value >= 0),
     }
 }
 
@@ -79,12 +79,16 @@ mod tests {
         let all = (Some(10), Some(1000), Some("1"));
         for (used, expected) in [
             ((7, 799, "0.79"), vec![]),
-            ((8, 799, "0.79"), vec![(AskedCap::MaxCalls, 10)]),
-            ((7, 800, "0.79"), vec![(AskedCap::MaxTokens, 1000)]),
-            ((7, 799, "0.8"), vec![(AskedCap::MaxCostUsd, 1_000_000_000)]),
+            ((8, 799, "0.79"), vec![(RaisableCap::MaxCalls, 10)]),
+            ((7, 800, "0.79"), vec![(RaisableCap::MaxTokens, 1000)]),
+            ((7, 799, "0.8"), vec![(RaisableCap::MaxCostUsd, 1_000_000_000)]),
             (
                 (12, 1200, "1.2"),
-                vec![(AskedCap::MaxCalls, 10), (AskedCap::MaxTokens, 1000), (AskedCap::MaxCostUsd, 1_000_000_000)],
+                vec![
+                    (RaisableCap::MaxCalls, 10),
+                    (RaisableCap::MaxTokens, 1000),
+                    (RaisableCap::MaxCostUsd, 1_000_000_000),
+                ],
             ),
         ] {
             assert_eq!(near_caps(&state(all, used)), expected, "{used:?}");
@@ -96,11 +100,11 @@ mod tests {
     #[test]
     fn what_a_call_needs_is_read_by_its_cap() {
         for (cap, text, expected) in [
-            (AskedCap::MaxCalls, "5", Some(5)),
-            (AskedCap::MaxTokens, "-5", None),
-            (AskedCap::MaxTokens, "5.5", None),
-            (AskedCap::MaxCostUsd, "5.5", Some(5_500_000_000)),
-            (AskedCap::MaxCostUsd, "x", None),
+            (RaisableCap::MaxCalls, "5", Some(5)),
+            (RaisableCap::MaxTokens, "-5", None),
+            (RaisableCap::MaxTokens, "5.5", None),
+            (RaisableCap::MaxCostUsd, "5.5", Some(5_500_000_000)),
+            (RaisableCap::MaxCostUsd, "x", None),
         ] {
             assert_eq!(asked_value(cap, text), expected, "{cap:?} {text}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use sluice_state::approvals::AskedCap;
+use sluice_state::approvals::RaisableCap;
 
 use crate::principal::Role;
 use crate::run_policy::RunPolicy;
@@ -33,14 +33,14 @@ pub(super) enum RaiseRefusal {
 /// [`RaiseRefusal`]
 pub(super) fn check(
     rule: RaiseRule,
-    (cap, to): (AskedCap, i64),
+    (cap, to): (RaisableCap, i64),
     role: Role,
     owns_run: bool,
 ) -> Result<(), RaiseRefusal> {
     if role != Role::Admin && rule.highest.is_some_and(|highest| to > highest) {
         return Err(RaiseRefusal::AdminOnly);
     }
-    let needs_second = cap == AskedCap::MaxCostUsd && rule.second_person.is_some_and(|from| to > from);
+    let needs_second = cap == RaisableCap::MaxCostUsd && rule.second_person.is_some_and(|from| to > from);
     if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
@@ -49,19 +49,19 @@ pub(super) fn check(
 ///
 /// # Errors
 /// [`RaiseRefusal::NeedsToken`]
-pub(super) fn check_session(max_nano_usd: Option<i64>, (cap, to): (AskedCap, i64)) -> Result<(), RaiseRefusal> {
-    let is_within = cap == AskedCap::MaxCostUsd && max_nano_usd.is_some_and(|max| to <= max);
+pub(super) fn check_session(max_nano_usd: Option<i64>, (cap, to): (RaisableCap, i64)) -> Result<(), RaiseRefusal> {
+    let is_within = cap == RaisableCap::MaxCostUsd && max_nano_usd.is_some_and(|max| to <= max);
     if is_within { Ok(()) } else { Err(RaiseRefusal::NeedsToken) }
 }
 
 /// Returns the highest value of a cap that the operator lets owners have. Without a policy, none is left to owners.
-pub(super) fn highest(policy: Option<&RunPolicy>, cap: AskedCap) -> Option<i64> {
+pub(super) fn highest(policy: Option<&RunPolicy>, cap: RaisableCap) -> Option<i64> {
     let Some(policy) = policy else { return Some(0) };
     let count = |number: Option<u64>| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
     match cap {
-        AskedCap::MaxCalls => count(policy.limits_max.max_calls),
-        AskedCap::MaxTokens => count(policy.limits_max.max_tokens),
-        AskedCap::MaxCostUsd => policy.max_cost_max,
+        RaisableCap::MaxCalls => count(policy.limits_max.max_calls),
+        RaisableCap::MaxTokens => count(policy.limits_max.max_tokens),
+        RaisableCap::MaxCostUsd => policy.max_cost_max,
     }
 }
 
@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn sessions_raise_costs_alone_up_to_their_amount() {
-        let (cost, calls) = (AskedCap::MaxCostUsd, AskedCap::MaxCalls);
+        let (cost, calls) = (RaisableCap::MaxCostUsd, RaisableCap::MaxCalls);
         for (max, asked, is_allowed) in [
             (None, (cost, 1), false),
             (Some(5), (cost, 5), true),
             (Some(5), (cost, 6), false),
             (Some(5), (calls, 1), false),
-            (Some(5), (AskedCap::MaxTokens, 1), false),
+            (Some(5), (RaisableCap::MaxTokens, 1), false),
         ] {
             let expected = if is_allowed { Ok(()) } else { Err(RaiseRefusal::NeedsToken) };
             assert_eq!(check_session(max, asked), expected, "{max:?} {asked:?}");
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn owners_stay_below_the_operators_limit() {
         use RaiseRefusal::{AdminOnly, SecondPerson};
-        let (cost, calls) = (AskedCap::MaxCostUsd, AskedCap::MaxCalls);
+        let (cost, calls) = (RaisableCap::MaxCostUsd, RaisableCap::MaxCalls);
         let rule = |highest, second_person| RaiseRule { highest, second_person };
         for (rule, asked, role, owns_run, expected) in [
             (rule(None, None), (cost, i64::MAX), Role::Owner, true, Ok(())),

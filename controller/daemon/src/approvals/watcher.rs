@@ -9,7 +9,7 @@ use sluice_contract::control::{DecideHold, HoldDecision};
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_state::approvals::{ApprovalAsk, ApprovalError, Asked, AskedCap};
+use sluice_state::approvals::{ApprovalAsk, ApprovalError, ApprovalOutcome, RaisableCap};
 use sluice_state::store::now_us;
 use tokio::time::{sleep, timeout};
 
@@ -17,9 +17,9 @@ use super::apply::{ApplyError, apply};
 use super::near_cap::{asked_value, cap_of, in_force, near_caps};
 use super::raise_rule::highest;
 use crate::context::ApiContext;
-use crate::on_cap::OnCap;
+use crate::live_run::LiveRun;
+use crate::on_cap::CapTreatment;
 use crate::run_policy::ASK_TIMEOUT;
-use crate::runs::live_run::LiveRun;
 
 /// Longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ pub(crate) struct ApprovalWatcher {
 
 /// A look that failed. The next one tries again.
 #[derive(Debug, thiserror::Error)]
-enum WatchError {
+enum ApprovalWatchError {
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
@@ -57,7 +57,7 @@ impl ApprovalWatcher {
     /// Works until it is dropped, at the end of the attempt. A run that does not ask makes no look.
     pub(crate) async fn run(mut self) -> Infallible {
         let stored = self.context.stored_request(&self.key.run_id).await;
-        if stored.is_ok_and(|stored| stored.on_cap != OnCap::Ask) {
+        if stored.is_ok_and(|stored| stored.on_cap != CapTreatment::Ask) {
             return std::future::pending().await;
         }
         loop {
@@ -73,7 +73,7 @@ impl ApprovalWatcher {
     async fn try_look(&mut self) {
         match self.look().await {
             // It has not started yet, or it has ended.
-            Ok(()) | Err(WatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
+            Ok(()) | Err(ApprovalWatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
             Err(error) => {
                 let text = error_chain(&error);
                 if self.logged.as_ref() != Some(&text) {
@@ -84,7 +84,7 @@ impl ApprovalWatcher {
         }
     }
 
-    async fn look(&self) -> Result<(), WatchError> {
+    async fn look(&self) -> Result<(), ApprovalWatchError> {
         for decided in self.context.store.unapplied_approvals(&self.key).await? {
             apply(&self.context, &decided).await?;
         }
@@ -102,14 +102,14 @@ impl ApprovalWatcher {
             let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
             // What it needs is more than there is, whatever it says.
             let asked = asked.unwrap_or(0).max(old.saturating_add(1));
-            if let Asked::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
+            if let ApprovalOutcome::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
                 self.deny(&call.hold_id, &denied.id).await?;
             }
         }
         Ok(())
     }
 
-    async fn ask(&self, cap: AskedCap, old: i64, asked: Option<i64>) -> Result<Asked, WatchError> {
+    async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>) -> Result<ApprovalOutcome, ApprovalWatchError> {
         let policy = self.context.policy.as_deref();
         let ask = ApprovalAsk {
             id: new_id(),
@@ -122,14 +122,14 @@ impl ApprovalWatcher {
             ask_timeout_us: duration_micros(policy.map_or(ASK_TIMEOUT, |policy| policy.ask_timeout)),
         };
         let asked = self.context.store.ask_approval(ask, now_us()).await?;
-        if matches!(&asked, Asked::Open(approval) if approval.held_us.is_some()) {
+        if matches!(&asked, ApprovalOutcome::Open(approval) if approval.held_us.is_some()) {
             self.context.work.notify_one();
         }
         Ok(asked)
     }
 
     /// Refuses a call that waits at a cap that was denied before.
-    async fn deny(&self, hold_id: &str, approval_id: &str) -> Result<(), WatchError> {
+    async fn deny(&self, hold_id: &str, approval_id: &str) -> Result<(), ApprovalWatchError> {
         let reason = format!("approval {approval_id} was denied");
         let deny = DecideHold { decision: HoldDecision::Deny, by: "daemon".to_owned(), reason };
         match self.control.decide_hold(hold_id, &deny).await {

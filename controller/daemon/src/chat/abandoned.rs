@@ -10,10 +10,10 @@ use sluice_contract::RunId;
 use sluice_state::chats::ChatWorker;
 use sluice_state::control_log::ControlEntry;
 
-use super::followers::FIRST_TIME;
-use super::settings::HangUp;
 use super::worker_upkeep::{abandon_turn, end_workers};
 use super::workers::{LeftTurn, left_turn};
+use crate::chat_followers::FIRST_TIME;
+use crate::chat_settings::HangUp;
 use crate::context::ApiContext;
 use crate::loops::{LoopFault, LoopTimer, every};
 use crate::runs::cancellation;

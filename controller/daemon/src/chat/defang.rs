@@ -40,7 +40,7 @@ enum Block {
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     columns: usize,
-    place: Place,
+    place: LinePart,
     /// Characters of a fence, if it begins with them.
     mark: Option<char>,
     length: usize,
@@ -51,7 +51,7 @@ struct Line {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
+enum LinePart {
     /// Before its first character.
     #[default]
     Indent,
@@ -104,26 +104,26 @@ impl Defang {
         }
         let line = &mut self.line;
         match line.place {
-            Place::Indent => match character {
+            LinePart::Indent => match character {
                 ' ' => line.columns += 1,
                 '\t' => line.columns += TAB - line.columns % TAB,
-                '`' | '~' => self.begin(Place::Fence, Some(character)),
-                '>' => self.begin(Place::Quotation, None),
-                _ if may_contain(character) => self.begin(Place::Container, None),
-                _ => self.begin(Place::Rest, None),
+                '`' | '~' => self.begin(LinePart::Fence, Some(character)),
+                '>' => self.begin(LinePart::Quotation, None),
+                _ if may_contain(character) => self.begin(LinePart::Container, None),
+                _ => self.begin(LinePart::Rest, None),
             },
-            Place::Container | Place::Quotation => match character {
+            LinePart::Container | LinePart::Quotation => match character {
                 '`' | '~' if line.mark == Some(character) => line.length += 1,
                 '`' | '~' => (line.mark, line.length) = (Some(character), 1),
                 // Further marks, numbers and blanks may be before a fence; any other text may not.
                 _ if line.length >= FENCE => {}
                 ' ' | '\t' | '>' | '.' | ')' => (line.mark, line.length) = (None, 0),
                 _ if may_contain(character) => (line.mark, line.length) = (None, 0),
-                _ => line.place = Place::Rest,
+                _ => line.place = LinePart::Rest,
             },
-            Place::Fence if line.mark == Some(character) => line.length += 1,
-            Place::Fence | Place::Rest => {
-                line.place = Place::Rest;
+            LinePart::Fence if line.mark == Some(character) => line.length += 1,
+            LinePart::Fence | LinePart::Rest => {
+                line.place = LinePart::Rest;
                 line.has_info |= !matches!(character, ' ' | '\t');
                 line.has_backtick |= character == '`';
             }
@@ -131,13 +131,13 @@ impl Defang {
     }
 
     /// Notes the first character of a line behind its blanks.
-    fn begin(&mut self, place: Place, mark: Option<char>) {
+    fn begin(&mut self, place: LinePart, mark: Option<char>) {
         let length = usize::from(mark.is_some());
         self.line = Line { place, mark, length, ..self.line };
         self.block = match self.block {
             // The list that the code may be in has ended here; or there was none.
             Block::Code { columns, .. } if self.line.columns < columns => Block::Unclear,
-            Block::UnclearInside if self.line.columns == 0 && place != Place::Quotation => Block::Text,
+            Block::UnclearInside if self.line.columns == 0 && place != LinePart::Quotation => Block::Text,
             block => block,
         };
     }
@@ -145,7 +145,7 @@ impl Defang {
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let is_fence = line.length >= FENCE && line.mark.is_some();
-        let is_contained = matches!(line.place, Place::Container | Place::Quotation);
+        let is_contained = matches!(line.place, LinePart::Container | LinePart::Quotation);
         self.block = match self.block {
             Block::Code { mark, length, columns } => {
                 let closes = is_fence && !is_contained && !line.has_info;

@@ -21,10 +21,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use super::cursor::ChatCursor;
-use super::followers::ChatPresence;
-use super::translation::{ChatEvent, RunEnd, RunEvent, Translation};
+use super::translation::{ChatEnd, ChatEvent, Translation, TurnEvent};
 use super::turn_watch::{EventPlace, TurnWatch};
 use crate::api_error::ApiError;
+use crate::chat_followers::ChatPresence;
 use crate::context::ApiContext;
 use crate::principal::Principal;
 use crate::stop_signal::StopSignal;
@@ -264,23 +264,23 @@ impl ChatFollower {
     }
 
     /// Returns the end of a worker's turn: it was interrupted, or it has an answer.
-    async fn end_of_turn(&self, place: EventPlace) -> Result<RunEnd, ApiError> {
-        let Some(turn) = &self.turn else { return Ok(RunEnd::Success) };
+    async fn end_of_turn(&self, place: EventPlace) -> Result<ChatEnd, ApiError> {
+        let Some(turn) = &self.turn else { return Ok(ChatEnd::Success) };
         let row = self.context.store.chat_turn(&self.key.run_id, turn.begin_seq.saturating_add(1)).await?;
         let was_interrupted = row.is_some_and(|row| row.number == turn.number && row.interrupts > 0);
         let is_cancelled = was_interrupted || place == EventPlace::Withdrawn;
-        Ok(if is_cancelled { RunEnd::Cancelled } else { RunEnd::Success })
+        Ok(if is_cancelled { ChatEnd::Cancelled } else { ChatEnd::Success })
     }
 
-    fn end_of_run(&self, run: &Sandbox) -> RunEnd {
+    fn end_of_run(&self, run: &Sandbox) -> ChatEnd {
         match &run.verdict {
             // It has ended before it had the message.
             Some(SandboxVerdict::Success) if self.turn.as_ref().is_some_and(|turn| !turn.watch.has_begun()) => {
-                RunEnd::Failed("worker_ended".to_owned())
+                ChatEnd::Failed("worker_ended".to_owned())
             }
-            Some(SandboxVerdict::Success) => RunEnd::Success,
-            Some(SandboxVerdict::Failed { code, .. }) => RunEnd::Failed(code.clone()),
-            Some(SandboxVerdict::Cancelled) | None => RunEnd::Cancelled,
+            Some(SandboxVerdict::Success) => ChatEnd::Success,
+            Some(SandboxVerdict::Failed { code, .. }) => ChatEnd::Failed(code.clone()),
+            Some(SandboxVerdict::Cancelled) | None => ChatEnd::Cancelled,
         }
     }
 
@@ -290,7 +290,7 @@ impl ChatFollower {
         last.elapsed() >= if has_changed { EVENTS_EVERY } else { EVENTS_AT_LEAST_EVERY }
     }
 
-    fn finish(&mut self, end: &RunEnd) {
+    fn finish(&mut self, end: &ChatEnd) {
         if let Some(text) = self.translation.last_text() {
             let cursor = ChatCursor { is_text_complete: true, ..self.cursor };
             self.waiting.push_back(Followed::Event(text, Some(cursor)));
@@ -318,7 +318,7 @@ impl ChatFollower {
         self.cursor.event = event.seq;
         let Ok(data) = serde_json::from_str::<Value>(&event.event_data) else { return };
         let is_system = event.source.as_str() == "system";
-        let event = RunEvent { event_type: &event.event_type, data: &data, is_system };
+        let event = TurnEvent { event_type: &event.event_type, data: &data, is_system };
         match self.turn.as_mut().map(|turn| turn.watch.event(event)) {
             None | Some(EventPlace::Inside) => {}
             Some(EventPlace::Outside) => return,

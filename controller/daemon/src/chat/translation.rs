@@ -11,8 +11,8 @@ use sluice_runs::verdict::Contract;
 
 use super::defang::Defang;
 use super::failure::ChatFailure;
-use super::settings::RemoteContent;
 use super::stdout_text::StdoutText;
+use crate::chat_settings::RemoteContent;
 
 /// Calls of tools that wait for a result. An agent could report any number of them.
 const OPEN_TOOLS_MAX: usize = 1000;
@@ -36,7 +36,7 @@ pub(crate) enum ChatEvent {
 
 /// An event of the log, as far as a chat depends on it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunEvent<'a> {
+pub(crate) struct TurnEvent<'a> {
     pub(crate) event_type: &'a str,
     pub(crate) data: &'a Value,
     /// True if Sluice itself reports it, and not the agent.
@@ -45,7 +45,7 @@ pub(crate) struct RunEvent<'a> {
 
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RunEnd {
+pub(crate) enum ChatEnd {
     Success,
     Cancelled,
     /// With its failure code.
@@ -104,7 +104,7 @@ impl Translation {
     }
 
     /// Takes an event of the log. One event is at most one event of the chat.
-    pub(crate) fn event(&mut self, event: RunEvent<'_>) -> Option<ChatEvent> {
+    pub(crate) fn event(&mut self, event: TurnEvent<'_>) -> Option<ChatEvent> {
         if self.is_done {
             return None;
         }
@@ -161,14 +161,14 @@ impl Translation {
     }
 
     /// Returns the last events, once the run is over and its text is complete.
-    pub(crate) fn end(&mut self, end: &RunEnd) -> Vec<ChatEvent> {
+    pub(crate) fn end(&mut self, end: &ChatEnd) -> Vec<ChatEvent> {
         if std::mem::replace(&mut self.is_done, true) {
             return Vec::new();
         }
         let failure = match end {
-            RunEnd::Success => return vec![ChatEvent::Done { reason: "stop" }],
-            RunEnd::Cancelled => ChatFailure::cancelled(),
-            RunEnd::Failed(code) => {
+            ChatEnd::Success => return vec![ChatEvent::Done { reason: "stop" }],
+            ChatEnd::Cancelled => ChatFailure::cancelled(),
+            ChatEnd::Failed(code) => {
                 let of_call = if code == "container_failed" { self.last_call } else { None };
                 of_call.and_then(ChatFailure::of_last_call).unwrap_or_else(|| ChatFailure::of_code(code))
             }

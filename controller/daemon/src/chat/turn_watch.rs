@@ -9,7 +9,7 @@ use serde_json::Value;
 use sluice_state::chats::ChatTurn;
 use sluice_state::ledger::TokenSums;
 
-use super::translation::RunEvent;
+use super::translation::TurnEvent;
 
 /// Calls that have not ended. The sidecar carries fewer at once.
 const OPEN_CALLS_MAX: usize = 1000;
@@ -58,8 +58,8 @@ impl TurnWatch {
     }
 
     /// Takes an event of the run.
-    pub(crate) fn event(&mut self, event: RunEvent<'_>) -> EventPlace {
-        let RunEvent { event_type, data, is_system } = event;
+    pub(crate) fn event(&mut self, event: TurnEvent<'_>) -> EventPlace {
+        let TurnEvent { event_type, data, is_system } = event;
         if event_type.starts_with("llm.") && is_system {
             self.call(event_type, data);
         }
@@ -165,7 +165,7 @@ mod tests {
 
     fn see(watch: &mut TurnWatch, event_type: &str, data: &Value) -> EventPlace {
         let is_system = !event_type.starts_with("agent.");
-        watch.event(RunEvent { event_type, data, is_system })
+        watch.event(TurnEvent { event_type, data, is_system })
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     fn an_agent_does_not_report_for_the_daemon() {
         let mut turn = watch(None);
         let forged = json!({ "call_id": "c", "usage": { "input": 5 } });
-        turn.event(RunEvent { event_type: "llm.call", data: &forged, is_system: false });
+        turn.event(TurnEvent { event_type: "llm.call", data: &forged, is_system: false });
         assert_eq!(turn.tokens(), &TokenSums::default());
     }
 

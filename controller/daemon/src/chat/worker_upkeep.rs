@@ -11,8 +11,8 @@ use sluice_state::control_log::ControlEntry;
 use sluice_state::messages::{MessageError, MessageState};
 use sluice_state::store::now_us;
 
-use super::settings::Carried;
 use super::workers::{gives_way, overdue, to_end};
+use crate::chat_settings::SessionCarry;
 use crate::context::ApiContext;
 use crate::loops::LoopFault;
 use crate::runs::cancellation;
@@ -26,7 +26,7 @@ pub(super) async fn end_workers(context: &ApiContext, workers: &[ChatWorker]) ->
         return Ok(());
     }
     let (sessions, now) = (context.chat.sessions, now_us());
-    let idle = if sessions.carried == Carried::Worker { sessions.idle } else { Duration::ZERO };
+    let idle = if sessions.carried == SessionCarry::Worker { sessions.idle } else { Duration::ZERO };
     let mut ending = to_end(workers, idle, sessions.count, now);
     if ending.is_empty()
         && let Some(policy) = &context.policy

@@ -19,7 +19,7 @@ pub(crate) const STAY_MARGIN: Duration = Duration::from_secs(60);
 
 /// Room for another worker of a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum WorkerSlot {
     /// There is room.
     Free,
     /// There is room when this one has ended.
@@ -43,12 +43,12 @@ pub(crate) fn is_free(worker: &ChatWorker) -> bool {
 }
 
 /// Returns the room for another worker of a principal that may have so many.
-pub(crate) fn room(workers: &[ChatWorker], principal: &str, max: u32) -> Room {
+pub(crate) fn room(workers: &[ChatWorker], principal: &str, max: u32) -> WorkerSlot {
     let own = || workers.iter().filter(|worker| worker.principal == principal && worker.told_to_end_us.is_none());
     if own().count() < usize::try_from(max).unwrap_or(usize::MAX) {
-        return Room::Free;
+        return WorkerSlot::Free;
     }
-    longest_idle(own()).map_or(Room::None, Room::InPlaceOf)
+    longest_idle(own()).map_or(WorkerSlot::None, WorkerSlot::InPlaceOf)
 }
 
 /// Returns what to do about a turn whose client has left.
@@ -164,14 +164,14 @@ mod tests {
             worker("r3", "p", Some(5)),
             worker("r4", "q", Some(1)),
         ];
-        assert_eq!(room(&workers, "p", 4), Room::Free);
-        assert_eq!(room(&workers, "p", 3), Room::InPlaceOf(id("r3")));
-        assert_eq!(room(&workers[..1], "p", 1), Room::None);
+        assert_eq!(room(&workers, "p", 4), WorkerSlot::Free);
+        assert_eq!(room(&workers, "p", 3), WorkerSlot::InPlaceOf(id("r3")));
+        assert_eq!(room(&workers[..1], "p", 1), WorkerSlot::None);
         let ending = [worker("r1", "p", None), told(worker("r2", "p", Some(9)), 10)];
-        assert_eq!(room(&ending, "p", 2), Room::Free, "one that ends makes room already");
+        assert_eq!(room(&ending, "p", 2), WorkerSlot::Free, "one that ends makes room already");
         let worked =
             [ChatWorker { worked_us: Some(10 * SECOND), ..worker("r3", "p", Some(5)) }, worker("r2", "p", Some(9))];
-        assert_eq!(room(&worked, "p", 2), Room::InPlaceOf(id("r2")), "work is no idle time");
+        assert_eq!(room(&worked, "p", 2), WorkerSlot::InPlaceOf(id("r2")), "work is no idle time");
     }
 
     #[test]

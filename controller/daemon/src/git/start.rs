@@ -1,28 +1,32 @@
 //! The clone that a run begins with.
 
-use sluice_git::{Branch, Identity, MirrorOptions};
+use sluice_git::{Branch, CommitterIdentity, MirrorOptions};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
-use sluice_runs::run_clone::{AdoptedClone, Collector, RunClone};
+use sluice_runs::run_clone::{AdoptedClone, CloneCollector, RunClone};
 use sluice_state::git_runs::{NewGitRun, PublishRule};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{StoreError, now_us};
 
 use crate::context::ApiContext;
-use crate::runs::Refusal;
+use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRepository;
 
 /// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
 /// that the run has pushed.
 ///
 /// # Errors
-/// [`Refusal`]
-pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRepository) -> Result<RunClone, Refusal> {
+/// [`RunRefusal`]
+pub(crate) async fn begin(
+    context: &ApiContext,
+    run: &Sandbox,
+    stored: &StoredRepository,
+) -> Result<RunClone, RunRefusal> {
     let project = project(context, run).ok_or_else(|| {
-        Refusal::Owner("the project of the run has no repository any more; ask an admin to set it".to_owned())
+        RunRefusal::Owner("the project of the run has no repository any more; ask an admin to set it".to_owned())
     })?;
-    let branch: Branch = stored.branch.parse().map_err(Refusal::host)?;
-    let base: Option<Branch> = stored.base.as_deref().map(str::parse).transpose().map_err(Refusal::host)?;
+    let branch: Branch = stored.branch.parse().map_err(RunRefusal::host)?;
+    let base: Option<Branch> = stored.base.as_deref().map(str::parse).transpose().map_err(RunRefusal::host)?;
     let new = NewGitRun {
         run_id: run.key.run_id.clone(),
         url: project.url.to_string(),
@@ -33,11 +37,11 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
         publish: PublishRule::of(&stored.publish).unwrap_or(PublishRule::Never),
         wants_pull_request: stored.pull_request,
     };
-    context.store.begin_git_run(new, now_us()).await.map_err(Refusal::host)?;
+    context.store.begin_git_run(new, now_us()).await.map_err(RunRefusal::host)?;
     Ok(RunClone {
         home: context.git.clone(),
         url: project.url.clone(),
-        credentials: project_access::credentials(project).await.map_err(Refusal::host)?,
+        credentials: project_access::credentials(project).await.map_err(RunRefusal::host)?,
         options: MirrorOptions {
             scope: run.project.clone().unwrap_or_default(),
             base,
@@ -45,7 +49,7 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
             ..MirrorOptions::default()
         },
         branch,
-        identity: identity(project, run).map_err(Refusal::host)?,
+        identity: identity(project, run).map_err(RunRefusal::host)?,
     })
 }
 
@@ -56,7 +60,7 @@ pub(crate) async fn begin(context: &ApiContext, run: &Sandbox, stored: &StoredRe
 pub(crate) async fn adopted(
     context: &ApiContext,
     run: &Sandbox,
-    collector: Collector,
+    collector: CloneCollector,
 ) -> Result<Option<AdoptedClone>, StoreError> {
     let row = context.store.find_git_run(&run.key.run_id).await?;
     Ok(row.map(|row| AdoptedClone { home: context.git.clone(), url: row.new.url, collector }))
@@ -69,9 +73,9 @@ pub(crate) fn project<'a>(context: &'a ApiContext, run: &Sandbox) -> Option<&'a 
 }
 
 /// Returns the author of the run's commits.
-fn identity(project: &ProjectRepository, run: &Sandbox) -> Result<Identity, sluice_git::IdentityError> {
+fn identity(project: &ProjectRepository, run: &Sandbox) -> Result<CommitterIdentity, sluice_git::IdentityError> {
     match &project.author {
         Some(author) => Ok(author.clone()),
-        None => Identity::new(&format!("Sluice run {}", run.key.run_id), "run@sluice.invalid"),
+        None => CommitterIdentity::new(&format!("Sluice run {}", run.key.run_id), "run@sluice.invalid"),
     }
 }

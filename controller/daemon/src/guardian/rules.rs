@@ -18,8 +18,8 @@ pub enum GuardianAction {
 
 /// Rule: the same thing happens again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Repetition {
-    /// Number of times, at most [`Repetition::COUNT_MAX`].
+pub struct RepetitionRule {
+    /// Number of times, at most [`RepetitionRule::COUNT_MAX`].
     pub count: u32,
     /// Time within which they count.
     pub within: Duration,
@@ -51,7 +51,7 @@ pub struct NoFileChange {
 
 /// Rule: nothing happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Silence {
+pub struct SilenceRule {
     /// Time without an event other than a heartbeat, and without an open call.
     pub after: Duration,
     /// Action that follows.
@@ -65,12 +65,12 @@ pub struct GuardianRules {
     /// Time after a hit in which the same rule is not met again for the same run.
     pub cool_down: Duration,
     /// The same call of a tool.
-    pub repeated_tool: Option<Repetition>,
+    pub repeated_tool: Option<RepetitionRule>,
     /// The same error.
-    pub repeated_error: Option<Repetition>,
+    pub repeated_error: Option<RepetitionRule>,
     pub cost_rate: Option<CostRate>,
     pub no_file_change: Option<NoFileChange>,
-    pub silence: Option<Silence>,
+    pub silence: Option<SilenceRule>,
 }
 
 /// The rules of a host.
@@ -94,7 +94,7 @@ impl GuardianAction {
     }
 }
 
-impl Repetition {
+impl RepetitionRule {
     /// Largest count.
     pub const COUNT_MAX: u32 = 100;
 }

@@ -10,7 +10,7 @@ use sluice_contract::Hash;
 use sluice_contract::time::duration_micros;
 
 use super::facts::Fact;
-use super::rules::{GuardianAction, GuardianRules, Repetition};
+use super::rules::{GuardianAction, GuardianRules, RepetitionRule};
 
 /// Events that are kept for one rule.
 const KEPT: usize = 256;
@@ -145,7 +145,7 @@ impl RunGuard {
             Rule::RepeatedTool => (&mut self.tools, self.rules.repeated_tool?),
             _ => (&mut self.errors, self.rules.repeated_error?),
         };
-        let Repetition { count, within, action } = limit;
+        let RepetitionRule { count, within, action } = limit;
         let (now_us, hash, _) = next;
         known.retain(|(at_us, ..)| span(*at_us, now_us) < within);
         push(known, next, KEPT);

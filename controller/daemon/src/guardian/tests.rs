@@ -5,7 +5,7 @@ use sluice_state::events::{EventSource, LoggedEvent};
 
 use super::facts::{Fact, fact};
 use super::intervention::{Performed, intervention, nudge};
-use super::rules::{CostRate, GuardianAction, GuardianRules, NoFileChange, Repetition, Silence};
+use super::rules::{CostRate, GuardianAction, GuardianRules, NoFileChange, RepetitionRule, SilenceRule};
 use super::run_guard::{Hit, Rule, RunGuard};
 use crate::runs::test_run::running;
 
@@ -63,8 +63,8 @@ fn hits(rules: GuardianRules, log: &[LoggedEvent]) -> Vec<(Rule, i64, u64)> {
     all.into_iter().flatten().map(|(second, hit)| (hit.rule, second, hit.evidence.count)).collect()
 }
 
-fn repetition(count: u32, within: u64) -> Option<Repetition> {
-    Some(Repetition { count, within: seconds(within), action: NOTIFY })
+fn repetition(count: u32, within: u64) -> Option<RepetitionRule> {
+    Some(RepetitionRule { count, within: seconds(within), action: NOTIFY })
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn files_of_the_agents_own_state_do_not_count() {
 
 #[test]
 fn silence_is_noticed_unless_a_call_is_open() {
-    let silence = Some(Silence { after: seconds(60), action: NOTIFY });
+    let silence = Some(SilenceRule { after: seconds(60), action: NOTIFY });
     let mut guard = RunGuard::new(GuardianRules { silence, ..GuardianRules::default() }, 0);
     guard.observe(7, 10 * SECOND, &Fact::CallStarted);
     assert_eq!(guard.look(100 * SECOND), []);

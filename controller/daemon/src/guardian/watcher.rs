@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_contract::RunId;
 use sluice_contract::text::error_chain;
 use sluice_state::events::{EventFilter, EventQuota, LoggedEvent};
-use sluice_state::messages::{InjectMode, MessageError, NewMessage, intervention_id};
+use sluice_state::messages::{InjectMode, MessageError, MessageToSend, intervention_id};
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -244,7 +244,7 @@ impl Guardian {
 
     /// Sends the agent the text of a rule.
     async fn nudge(&self, id: &RunId, hit: &Hit) -> Result<Performed, LoopFault> {
-        let message = NewMessage {
+        let message = MessageToSend {
             id: intervention_id(),
             content: nudge(hit.rule).to_owned(),
             message_type: sluice_contract::control::MessageType::GuardianNudge,

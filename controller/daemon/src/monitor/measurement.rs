@@ -10,6 +10,8 @@ use sluice_contract::record::Usage;
 use sluice_state::events::{EventSource, LoggedEvent};
 use sluice_state::sandboxes::Sandbox;
 
+use crate::call_data::CallData;
+
 /// Types of the events that count.
 pub(super) const COUNTED_TYPES: [&str; 3] = [STATE_CHANGED, STOPPED, CALL];
 
@@ -64,30 +66,6 @@ struct Stopped {
     failure_code: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct CallData {
-    model: Option<String>,
-    result: Option<String>,
-    usage: Option<Usage>,
-    cost: Option<Cost>,
-    timing_us: Option<TimeToHead>,
-}
-
-#[derive(Deserialize)]
-struct Cost {
-    known: Option<KnownCost>,
-}
-
-#[derive(Deserialize)]
-struct KnownCost {
-    usd: String,
-}
-
-#[derive(Deserialize)]
-struct TimeToHead {
-    ttfb: Option<u64>,
-}
-
 /// Returns whether [`of_event`] needs the run of an event.
 pub(super) fn needs_run(event: &LoggedEvent) -> bool {
     event.source == EventSource::System && event.event_type != CALL
@@ -122,8 +100,8 @@ fn ended(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Measurement> {
 }
 
 fn called(event: &LoggedEvent) -> Option<Measurement> {
-    let call: CallData = serde_json::from_str(&event.event_data).ok()?;
-    let usd = call.cost.and_then(|cost| cost.known).and_then(|known| Usd::parse(&known.usd).ok());
+    let call = CallData::read(&event.event_data)?;
+    let usd = call.known_cost().and_then(|known| Usd::parse(&known.usd).ok());
     Some(Measurement::Called(Called {
         model: call.model,
         result: call.result,

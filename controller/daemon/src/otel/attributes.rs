@@ -151,7 +151,7 @@ fn langfuse_generation(all: &mut Attributes, call: &EndedCall) {
     }
     if let Some(first) = call.first_chunk_us.filter(|_| call.is_stream) {
         let at_us = call.start_us.saturating_add(i64::try_from(first).unwrap_or(0));
-        let at = crate::api::timestamp::timestamp(at_us);
+        let at = crate::timestamp::timestamp(at_us);
         all.set("langfuse.observation.completion_start_time", json!(at).to_string());
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Exporter {
 }
 
 /// A request that the target did not take.
-enum Refused {
+enum ExportFault {
     /// The same request may be taken later.
     Later(DeliveryFault),
     /// The target never takes this request.
@@ -179,12 +179,12 @@ impl Exporter {
                     let sent = self.queue.done();
                     self.count("sent", sent);
                 }
-                Err(Refused::Never(fault)) => {
+                Err(ExportFault::Never(fault)) => {
                     let refused = self.queue.done();
                     self.count("refused", refused);
                     return Err(fault);
                 }
-                Err(Refused::Later(fault)) => {
+                Err(ExportFault::Later(fault)) => {
                     self.next_try = Instant::now() + self.queue.failed();
                     return Err(fault);
                 }
@@ -205,11 +205,11 @@ impl Exporter {
                 self.meters.sent();
                 Ok(())
             }
-            Err(Refused::Later(fault) | Refused::Never(fault)) => Err(fault),
+            Err(ExportFault::Later(fault) | ExportFault::Never(fault)) => Err(fault),
         }
     }
 
-    async fn post(&self, path: &'static str, body: String) -> Result<(), Refused> {
+    async fn post(&self, path: &'static str, body: String) -> Result<(), ExportFault> {
         let address = &self.target.address;
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
@@ -222,7 +222,7 @@ impl Exporter {
         // The ingestion that takes the attributes of a trace from each span.
         headers.insert("x-langfuse-ingestion-version", HeaderValue::from_static("4"));
         let to = Destination { address, ca: self.target.ca.as_deref(), reach: Reach::Any };
-        let status = post(to, request, WITHIN).await.map_err(Refused::Later)?;
+        let status = post(to, request, WITHIN).await.map_err(ExportFault::Later)?;
         let fault = DeliveryFault::Status(status.as_u16());
         match status {
             status if status.is_success() => Ok(()),
@@ -230,9 +230,9 @@ impl Exporter {
             | StatusCode::FORBIDDEN
             | StatusCode::NOT_FOUND
             | StatusCode::REQUEST_TIMEOUT
-            | StatusCode::TOO_MANY_REQUESTS => Err(Refused::Later(fault)),
-            status if status.is_server_error() => Err(Refused::Later(fault)),
-            _ => Err(Refused::Never(fault)),
+            | StatusCode::TOO_MANY_REQUESTS => Err(ExportFault::Later(fault)),
+            status if status.is_server_error() => Err(ExportFault::Later(fault)),
+            _ => Err(ExportFault::Never(fault)),
         }
     }
 

@@ -10,6 +10,8 @@ use sluice_contract::record::Usage;
 use sluice_contract::time::unix_micros;
 use sluice_state::events::LoggedEvent;
 
+use crate::call_data::CallData;
+
 /// Types of the events that become spans.
 pub(super) const TYPES: [&str; 3] = [STARTED, ENDED, STOPPED];
 pub(super) const STOPPED: &str = "sandbox.stopped";
@@ -53,10 +55,10 @@ pub(super) struct EndedRun {
 
 /// Starts of calls, until their ends come.
 #[derive(Debug, Default)]
-pub(super) struct OpenCalls(HashMap<String, Started>);
+pub(super) struct OpenCalls(HashMap<String, StartedCall>);
 
 #[derive(Debug, Deserialize)]
-struct Started {
+struct StartedCall {
     call_id: String,
     path: String,
     #[serde(default)]
@@ -66,55 +68,20 @@ struct Started {
     run: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct CallData {
-    call_id: String,
-    model: Option<String>,
-    model_served: Option<String>,
-    response_id: Option<String>,
-    result: Option<String>,
-    status: Option<u16>,
-    usage: Option<Usage>,
-    cost: Option<Cost>,
-    #[serde(default)]
-    cache_hit: bool,
-    #[serde(default)]
-    timing_us: Times,
-    ts: String,
-}
-
-#[derive(Deserialize)]
-struct Cost {
-    known: Option<KnownCost>,
-}
-
-#[derive(Deserialize)]
-struct KnownCost {
-    usd: String,
-    source: String,
-}
-
-#[derive(Deserialize, Default)]
-struct Times {
-    #[serde(default)]
-    total: u64,
-    first_token: Option<u64>,
-}
-
 impl OpenCalls {
     /// Returns the call that an event ends, and remembers one that it starts.
     pub(super) fn take(&mut self, event: &LoggedEvent) -> Option<EndedCall> {
         match event.event_type.as_str() {
             STARTED if self.0.len() < STARTS_MAX => {
-                let mut started: Started = serde_json::from_str(&event.event_data).ok()?;
+                let mut started: StartedCall = serde_json::from_str(&event.event_data).ok()?;
                 started.run.clone_from(&event.sandbox_id);
                 self.0.insert(started.call_id.clone(), started);
                 None
             }
             ENDED => {
-                let data: CallData = serde_json::from_str(&event.event_data).ok()?;
-                let started = self.0.remove(&data.call_id);
-                Some(ended(event, data, started.as_ref()))
+                let data = CallData::read(&event.event_data)?;
+                let started = self.0.remove(data.call_id.as_ref()?);
+                ended(event, data, started.as_ref())
             }
             _ => None,
         }
@@ -126,13 +93,13 @@ impl OpenCalls {
     }
 }
 
-fn ended(event: &LoggedEvent, data: CallData, started: Option<&Started>) -> EndedCall {
-    let end_us = humantime::parse_rfc3339(&data.ts).ok().and_then(unix_micros).unwrap_or(event.created_us);
+fn ended(event: &LoggedEvent, data: CallData, started: Option<&StartedCall>) -> Option<EndedCall> {
+    let end_us = humantime::parse_rfc3339(data.ts.as_ref()?).ok().and_then(unix_micros).unwrap_or(event.created_us);
     let path = started.map_or("", |started| started.path.as_str());
     let (operation, provider) = operation_of(path);
-    let known = data.cost.and_then(|cost| cost.known);
-    EndedCall {
-        call_id: data.call_id,
+    let (known, times) = (data.known_cost().cloned(), data.timing_us.unwrap_or_default());
+    Some(EndedCall {
+        call_id: data.call_id?,
         attempt: event.attempt,
         operation,
         provider,
@@ -143,12 +110,12 @@ fn ended(event: &LoggedEvent, data: CallData, started: Option<&Started>) -> Ende
         error: error_of(data.result.as_deref(), data.status),
         usage: data.usage.unwrap_or_default(),
         cost: known.as_ref().and_then(|known| Usd::parse(&known.usd).ok()).map(|usd| usd.to_nanos() as f64 / 1e9),
-        cost_source: known.map(|known| known.source),
+        cost_source: known.and_then(|known| known.source),
         is_cache_hit: data.cache_hit,
-        start_us: end_us.saturating_sub(i64::try_from(data.timing_us.total).unwrap_or(0)),
+        start_us: end_us.saturating_sub(i64::try_from(times.total).unwrap_or(0)),
         end_us,
-        first_chunk_us: data.timing_us.first_token,
-    }
+        first_chunk_us: times.first_token,
+    })
 }
 
 /// Returns the operation of a path, and the provider whose format the API has.

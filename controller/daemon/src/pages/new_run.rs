@@ -14,7 +14,7 @@ use super::new_run_html::{Choices, form};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::extract::Query;
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
@@ -63,7 +63,7 @@ fn choices(policy: &RunPolicy, owner: &str, agents: Vec<String>) -> Choices {
         memory: (policy.limits.memory, policy.limits_max.memory),
         cpu_millis: (policy.limits.cpu_millis, policy.limits_max.cpu_millis),
         max_cost: (policy.max_cost, policy.max_cost_max).into(),
-        asks: policy.on_cap == OnCap::Ask,
+        asks: policy.on_cap == CapTreatment::Ask,
     }
 }
 

@@ -19,9 +19,9 @@ use sluice_state::store::{StoreError, now_us};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::rules::{Cause, Gate, PauseStep, PauseView, next_step};
+use super::rules::{Cause, GateState, PauseStep, PauseView, next_step};
 use crate::context::ApiContext;
-use crate::runs::live_run::LiveRun;
+use crate::live_run::LiveRun;
 
 /// Time after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) struct PauseKeeper {
     cancelled: watch::Receiver<Option<Cancel>>,
     freezer: Freezer,
     control: SidecarControl,
-    gate: Gate,
+    gate: GateState,
     /// State of the clocks that the sidecar was told; none if an earlier daemon told it.
     clocks_stopped: Option<bool>,
     /// True if the virtual key may end before the run.
@@ -80,7 +80,7 @@ enum KeeperError {
 }
 
 /// One look at the run: the observed state, and its row.
-struct Look {
+struct PauseLook {
     view: PauseView,
     run: Sandbox,
     held: Vec<HeldCall>,
@@ -105,7 +105,7 @@ impl PauseKeeper {
             key,
             live,
             cancelled,
-            gate: Gate::Open,
+            gate: GateState::Open,
             clocks_stopped: Some(false),
             key_is_due: false,
             may_be_frozen: false,
@@ -118,14 +118,14 @@ impl PauseKeeper {
 
     /// Looks after an attempt that an earlier daemon began, which may have left it in any state.
     pub(crate) fn adopting(self) -> Self {
-        Self { gate: Gate::Unknown, clocks_stopped: None, key_is_due: true, may_be_frozen: true, ..self }
+        Self { gate: GateState::Unknown, clocks_stopped: None, key_is_due: true, may_be_frozen: true, ..self }
     }
 
     /// Works until it is dropped, at the end of the attempt.
     pub(crate) async fn run(mut self) -> Infallible {
         let mut wishes = self.live.wishes();
         // A new attempt has nothing to undo.
-        let mut rests = self.gate == Gate::Open;
+        let mut rests = self.gate == GateState::Open;
         loop {
             if rests {
                 // The sender is in `live`, which is ours.
@@ -171,8 +171,8 @@ impl PauseKeeper {
         }
         let step = next_step(&look.view);
         match step {
-            PauseStep::CloseGate => self.set_gate(Gate::Closed).await?,
-            PauseStep::OpenGate => self.set_gate(Gate::Open).await?,
+            PauseStep::CloseGate => self.set_gate(GateState::Closed).await?,
+            PauseStep::OpenGate => self.set_gate(GateState::Open).await?,
             PauseStep::Mark(cause) => self.mark(&look.run, cause).await?,
             PauseStep::Unmark => self.unmark(&look.run, look.view.cause).await?,
             PauseStep::AnswerLater => self.answer_later(&look.held).await?,
@@ -205,7 +205,7 @@ impl PauseKeeper {
     }
 
     /// Observes the run; `None` if it is to end, which thaws its container.
-    async fn look(&mut self) -> Result<Option<Look>, KeeperError> {
+    async fn look(&mut self) -> Result<Option<PauseLook>, KeeperError> {
         let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
         let works = |run: &Sandbox| run.key == self.key && run.state.is_active() && run.verdict.is_none();
         let Some(run) = run.filter(works).filter(|_| self.cancelled.borrow().is_none()) else { return Ok(None) };
@@ -249,16 +249,16 @@ impl PauseKeeper {
             is_at_work,
             failed: self.failed.map(|failed| failed.elapsed()),
         };
-        Ok(Some(Look { view, run, held, is_asked }))
+        Ok(Some(PauseLook { view, run, held, is_asked }))
     }
 
-    async fn set_gate(&mut self, gate: Gate) -> Result<(), KeeperError> {
-        let paused = gate == Gate::Closed;
+    async fn set_gate(&mut self, gate: GateState) -> Result<(), KeeperError> {
+        let paused = gate == GateState::Closed;
         let reason = if paused { "the run is paused" } else { "the run goes on" };
         let set = SetPause { paused, by: BY.to_owned(), reason: reason.to_owned() };
         self.gate = match self.control.set_pause(&set).await {
             Ok(_) => gate,
-            Err(error) if error.is_unknown() => Gate::Missing,
+            Err(error) if error.is_unknown() => GateState::Missing,
             Err(error) => return Err(error.into()),
         };
         Ok(())

@@ -17,7 +17,7 @@ pub(super) enum Cause {
 
 /// State of the sidecar's gate: new calls pass, or none does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Gate {
+pub(super) enum GateState {
     /// Not known: this daemon has not asked for either yet.
     Unknown,
     Open,
@@ -30,7 +30,7 @@ pub(super) enum Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PauseView {
     pub(super) cause: Option<Cause>,
-    pub(super) gate: Gate,
+    pub(super) gate: GateState,
     /// True if its clocks stand still.
     pub(super) clocks_stopped: bool,
     /// True if its row says that it is paused.
@@ -92,7 +92,7 @@ fn release(view: &PauseView) -> PauseStep {
         PauseStep::Thaw
     } else if view.is_marked || view.clocks_stopped {
         PauseStep::Unmark
-    } else if matches!(view.gate, Gate::Closed | Gate::Unknown) {
+    } else if matches!(view.gate, GateState::Closed | GateState::Unknown) {
         PauseStep::OpenGate
     } else {
         PauseStep::Rest
@@ -101,8 +101,8 @@ fn release(view: &PauseView) -> PauseStep {
 
 fn pause(view: &PauseView) -> PauseStep {
     match view.gate {
-        Gate::Open | Gate::Unknown => return PauseStep::CloseGate,
-        Gate::Closed | Gate::Missing => {}
+        GateState::Open | GateState::Unknown => return PauseStep::CloseGate,
+        GateState::Closed | GateState::Missing => {}
     }
     if view.is_frozen {
         return frozen(view, PauseStep::Mark(Cause::Pause));
@@ -125,7 +125,7 @@ fn hold(view: &PauseView) -> PauseStep {
         // It was paused as well, and is not any more.
         return if view.is_frozen { PauseStep::Thaw } else { PauseStep::Unmark };
     }
-    if view.gate == Gate::Closed || view.gate == Gate::Unknown {
+    if view.gate == GateState::Closed || view.gate == GateState::Unknown {
         return PauseStep::OpenGate;
     }
     if view.is_frozen {
@@ -172,7 +172,7 @@ mod tests {
 
     const VIEW: PauseView = PauseView {
         cause: Some(Cause::Pause),
-        gate: Gate::Closed,
+        gate: GateState::Closed,
         clocks_stopped: true,
         is_marked: true,
         is_frozen: false,
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn a_pause_goes_step_by_step() {
-        let fresh = PauseView { gate: Gate::Open, clocks_stopped: false, is_marked: false, ..VIEW };
+        let fresh = PauseView { gate: GateState::Open, clocks_stopped: false, is_marked: false, ..VIEW };
         let soon = Duration::from_millis(400);
         for (view, expected) in [
             (fresh, PauseStep::CloseGate),
-            (PauseView { gate: Gate::Unknown, ..fresh }, PauseStep::CloseGate),
-            (PauseView { gate: Gate::Closed, open_calls: 1, ..fresh }, PauseStep::Look(LOOK)),
-            (PauseView { gate: Gate::Closed, ..fresh }, PauseStep::Mark(Cause::Pause)),
-            (PauseView { gate: Gate::Missing, ..fresh }, PauseStep::Mark(Cause::Pause)),
+            (PauseView { gate: GateState::Unknown, ..fresh }, PauseStep::CloseGate),
+            (PauseView { gate: GateState::Closed, open_calls: 1, ..fresh }, PauseStep::Look(LOOK)),
+            (PauseView { gate: GateState::Closed, ..fresh }, PauseStep::Mark(Cause::Pause)),
+            (PauseView { gate: GateState::Missing, ..fresh }, PauseStep::Mark(Cause::Pause)),
             (PauseView { waiting: 2, ..VIEW }, PauseStep::AnswerLater),
             (PauseView { waiting: 2, is_at_work: true, ..VIEW }, PauseStep::Look(SLOW_LOOK)),
             (PauseView { quiet: QUIET - soon, ..VIEW }, PauseStep::Look(soon)),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_approval_waits_for_the_sidecars_answer() {
-        let held = PauseView { cause: Some(Cause::Approval), gate: Gate::Open, is_marked: false, ..VIEW };
+        let held = PauseView { cause: Some(Cause::Approval), gate: GateState::Open, is_marked: false, ..VIEW };
         for (view, expected) in [
             (PauseView { clocks_stopped: false, ..held }, PauseStep::Mark(Cause::Approval)),
             (PauseView { waiting: 1, ..held }, PauseStep::Look(HELD_LOOK)),
@@ -217,8 +217,8 @@ mod tests {
             (held, PauseStep::Freeze),
             (PauseView { is_frozen: true, ..held }, PauseStep::Look(SLOW_LOOK)),
             (PauseView { is_frozen: true, is_marked: true, ..held }, PauseStep::Thaw),
-            (PauseView { is_marked: true, gate: Gate::Closed, ..held }, PauseStep::Unmark),
-            (PauseView { gate: Gate::Closed, ..held }, PauseStep::OpenGate),
+            (PauseView { is_marked: true, gate: GateState::Closed, ..held }, PauseStep::Unmark),
+            (PauseView { gate: GateState::Closed, ..held }, PauseStep::OpenGate),
         ] {
             assert_eq!(next_step(&view), expected, "{view:?}");
         }
@@ -232,8 +232,8 @@ mod tests {
             (free, PauseStep::Unmark),
             (PauseView { is_marked: false, ..free }, PauseStep::Unmark),
             (PauseView { is_marked: false, clocks_stopped: false, ..free }, PauseStep::OpenGate),
-            (PauseView { is_marked: false, clocks_stopped: false, gate: Gate::Open, ..free }, PauseStep::Rest),
-            (PauseView { is_marked: false, clocks_stopped: false, gate: Gate::Missing, ..free }, PauseStep::Rest),
+            (PauseView { is_marked: false, clocks_stopped: false, gate: GateState::Open, ..free }, PauseStep::Rest),
+            (PauseView { is_marked: false, clocks_stopped: false, gate: GateState::Missing, ..free }, PauseStep::Rest),
         ] {
             assert_eq!(next_step(&view), expected, "{view:?}");
         }
@@ -241,7 +241,8 @@ mod tests {
 
     fn view() -> impl Strategy<Value = PauseView> {
         let cause = proptest::sample::select(vec![None, Some(Cause::Pause), Some(Cause::Approval)]);
-        let gate = proptest::sample::select(vec![Gate::Unknown, Gate::Open, Gate::Closed, Gate::Missing]);
+        let gate =
+            proptest::sample::select(vec![GateState::Unknown, GateState::Open, GateState::Closed, GateState::Missing]);
         let flags = proptest::array::uniform4(any::<bool>());
         (cause, gate, flags, 0..3u64, 0..3u64, 0..3000u64, proptest::option::of(0..20_000u64)).prop_map(
             |(cause, gate, [clocks_stopped, is_marked, is_frozen, is_at_work], open_calls, waiting, quiet, failed)| {
@@ -266,8 +267,8 @@ mod tests {
     /// Does a step as if all goes well, and nothing else happens.
     fn done(view: PauseView, step: PauseStep) -> PauseView {
         match step {
-            PauseStep::CloseGate => PauseView { gate: Gate::Closed, ..view },
-            PauseStep::OpenGate => PauseView { gate: Gate::Open, ..view },
+            PauseStep::CloseGate => PauseView { gate: GateState::Closed, ..view },
+            PauseStep::OpenGate => PauseView { gate: GateState::Open, ..view },
             PauseStep::Mark(cause) => {
                 PauseView { clocks_stopped: true, is_marked: view.is_marked || cause == Cause::Pause, ..view }
             }
@@ -306,9 +307,9 @@ mod tests {
                 view = done(view, next_step(&view));
             }
             let is_wanted = match view.cause {
-                None => !view.is_frozen && !view.is_marked && !view.clocks_stopped && view.gate != Gate::Closed,
-                Some(Cause::Pause) => view.is_frozen && view.is_marked && view.clocks_stopped && view.gate != Gate::Open,
-                Some(Cause::Approval) => view.is_frozen && !view.is_marked && view.clocks_stopped && view.gate != Gate::Closed,
+                None => !view.is_frozen && !view.is_marked && !view.clocks_stopped && view.gate != GateState::Closed,
+                Some(Cause::Pause) => view.is_frozen && view.is_marked && view.clocks_stopped && view.gate != GateState::Open,
+                Some(Cause::Approval) => view.is_frozen && !view.is_marked && view.clocks_stopped && view.gate != GateState::Closed,
             };
             prop_assert!(is_wanted, "{:?} came to {:?}", start, view);
         }

@@ -10,11 +10,11 @@ use sluice_state::events::{EventDiff, EventSource, HEARTBEAT, NewLoggedEvent};
 use sluice_state::store::now_us;
 
 use super::{RelayCaller, effects};
-use crate::api::timestamp::timestamp;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::extract::JsonBody;
+use crate::timestamp::timestamp;
 
 /// Type of the events with a diff.
 const FILE_EDITED: &str = "agent.file_edited";

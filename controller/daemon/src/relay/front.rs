@@ -13,11 +13,11 @@ use hyper_util::service::TowerToHyperService;
 use sluice_contract::RunKey;
 
 use super::RelayCaller;
-use crate::access::Peer;
+use crate::access::RemotePeer;
 use crate::api_error::{ApiError, InternalCause};
 use crate::connection::Respond;
 use crate::context::ApiContext;
-use crate::credential::Credential;
+use crate::credential::RequestCredential;
 use crate::limits::HttpLimits;
 
 /// Beginning of all paths.
@@ -64,7 +64,7 @@ impl RelayFront {
 
     /// Checks that the token is that of the attempt of this socket, and that the attempt is the present one.
     async fn authenticate(&self, request: &Request<Incoming>) -> Result<(), ApiError> {
-        if let Credential::Bearer(token) = Credential::of(request.headers(), None)
+        if let RequestCredential::Bearer(token) = RequestCredential::of(request.headers(), None)
             && self.context.store.find_run_token(&token).await?.as_ref() == Some(&self.key)
         {
             return Ok(());
@@ -79,7 +79,7 @@ impl Respond for RelayFront {
         self.context.limits
     }
 
-    async fn answer(&self, _: Peer, _: Option<SocketAddr>, request: Request<Incoming>) -> Response {
+    async fn answer(&self, _: RemotePeer, _: Option<SocketAddr>, request: Request<Incoming>) -> Response {
         let mut response = self.route(request).await.unwrap_or_else(IntoResponse::into_response);
         if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
             (self.context.log)(&format!("internal error {id}: {cause}"));

@@ -8,10 +8,10 @@ use serde::Serialize;
 use sluice_state::messages::{MessageFilter, TAKEN_BYTES_MAX, fitting, intervention_text};
 
 use super::RelayCaller;
-use crate::api::timestamp::timestamp;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
+use crate::timestamp::timestamp;
 
 /// Number of interventions in an answer, at most.
 const LIMIT: u32 = 100;

@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::front::RelayFront;
-use crate::access::Peer;
+use crate::access::RemotePeer;
 use crate::connection::serve;
 use crate::context::ApiContext;
-use crate::unix_socket::{ListeningSocket, SocketError};
+use crate::unix_socket::{DaemonSocket, SocketError};
 
 /// Connections of one sidecar: as many as it relays at once, with those that it keeps.
 const CONNECTIONS: usize = 16;
@@ -60,7 +60,7 @@ impl RelayListener {
                         let (front, stop) = (Arc::clone(&front), self.context.stop.clone());
                         connections.spawn(serve(
                             stream,
-                            Peer { uid: peer, address: None, end: None },
+                            RemotePeer { uid: peer, address: None, end: None },
                             None,
                             front,
                             stop,
@@ -76,7 +76,7 @@ impl RelayListener {
     }
 
     /// Binds the socket, and returns the user of the sidecar.
-    async fn bound(&self) -> (ListeningSocket, u32) {
+    async fn bound(&self) -> (DaemonSocket, u32) {
         let mut is_reported = false;
         loop {
             let paths = self.context.layout.run(&self.key);
@@ -98,10 +98,10 @@ impl RelayListener {
 fn bind(
     path: &Path,
     user: io::Result<Option<sluice_runs::sidecar_user::SidecarUser>>,
-) -> Result<(ListeningSocket, u32), SocketError> {
+) -> Result<(DaemonSocket, u32), SocketError> {
     let failed = |error| SocketError::System(path.to_owned(), error);
     let uid = user.map_err(failed)?.map_or_else(|| Uid::effective().as_raw(), |user| user.uid);
-    let socket = ListeningSocket::bind(path, 0o600)?;
+    let socket = DaemonSocket::bind(path, 0o600)?;
     chown(path, Some(uid), None).map_err(failed)?;
     Ok((socket, uid))
 }

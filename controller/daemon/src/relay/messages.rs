@@ -6,16 +6,16 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use sluice_state::messages::{Afterwards, Message, TakeMode, type_word};
+use sluice_state::messages::{Afterwards, StoredMessage, TakeMode, type_word};
 use sluice_state::store::now_us;
 use tokio::time::{Instant, sleep_until};
 
 use super::RelayCaller;
-use crate::api::timestamp::timestamp;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::extract::Query;
+use crate::timestamp::timestamp;
 
 /// Longest time that a request waits for a message, in seconds.
 const WAIT_MAX: u64 = 25;
@@ -56,7 +56,7 @@ pub(super) struct MessageForAgent {
 }
 
 impl MessageForAgent {
-    fn of(message: Message) -> Self {
+    fn of(message: StoredMessage) -> Self {
         Self {
             id: message.id,
             content: message.content,

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::State;
 
 use super::RelayCaller;
-use crate::api::sandboxes::Task;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
+use crate::run_task::Task;
 
 /// Returns the messages with which the run began.
 pub(super) async fn task(State(context): State<Arc<ApiContext>>, caller: RelayCaller) -> Result<Json<Task>, ApiError> {

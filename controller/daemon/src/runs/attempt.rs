@@ -17,7 +17,7 @@ use sluice_runs::stop::StopPolicy;
 use sluice_runs::sweep::{self, SweepError};
 use sluice_runs::verdict::{ErrorCode, LimitValues};
 use sluice_state::budget::Admitted;
-use sluice_state::run::{Cancel, Phase};
+use sluice_state::run::{Cancel, RunPhase};
 use sluice_state::sandboxes::{
     DesiredState, NextAttempt, Sandbox, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
 };
@@ -29,17 +29,18 @@ use super::after_attempt::{failure_code, remove_workspace};
 use super::chat_workspace::keep_for_session;
 use super::failure_text::failure_text;
 use super::last_look::with_last_look;
-use super::live_run::LiveRun;
 use super::receipts::post_again;
-use super::refusal::{Refusal, Retry};
 use super::resumed::resume;
-use super::retries::wait_before_retry;
+use super::retries::{Retry, wait_before_retry};
 use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::{is_retryable, take_step};
+use super::stored_request_error::StoredRequestError;
 use crate::context::ApiContext;
 use crate::git;
+use crate::live_run::LiveRun;
 use crate::mount_table::MountTable;
+use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRequest;
 
 mod follow;
@@ -71,11 +72,12 @@ impl Attempt {
             Err(refusal) => {
                 self.close().await;
                 match refusal {
-                    Refusal::Owner(message) => {
+                    RunRefusal::Owner(message) => {
                         let code = ErrorCode::CreationFailed.as_str().to_owned();
                         (SandboxVerdict::Failed { code, message: Some(message) }, Retry::Never)
                     }
-                    Refusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
+                    RunRefusal::Host(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::ByCode),
+                    RunRefusal::Final(error) => (self.failed(ErrorCode::CreationFailed, &error), Retry::Never),
                 }
             }
         };
@@ -94,9 +96,10 @@ impl Attempt {
         let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer).await,
-            Err(message) => {
+            Err(error) => {
                 self.close().await;
-                return self.conclude(self.failed(ErrorCode::Internal, &message), Retry::ByCode).await;
+                let verdict = self.failed(ErrorCode::Internal, &error_chain(&error));
+                return self.conclude(verdict, error.retry()).await;
             }
         };
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
@@ -136,18 +139,18 @@ impl Attempt {
         }
     }
 
-    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), Refusal> {
+    async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), RunRefusal> {
         let Self { context, service, run, .. } = self;
-        let stored = self.stored().await.map_err(Refusal::Host)?;
+        let stored = self.stored().await?;
         let variables = context.variables.get(&run.key.run_id).unwrap_or_default();
         if let Some(lost) = stored.variables.iter().find(|name| !variables.contains_key(*name)) {
-            return Err(Refusal::Owner(format!(
+            return Err(RunRefusal::Owner(format!(
                 "the value of the variable {lost} was lost when the daemon was restarted: values are kept in memory alone; \
                  create the run anew"
             )));
         }
         self.check_mounts(&stored.mounts).await?;
-        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| Refusal::Owner(error.0))?;
+        let planned = service.planner.plan(run, &stored, &variables).map_err(|error| RunRefusal::Owner(error.0))?;
         let PlannedRun { mut request, record } = planned;
         let host = &service.host;
         request.spec.exchange.keep = stored.keep_workspace;
@@ -155,15 +158,15 @@ impl Attempt {
         if let Some(repository) = &stored.repository {
             request.spec.clone = Some(Arc::new(git::begin(context, run, repository).await?));
         }
-        let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(Refusal::host)?;
+        let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(RunRefusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));
-        admission::check(host, &request).await.map_err(Refusal::host)?;
+        admission::check(host, &request).await.map_err(RunRefusal::host)?;
         if let Some(daemon) = &mut request.spec.daemon {
-            daemon.relay_token = Some(context.store.create_run_token(&run.key).await.map_err(Refusal::host)?);
+            daemon.relay_token = Some(context.store.create_run_token(&run.key).await.map_err(RunRefusal::host)?);
         }
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
-            .map_err(|error| Refusal::Host(format!("the record of the run cannot be written: {error}")))?;
+            .map_err(|error| RunRefusal::Host(format!("the record of the run cannot be written: {error}")))?;
         let (observer, signals) = run_signals();
         let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
@@ -180,10 +183,10 @@ impl Attempt {
     }
 
     /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
-    async fn check_mounts(&self, table: &MountTable) -> Result<(), Refusal> {
+    async fn check_mounts(&self, table: &MountTable) -> Result<(), RunRefusal> {
         let policy = self.context.policy.as_ref();
-        let policy = policy.ok_or_else(|| Refusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
-        policy.grants.check_table(table).await.map_err(Refusal::host)
+        let policy = policy.ok_or_else(|| RunRefusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
+        policy.grants.check_table(table).await.map_err(RunRefusal::host)
     }
 
     async fn drive<E: std::error::Error>(
@@ -329,7 +332,7 @@ impl Attempt {
             Ok(Some(KnownRun { exit_code: None, .. })) => {
                 self.failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run")
             }
-            Ok(Some(known)) => match SandboxState::of_one_shot(Phase::Closed, known.error_code.as_deref()) {
+            Ok(Some(known)) => match SandboxState::of_one_shot(RunPhase::Closed, known.error_code.as_deref()) {
                 (_, Some(verdict)) => verdict,
                 _ => SandboxVerdict::Success,
             },
@@ -338,11 +341,9 @@ impl Attempt {
         }
     }
 
-    async fn stored(&self) -> Result<StoredRequest, String> {
-        let stored = self.context.store.sandbox_request(&self.run.key.run_id).await;
-        let text = stored.map_err(|error| error_chain(&error))?.ok_or("its request is gone")?;
-        let stored: StoredRequest =
-            serde_json::from_str(&text).map_err(|error| format!("its request cannot be read: {error}"))?;
+    async fn stored(&self) -> Result<StoredRequest, StoredRequestError> {
+        let text = self.context.store.sandbox_request(&self.run.key.run_id).await?;
+        let stored: StoredRequest = serde_json::from_str(&text.ok_or(StoredRequestError::Missing)?)?;
         self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
         Ok(stored)
     }

@@ -15,9 +15,9 @@ use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxSte
 use sluice_state::store::now_us;
 use tokio::time::sleep;
 
-use super::live_run::LiveRun;
 use super::steps::take_step;
 use crate::context::ApiContext;
+use crate::live_run::LiveRun;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);

@@ -1,14 +1,27 @@
 //! The workspace of a chat's turn after its end: kept for the next turn of the session, or removed.
 
+use std::io;
+
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_runs::exchange::KeptWorkspace;
+use sluice_runs::exchange::{ExchangeError, KeptWorkspace};
 use sluice_state::chats::{SessionLimits, TurnEnd};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::service::shown;
 use crate::context::ApiContext;
 use crate::kept_workspaces::remove_kept;
+
+/// Reason that the size of a kept workspace is not known.
+#[derive(Debug, thiserror::Error)]
+enum SizeError {
+    #[error(transparent)]
+    Open(#[from] io::Error),
+    #[error(transparent)]
+    Files(#[from] ExchangeError),
+    #[error(transparent)]
+    Task(#[from] JoinError),
+}
 
 /// Keeps the workspace of a turn that has succeeded, in place of the one before. After a turn that has failed, the session
 /// goes on from the last one that has not. The workspace of a worker has the work of all its turns: it is kept, however the worker
@@ -26,7 +39,7 @@ pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_suc
     let size = if has_succeeded || has_answered { size(context, key).await } else { Ok(None) };
     let sessions = context.chat.sessions;
     let bytes = size.unwrap_or_else(|error| {
-        report(&format!("its workspace is not kept: {error}"));
+        report(&format!("its workspace is not kept: {}", error_chain(&error)));
         None
     });
     let bytes = bytes.filter(|bytes| {
@@ -52,12 +65,11 @@ pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_suc
 }
 
 /// Returns the bytes of a kept workspace; `None` without one.
-async fn size(context: &ApiContext, key: &RunKey) -> Result<Option<u64>, String> {
+async fn size(context: &ApiContext, key: &RunKey) -> Result<Option<u64>, SizeError> {
     let (key, paths) = (key.clone(), context.layout.run(key));
-    let measured = spawn_blocking(move || match KeptWorkspace::open(&key, &paths) {
-        Ok(Some(kept)) => kept.check().map(Some).map_err(|error| error_chain(&error)),
-        Ok(None) => Ok(None),
-        Err(error) => Err(error_chain(&error)),
+    let measured = spawn_blocking(move || match KeptWorkspace::open(&key, &paths)? {
+        Some(kept) => Ok(Some(kept.check()?)),
+        None => Ok(None),
     });
-    measured.await.unwrap_or_else(|error| Err(error_chain(&error)))
+    measured.await?
 }

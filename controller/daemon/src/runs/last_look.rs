@@ -11,7 +11,7 @@ use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectedMessage};
 use sluice_runs::observer::{Observation, Observer, Observers};
 use sluice_runs::sidecar_control::SidecarControl;
-use sluice_state::run::Step;
+use sluice_state::run::RunStep;
 
 use crate::context::ApiContext;
 
@@ -39,7 +39,7 @@ pub(super) fn with_last_look(
 
 impl Observer for LastLook {
     fn observe(&self, observation: Observation<'_>) {
-        if let Observation::StepBegun(Step::DrainSidecar) = observation
+        if let Observation::StepBegun(RunStep::DrainSidecar) = observation
             && self.context.conversations.has_injected(&self.key)
         {
             let control = SidecarControl::of(&self.context.layout, &self.key);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::text::error_chain;
+use sluice_runs::engine::EngineError;
 use sluice_runs::exec::end_leftovers;
 use sluice_runs::host::Host;
-use sluice_state::store::RunDriver;
+use sluice_state::store::{RunDriver, StoreError};
 use tokio::time::sleep;
 
 use crate::context::ApiContext;
@@ -16,14 +17,24 @@ use crate::stop_signal::StopSignal;
 /// Time between two tries to look at all containers.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Reason that programs of an earlier daemon may still run. The next look tries again.
+#[derive(Debug, thiserror::Error)]
+enum LeftoverError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
 /// Works until the signal.
 pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: StopSignal) {
     let begin = async {
         let mut told = None;
         while let Err(error) = end_all(&context, &host).await {
-            if told.as_ref() != Some(&error) {
-                (context.log)(&format!("programs of an earlier daemon may still run in sandboxes: {error}"));
-                told = Some(error);
+            let text = error_chain(&error);
+            if told.as_ref() != Some(&text) {
+                (context.log)(&format!("programs of an earlier daemon may still run in sandboxes: {text}"));
+                told = Some(text);
             }
             sleep(AGAIN).await;
         }
@@ -39,10 +50,9 @@ pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, mut stop: Sto
     context.execs.close().await;
 }
 
-async fn end_all(context: &ApiContext, host: &Host) -> Result<(), String> {
-    let open = context.store.open_runs().await.map_err(|error| error_chain(&error))?;
-    for run in open.iter().filter(|run| run.entry.driver == RunDriver::Daemon) {
-        end_leftovers(host, &run.entry.key).await.map_err(|error| error_chain(&error))?;
+async fn end_all(context: &ApiContext, host: &Host) -> Result<(), LeftoverError> {
+    for run in context.store.open_runs_of(RunDriver::Daemon).await? {
+        end_leftovers(host, &run.entry.key).await?;
     }
     Ok(())
 }

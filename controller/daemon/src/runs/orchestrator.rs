@@ -20,11 +20,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::attempt::Attempt;
-use super::live_run::{LiveRun, PauseWish};
 use super::service::RunService;
 use super::steps::take_step;
 use super::watchdog::{overdue, overstays};
 use crate::context::ApiContext;
+use crate::live_run::{LiveRun, PauseWish};
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
 
@@ -42,7 +42,7 @@ pub struct Orchestrator {
     /// None if nothing is claimed: then only runs that have begun are looked after.
     policy: Option<Arc<RunPolicy>>,
     service: RunService,
-    driven: HashMap<RunId, DrivenRun>,
+    driven: HashMap<RunId, DrivenAttempt>,
     /// State that the watches of all workspaces share.
     watches: Arc<WatchShare>,
     /// Each returns its attempt.
@@ -51,7 +51,7 @@ pub struct Orchestrator {
 
 /// A run with a task.
 #[derive(Debug)]
-struct DrivenRun {
+struct DrivenAttempt {
     key: RunKey,
     cancel: watch::Sender<Option<Cancel>>,
     live: Arc<LiveRun>,
@@ -154,7 +154,7 @@ impl Orchestrator {
             task.await;
             ended
         });
-        self.driven.insert(id, DrivenRun { key, cancel, live, output });
+        self.driven.insert(id, DrivenAttempt { key, cancel, live, output });
     }
 
     /// Looks at all live runs: adopts those without a task, and ends those that are to end.

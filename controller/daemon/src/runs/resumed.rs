@@ -7,21 +7,21 @@ use sluice_runs::exchange::transcript::as_input;
 use sluice_runs::exchange::{FileExchange, KeptWorkspace};
 use sluice_runs::host::Host;
 
-use super::refusal::Refusal;
+use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRequest;
 
 /// Adds the transcript and the workspace with which a run begins, if its request names an earlier one.
 ///
 /// # Errors
-/// [`Refusal::Owner`]: they were removed since the request.
-pub(super) fn resume(host: &Host, stored: &StoredRequest, exchange: &mut FileExchange) -> Result<(), Refusal> {
+/// [`RunRefusal::Owner`]: they were removed since the request.
+pub(super) fn resume(host: &Host, stored: &StoredRequest, exchange: &mut FileExchange) -> Result<(), RunRefusal> {
     let Some(name) = &stored.resume_from else { return Ok(()) };
     let gone = |what: &str| {
-        Refusal::Owner(format!("the {what} of {name} is not there any more; create the run without resume_from"))
+        RunRefusal::Owner(format!("the {what} of {name} is not there any more; create the run without resume_from"))
     };
     let key: RunKey = name.parse().map_err(|_| gone("transcript"))?;
     if stored.resumes_workspace {
-        let kept = KeptWorkspace::open(&key, &host.layout.run(&key)).map_err(Refusal::host)?;
+        let kept = KeptWorkspace::open(&key, &host.layout.run(&key)).map_err(RunRefusal::host)?;
         exchange.restored = Some(kept.ok_or_else(|| gone("kept workspace"))?);
     }
     match as_input(&host.layout.records().of(&key)) {

@@ -13,6 +13,15 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Longest wait.
 const LONGEST: Duration = Duration::from_micros(RETRY_WAIT_MAX_US.unsigned_abs());
 
+/// Another attempt after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// As the word of the failure says.
+    ByCode,
+    /// None: it would fail for the same reason.
+    Never,
+}
+
 /// Returns the time to wait before the attempt after this one; `None` if no attempt follows.
 #[must_use]
 pub fn wait_before_retry(code: &str, retry_on: &[String], attempt: u32, max_retries: u32) -> Option<Duration> {

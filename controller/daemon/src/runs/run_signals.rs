@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use sluice_runs::observer::{Observation, Observer};
-use sluice_state::run::{Phase, Step};
+use sluice_state::run::{RunPhase, RunStep};
 use tokio::sync::mpsc;
 
 /// Something that the task of a run acts on.
@@ -25,9 +25,9 @@ struct SignalObserver(mpsc::UnboundedSender<RunSignal>);
 impl Observer for SignalObserver {
     fn observe(&self, observation: Observation<'_>) {
         let signal = match observation {
-            Observation::StepDone { step: Step::Prepare, .. } => RunSignal::Prepared(SystemTime::now()),
-            Observation::Entered { phase: Phase::Running, .. } => RunSignal::Started,
-            Observation::StepDone { step: Step::StopContainer | Step::RemoveContainer, .. } => RunSignal::Stopped,
+            Observation::StepDone { step: RunStep::Prepare, .. } => RunSignal::Prepared(SystemTime::now()),
+            Observation::Entered { phase: RunPhase::Running, .. } => RunSignal::Started,
+            Observation::StepDone { step: RunStep::StopContainer | RunStep::RemoveContainer, .. } => RunSignal::Stopped,
             _ => return,
         };
         // Nobody waits for it after the end of the attempt.

@@ -8,7 +8,7 @@ use sluice_contract::RunKey;
 use sluice_runs::admission::RunRequest;
 use sluice_runs::host::Host;
 use sluice_runs::record::RequestRecord;
-use sluice_runs::run_clone::Collector;
+use sluice_runs::run_clone::CloneCollector;
 use sluice_runs::verdict::Contract;
 use sluice_state::sandboxes::Sandbox;
 
@@ -42,7 +42,7 @@ pub trait Planner: fmt::Debug + Send + Sync {
     fn contract(&self, stored: &StoredRequest) -> Contract;
 
     /// Returns the container that packs what a run committed.
-    fn collector(&self, stored: &StoredRequest) -> Collector;
+    fn collector(&self, stored: &StoredRequest) -> CloneCollector;
 }
 
 /// Parts that the execution of runs needs beside the database.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use sluice_state::sandboxes::Sandbox;
 
-use super::live_run::LiveRun;
 use super::talk::talk;
 use crate::approvals::ApprovalWatcher;
 use crate::context::ApiContext;
+use crate::live_run::LiveRun;
 use crate::pause::PauseKeeper;
 
 /// Looks after a run until it is dropped.

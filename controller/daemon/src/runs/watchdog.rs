@@ -9,6 +9,8 @@ use std::time::Duration;
 use sluice_contract::time::duration_micros;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 
+use crate::live_run::LiveFacts;
+
 /// Time for which work counts that only the agent claims.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
 /// Words of heartbeats that say that the worker works.
@@ -32,22 +34,6 @@ impl Default for RunTimes {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
         Self { stale_start: minutes(3), idle: minutes(10), stuck: minutes(15), heartbeat: minutes(2) }
     }
-}
-
-/// Facts of a run beside its row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LiveFacts {
-    /// Calls that have not ended.
-    pub open_calls: u64,
-    /// Idle time of its request; `None` for that of the host.
-    pub ttl: Option<Duration>,
-    /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
-    /// in microseconds since 1970.
-    pub watched_us: i64,
-    /// Time at which the last call ended.
-    pub last_call_us: Option<i64>,
-    /// Time at which the agent said that it was done.
-    pub done_us: Option<i64>,
 }
 
 /// Time that a program has to end by itself after its agent said that it was done.

@@ -9,7 +9,7 @@ use sluice_state::store::{Store, now_us};
 
 use crate::principal::{Principal, Role};
 use crate::test_daemon::TestDaemon;
-use crate::tokens::Tokens;
+use crate::tokens::TokenPrincipals;
 
 const BUDGETS: &str = "/api/v1/budgets";
 
@@ -75,7 +75,7 @@ async fn a_revoked_token_is_refused_at_once() {
         id: format!("token:{}", daemon.token_id("slu_alice")),
         ..Principal::for_tests(Role::Owner, "alice", &["acct-1"])
     };
-    let tokens = Tokens(Store::open(&daemon.settings.state.join("sluice.db")).expect("it is there"));
+    let tokens = TokenPrincipals(Store::open(&daemon.settings.state.join("sluice.db")).expect("it is there"));
     assert!(tokens.is_valid(&principal.id).await.expect("it is there"));
     tokens.0.revoke_token(daemon.token_id("slu_alice"), now_us()).await.expect("it is there");
     assert!(!tokens.is_valid(&principal.id).await.expect("it is there"), "its streams end");

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::RunKey;
-use sluice_state::approvals::{ApprovalAsk, Asked, AskedCap};
+use sluice_state::approvals::{ApprovalAsk, ApprovalOutcome, RaisableCap};
 use sluice_state::store::now_us;
 use tokio::time::timeout;
 
 use super::fake_sidecar::FakeSidecar;
 use super::sessions::log_in;
 use crate::approvals::{ApprovalWatcher, upkeep};
+use crate::live_run::LiveRun;
 use crate::run_policy::RunPolicy;
-use crate::runs::live_run::LiveRun;
-use crate::test_daemon::{Answer, TestDaemon, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 /// A daemon with one run of alice that works, and whose cap on calls is 10.
 struct Asking {
@@ -67,7 +67,7 @@ impl Asking {
     }
 
     /// Makes an approval, as the watcher does.
-    async fn ask(&self, cap: AskedCap, old: i64, ask_timeout_us: i64) -> Value {
+    async fn ask(&self, cap: RaisableCap, old: i64, ask_timeout_us: i64) -> Value {
         let ask = ApprovalAsk {
             id: format!("apr-{}", cap.as_str()),
             key: self.key(),
@@ -79,7 +79,7 @@ impl Asking {
             ask_timeout_us,
         };
         let asked = self.daemon.store().ask_approval(ask, now_us()).await.expect("it is writable");
-        assert!(matches!(asked, Asked::Open(_)), "{asked:?}");
+        assert!(matches!(asked, ApprovalOutcome::Open(_)), "{asked:?}");
         self.list().await.into_iter().find(|it| it["cap"] == cap.as_str()).expect("it is listed")
     }
 
@@ -95,7 +95,7 @@ impl Asking {
         format!("/api/v1/sandboxes/{}/approvals/{id}/decision", self.id)
     }
 
-    async fn decide(&self, token: &str, approval: &Value, more: Value) -> Answer {
+    async fn decide(&self, token: &str, approval: &Value, more: Value) -> TestAnswer {
         let mut body = json!({ "decision": "approve", "digest": approval["digest"] });
         if let Value::Object(members) = more {
             members.into_iter().for_each(|(name, value)| body[name] = value);
@@ -168,7 +168,7 @@ async fn a_call_that_waits_is_denied() {
 #[tokio::test]
 async fn only_those_who_may_decide() {
     let asking = Asking::new().await;
-    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
     let other = asking.decide("slu_bob", &asked, json!({})).await;
     let never = json!({ "approval_id": "apr-never", "digest": asked["digest"] });
     let never = asking.decide("slu_alice", &never, json!({})).await;
@@ -182,7 +182,7 @@ async fn only_those_who_may_decide() {
 #[tokio::test]
 async fn a_browser_session_denies_and_raises_nothing() {
     let asking = Asking::new().await;
-    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
     let browser = log_in(&asking.daemon, "slu_alice", false).await;
     let decide = async |decision: &str| {
         let body = json!({ "decision": decision, "digest": asked["digest"] });
@@ -204,7 +204,7 @@ async fn a_browser_session_raises_up_to_its_amount() {
     let budget = json!({ "kind": "set", "usd": "100" });
     asking.daemon.request("slu_admin", "PUT", "/api/v1/budgets/acct-1", Some(&budget)).await;
     let _sidecar = asking.sidecar(1);
-    let asked = asking.ask(AskedCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
     let browser = log_in(&asking.daemon, "slu_alice", false).await;
     let approve = async |usd: &str| {
         let body = json!({ "decision": "approve", "digest": asked["digest"], "raise": { "max_cost_usd": usd } });
@@ -226,7 +226,7 @@ async fn raises_stay_within_limits_and_budgets() {
     let budget = json!({ "kind": "set", "usd": "2" });
     asking.daemon.request("slu_admin", "PUT", "/api/v1/budgets/acct-1", Some(&budget)).await;
     let _sidecar = asking.sidecar(1);
-    let asked = asking.ask(AskedCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
     for (token, raise, expected) in [
         ("slu_alice", json!({ "max_cost_usd": 3.5 }), (403, "admin_only")),
         ("slu_alice", json!({ "max_calls": 5 }), (422, "invalid_field")),
@@ -247,7 +247,7 @@ async fn raises_stay_within_limits_and_budgets() {
 #[tokio::test]
 async fn a_decision_reaches_a_sidecar_that_was_not_there() {
     let asking = Asking::new().await;
-    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
     let decided = asking.decide("slu_alice", &asked, json!({})).await;
     assert_eq!((decided.status, &decided.json()["applied_at"]), (200, &Value::Null), "{decided:?}");
 
@@ -262,7 +262,7 @@ async fn a_decision_reaches_a_sidecar_that_was_not_there() {
 async fn a_repeated_decision_is_made_once() {
     let asking = Asking::new().await;
     let sidecar = asking.sidecar(1);
-    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
     let body = json!({ "decision": "approve", "digest": asked["digest"] });
     let path = asking.path(&asked);
     let send = async |body: &Value| {
@@ -280,7 +280,7 @@ async fn nobody_who_decides_denies() {
     let asking = Asking::new().await;
     let sidecar = asking.sidecar(10);
     sidecar.hold("hold-1", "max_calls", "11");
-    asking.ask(AskedCap::MaxCalls, 10, 1).await;
+    asking.ask(RaisableCap::MaxCalls, 10, 1).await;
 
     // The daemon's own loop may be first.
     while sidecar.requests("POST /held/hold-1").is_empty() {
@@ -295,7 +295,7 @@ async fn nobody_who_decides_denies() {
 #[tokio::test]
 async fn a_run_is_cancelled_in_place_of_a_raise() {
     let asking = Asking::new().await;
-    let asked = asking.ask(AskedCap::MaxCalls, 10, 3_600_000_000).await;
+    let asked = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
     let decided = asking.decide("slu_alice", &asked, json!({ "decision": "cancel" })).await;
     assert_eq!(decided.status, 200, "{decided:?}");
     let run = asking.daemon.get("slu_alice", &format!("/api/v1/sandboxes/{}", asking.id)).await.json();

@@ -5,7 +5,7 @@ use sluice_state::process::Process;
 use sluice_state::sandboxes::{ClaimLimits, SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
 
-use crate::test_daemon::{Answer, TestDaemon, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 const AGENTS: &str = "/api/v1/agents";
 const RUNS: &str = "/api/v1/sandboxes";
@@ -17,7 +17,7 @@ async fn agent(daemon: &TestDaemon, id: &str, more: Value) {
     assert_eq!(answer.status, 201, "{answer:?}");
 }
 
-async fn create(daemon: &TestDaemon, body: Value) -> Answer {
+async fn create(daemon: &TestDaemon, body: Value) -> TestAnswer {
     daemon.request("slu_alice", "POST", RUNS, Some(&body)).await
 }
 

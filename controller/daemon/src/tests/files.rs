@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::test_daemon::{Answer, TestDaemon, policy, read_answer};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy, read_answer};
 
 struct Files {
     daemon: TestDaemon,
@@ -30,22 +30,22 @@ impl Files {
         format!("/api/v1/sandboxes/{}/files{path}", self.id)
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestAnswer {
         self.daemon.get("slu_alice", &self.path(path)).await
     }
 
     /// A file with one more header.
-    async fn with(&self, path: &str, header: &str) -> Answer {
+    async fn with(&self, path: &str, header: &str) -> TestAnswer {
         let headers = [format!("Host: {}", self.daemon.address()), self.daemon.bearer("slu_alice"), header.to_owned()];
         self.daemon.bare("GET", &self.path(path), &headers.each_ref().map(String::as_str)).await
     }
 
-    async fn put(&self, token: &str, path: &str, content: &Value) -> Answer {
+    async fn put(&self, token: &str, path: &str, content: &Value) -> TestAnswer {
         self.daemon.request(token, "PUT", &self.path(path), Some(content)).await
     }
 
     /// Sends a body under these headers, and nothing after it.
-    async fn put_raw(&self, path: &str, header: &str, body: &[u8]) -> Answer {
+    async fn put_raw(&self, path: &str, header: &str, body: &[u8]) -> TestAnswer {
         let mut stream = TcpStream::connect(self.daemon.address()).await.expect("it listens");
         let (host, token) = (self.daemon.address(), self.daemon.bearer("slu_alice"));
         let path = self.path(path);

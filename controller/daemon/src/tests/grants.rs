@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::test_daemon::{Answer, TestDaemon, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 const AGENTS: &str = "/api/v1/agents";
 const RUNS: &str = "/api/v1/sandboxes";
@@ -41,7 +41,7 @@ impl Granting {
     }
 
     /// Registers an agent of alice.
-    async fn register(&self, id: &str, grants: &[&str]) -> Answer {
+    async fn register(&self, id: &str, grants: &[&str]) -> TestAnswer {
         let grants: Vec<_> = grants.iter().map(|name| self.path(name)).collect();
         let body = json!({ "agent_id": id, "owner_id": "alice", "billing_account_id": "acct-1", "grants": grants });
         self.daemon.request("slu_admin", "POST", AGENTS, Some(&body)).await

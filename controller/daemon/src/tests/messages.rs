@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 
-use crate::test_daemon::{Answer, TestDaemon};
+use crate::test_daemon::{TestAnswer, TestDaemon};
 use crate::test_sidecar::FakeSidecar;
 
-async fn post(daemon: &TestDaemon, token: &str, path: &str, body: &Value) -> Answer {
+async fn post(daemon: &TestDaemon, token: &str, path: &str, body: &Value) -> TestAnswer {
     daemon.request(token, "POST", &format!("/api/v1/sandboxes/{path}"), Some(body)).await
 }
 

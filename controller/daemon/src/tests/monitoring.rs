@@ -7,12 +7,12 @@ use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
 
 use crate::monitor::MetricsReaders;
-use crate::test_daemon::{Answer, TestDaemon};
+use crate::test_daemon::{TestAnswer, TestDaemon};
 
 const STATUS: &str = "/api/v1/monitoring/status";
 
 /// Reads the metrics until a line is there. An answer is at most a second old, so this waits for the next one.
-async fn reaches(daemon: &TestDaemon, line: &str) -> Answer {
+async fn reaches(daemon: &TestDaemon, line: &str) -> TestAnswer {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         let answer = daemon.get("slu_metrics", "/metrics").await;

@@ -8,7 +8,7 @@ use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 
 use super::document::{Documented, operations};
 use super::stream_client::{Client, append};
-use crate::test_daemon::{Answer, TestDaemon, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
 /// An id that no run has.
 const NEVER: &str = "r_00000000000000000000";
@@ -124,7 +124,7 @@ fn of_run(name: &str) -> &'static str {
     }
 }
 
-fn head(answer: &Answer) -> Vec<String> {
+fn head(answer: &TestAnswer) -> Vec<String> {
     answer.head.lines().filter(|line| !line.starts_with("date:")).map(str::to_owned).collect()
 }
 
@@ -231,9 +231,9 @@ async fn a_key_of_another_token_is_new() {
     let first = send("slu_alice", key).await;
     let foreign = send("slu_bob", key).await;
     let fresh = send("slu_bob", "Idempotency-Key: another").await;
-    let id = |answer: &Answer| answer.json()["sandbox_id"].as_str().expect("an id").to_owned();
+    let id = |answer: &TestAnswer| answer.json()["sandbox_id"].as_str().expect("an id").to_owned();
     let without =
-        |answer: &Answer| (answer.status, format!("{:?}{}", head(answer), answer.body).replace(&id(answer), "ID"));
+        |answer: &TestAnswer| (answer.status, format!("{:?}{}", head(answer), answer.body).replace(&id(answer), "ID"));
     assert_eq!(without(&foreign), without(&fresh));
     assert_ne!(id(&first), id(&foreign));
     let again = send("slu_alice", key).await;

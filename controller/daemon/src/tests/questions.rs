@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice_contract::RunKey;
 
 use crate::questions::{OwnQuestion, QuestionRequest, ask, own};
-use crate::test_daemon::{Answer, TestDaemon};
+use crate::test_daemon::{TestAnswer, TestDaemon};
 
 struct Asking {
     daemon: TestDaemon,
@@ -30,7 +30,7 @@ impl Asking {
         ask(&self.daemon.running.context, &self.key(), request).await.map_err(|error| error.code())
     }
 
-    async fn answer(&self, token: &str, question: &str, answer: &str) -> Answer {
+    async fn answer(&self, token: &str, question: &str, answer: &str) -> TestAnswer {
         let path = format!("/api/v1/sandboxes/{}/questions/{question}/answer", self.id);
         self.daemon.request(token, "POST", &path, Some(&json!({ "answer": answer }))).await
     }

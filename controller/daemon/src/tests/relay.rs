@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::event_limits::EventLimits;
 use crate::relay::RelayListener;
 use crate::settings::DaemonSettings;
-use crate::test_daemon::{Answer, TestDaemon, exchange, policy};
+use crate::test_daemon::{TestAnswer, TestDaemon, exchange, policy};
 use crate::test_sidecar::until;
 
 /// A daemon with a run at work, and the relay socket of the run.
@@ -51,18 +51,18 @@ impl Relay {
     }
 
     /// Sends a request with these headers to a path of the run.
-    async fn send(&self, headers: &[&str], method: &str, path: &str, body: Option<&Value>) -> Answer {
+    async fn send(&self, headers: &[&str], method: &str, path: &str, body: Option<&Value>) -> TestAnswer {
         let stream = UnixStream::connect(&self.paths.relay).await.expect("it listens");
         let headers: Vec<_> = ["Host: localhost"].iter().chain(headers).copied().collect();
         exchange(stream, method, path, &headers, body.map(Value::to_string).as_deref()).await
     }
 
-    async fn request(&self, method: &str, rest: &str, body: Option<&Value>) -> Answer {
+    async fn request(&self, method: &str, rest: &str, body: Option<&Value>) -> TestAnswer {
         let bearer = format!("Authorization: Bearer {}", self.token.expose());
         self.send(&[&bearer], method, &format!("/api/v1/sandboxes/{}/{rest}", self.id), body).await
     }
 
-    async fn report(&self, event_type: &str, data: Value) -> Answer {
+    async fn report(&self, event_type: &str, data: Value) -> TestAnswer {
         self.request("POST", "events", Some(&json!({ "event_type": event_type, "event_data": data }))).await
     }
 

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::document::operations;
 use crate::run_policy::RunPolicy;
-use crate::test_daemon::{Answer, TestDaemon, exchange, policy, read_answer};
+use crate::test_daemon::{TestAnswer, TestDaemon, exchange, policy, read_answer};
 
 const CODES: &str = "/api/v1/login-codes";
 const CONFIRM: &str = "/login/confirm";
@@ -19,25 +19,25 @@ pub(super) struct Browser<'a> {
 }
 
 impl Browser<'_> {
-    async fn send(&self, method: &str, path: &str, body: Option<&Value>, headers: &[&str]) -> Answer {
+    async fn send(&self, method: &str, path: &str, body: Option<&Value>, headers: &[&str]) -> TestAnswer {
         let stream = TcpStream::connect(self.daemon.address()).await.expect("it listens");
         let host = format!("Host: {}", self.daemon.address());
         let headers = [&[&*host, &*self.cookie], headers].concat();
         exchange(stream, method, path, &headers, body.map(Value::to_string).as_deref()).await
     }
 
-    pub(super) async fn api(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub(super) async fn api(&self, method: &str, path: &str, body: Option<&Value>) -> TestAnswer {
         self.send(method, path, body, &["X-Sluice: 1"]).await
     }
 }
 
 /// Sends a form to the daemon's own address.
-async fn form(daemon: &TestDaemon, path: &str, headers: &[&str], body: &str) -> Answer {
+async fn form(daemon: &TestDaemon, path: &str, headers: &[&str], body: &str) -> TestAnswer {
     form_to(daemon, &daemon.address().to_string(), path, headers, body).await
 }
 
 /// Sends a form to a host.
-async fn form_to(daemon: &TestDaemon, host: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+async fn form_to(daemon: &TestDaemon, host: &str, path: &str, headers: &[&str], body: &str) -> TestAnswer {
     let mut stream = TcpStream::connect(daemon.address()).await.expect("it listens");
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let text = format!(
@@ -60,12 +60,12 @@ async fn code(daemon: &TestDaemon, token: &str, admin: bool) -> String {
     answer.json()["code"].as_str().expect("a code").to_owned()
 }
 
-async fn confirm(daemon: &TestDaemon, code: &str, headers: &[&str]) -> Answer {
+async fn confirm(daemon: &TestDaemon, code: &str, headers: &[&str]) -> TestAnswer {
     form(daemon, CONFIRM, &[&[&*own_origin(daemon)], headers].concat(), &format!("code={code}")).await
 }
 
 /// Returns the header with the cookie that an answer sets.
-fn cookie(answer: &Answer) -> String {
+fn cookie(answer: &TestAnswer) -> String {
     assert_eq!(answer.status, 303, "{answer:?}");
     let set = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     format!("Cookie: {}", set.split(';').next().expect("a value"))
@@ -331,7 +331,7 @@ async fn sessions_with_and_without_tls_are_kept_apart() {
     let daemon = TestDaemon::with(|settings| settings.behind_proxy = Some(format!("https://{PROXY}"))).await;
     let (port, own_host) = (daemon.address().port(), format!("Host: {}", daemon.address()));
     let (origin, proxy_host) = (format!("Origin: https://{PROXY}"), format!("Host: {PROXY}"));
-    let value = |answer: &Answer| cookie(answer).split_once('=').expect("a value").1.to_owned();
+    let value = |answer: &TestAnswer| cookie(answer).split_once('=').expect("a value").1.to_owned();
 
     let text = format!("code={}", code(&daemon, "slu_alice", false).await);
     let secure = form_to(&daemon, PROXY, CONFIRM, &[&origin], &text).await;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::test_daemon::{TestDaemon, exchange};
-use crate::tls::{TlsError, TlsFiles, read};
+use crate::tls::{TlsFiles, TlsSetupError, read};
 
 fn certify(directory: &Path) -> (PathBuf, PathBuf) {
     let (certificate, key) = (directory.join("leaf.pem"), directory.join("leaf.key"));
@@ -69,8 +69,8 @@ fn an_open_key_is_refused() {
     assert_eq!(read(&files).map(|tls| tls.names).expect("it is whole"), ["box.example"]);
     for mode in [0o640, 0o604] {
         fs::set_permissions(&key, Permissions::from_mode(mode)).expect("it is ours");
-        assert!(matches!(read(&files).map(|_| ()), Err(TlsError::OpenKey(..))));
+        assert!(matches!(read(&files).map(|_| ()), Err(TlsSetupError::OpenKey(..))));
     }
     let swapped = TlsFiles { certificate, key: scratch.path().join("none") };
-    assert!(matches!(read(&swapped).map(|_| ()), Err(TlsError::Io(..))));
+    assert!(matches!(read(&swapped).map(|_| ()), Err(TlsSetupError::Io(..))));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::time::duration_micros;
 
-use crate::chat::Carried;
+use crate::chat_settings::SessionCarry;
 use crate::context::ApiContext;
 use crate::kept_workspaces::{list_kept, remove_kept, remove_leftovers};
 use crate::loops::LoopFault;
@@ -29,7 +29,7 @@ pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64
         match context.store.chat_workspace(&key.run_id).await? {
             Some(needed) if needed == Some(key.attempt) => {}
             Some(_) => old_of_chats.push(key),
-            None => kept.push(Kept { key, owner: run.owner, ended_us }),
+            None => kept.push(ExpirableWorkspace { key, owner: run.owner, ended_us }),
         }
     }
     let mut old = old(kept, now_us.saturating_sub(duration_micros(keep)));
@@ -45,8 +45,8 @@ pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64
 async fn expire_sessions(context: &ApiContext, now_us: i64) -> Result<(), LoopFault> {
     let sessions = context.chat.sessions;
     let before_us = match sessions.carried {
-        Carried::Workspace | Carried::Worker => now_us.saturating_sub(duration_micros(sessions.keep)),
-        Carried::Nothing => now_us,
+        SessionCarry::Workspace | SessionCarry::Worker => now_us.saturating_sub(duration_micros(sessions.keep)),
+        SessionCarry::Nothing => now_us,
     };
     context.store.expire_chat_workspaces(before_us).await?;
     Ok(())
@@ -58,17 +58,17 @@ fn failed(error: &io::Error) -> LoopFault {
 
 /// A kept workspace of a run of the daemon that is over.
 #[derive(Debug)]
-struct Kept {
+struct ExpirableWorkspace {
     key: RunKey,
     owner: String,
     ended_us: i64,
 }
 
 /// Returns the workspaces of runs that ended before this time, and of each owner those beyond the newest.
-fn old(mut kept: Vec<Kept>, before_us: i64) -> Vec<RunKey> {
+fn old(mut kept: Vec<ExpirableWorkspace>, before_us: i64) -> Vec<RunKey> {
     kept.sort_by_key(|kept| std::cmp::Reverse((kept.ended_us, kept.key.attempt)));
     let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut is_old = |kept: &Kept| {
+    let mut is_old = |kept: &ExpirableWorkspace| {
         let count = counts.entry(kept.owner.clone()).or_default();
         *count += 1;
         *count > OF_OWNER || kept.ended_us < before_us
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
     use crate::test_daemon::TestDaemon;
 
-    fn kept(owner: &str, n: i64) -> Kept {
-        Kept { key: format!("r{n}.0").parse().expect("a key"), owner: owner.to_owned(), ended_us: n }
+    fn kept(owner: &str, n: i64) -> ExpirableWorkspace {
+        ExpirableWorkspace { key: format!("r{n}.0").parse().expect("a key"), owner: owner.to_owned(), ended_us: n }
     }
 
     fn names(keys: &[RunKey]) -> Vec<String> {

@@ -34,12 +34,12 @@ const WRITE_EVERY: i64 = 1000;
 
 /// Share of one webhook in what all use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
+pub(crate) struct WebhookQuota {
     waiting_max: u32,
     dead_max: u32,
 }
 
-impl Share {
+impl WebhookQuota {
     /// Returns the equal share of each of this number of webhooks.
     pub(crate) fn of(webhooks: usize) -> Self {
         let webhooks = u32::try_from(webhooks.max(1)).unwrap_or(u32::MAX);
@@ -52,7 +52,7 @@ impl Share {
 pub(crate) struct Consumer {
     pub(crate) webhook: Webhook,
     pub(crate) store: Store,
-    pub(crate) share: Share,
+    pub(crate) share: WebhookQuota,
     /// Beginning of links.
     pub(crate) origin: String,
     /// Time for which events of the system are kept.
@@ -219,7 +219,7 @@ mod tests {
             allow_private: true,
             ca: None,
         };
-        let (store, share, loops) = (store.clone(), Share::of(1), Arc::default());
+        let (store, share, loops) = (store.clone(), WebhookQuota::of(1), Arc::default());
         Consumer { webhook, store, share, origin: String::new(), system_keep: 90 * DAY, loops, log: |_| {} }
     }
 

@@ -23,7 +23,7 @@ pub struct WebhookSecret(hmac::Key);
 
 /// Reason why a text is not a secret. It repeats nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
+pub enum WebhookSecretError {
     /// Another form.
     #[error("a secret is whsec_ and base64; make one with: printf 'whsec_%s\\n' \"$(openssl rand -base64 32)\"")]
     Form,
@@ -36,12 +36,12 @@ impl WebhookSecret {
     /// Reads a secret. White space around it is left out.
     ///
     /// # Errors
-    /// [`SecretError`]
-    pub fn parse(text: &str) -> Result<Self, SecretError> {
-        let encoded = text.trim().strip_prefix(PREFIX).ok_or(SecretError::Form)?;
-        let bytes = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| SecretError::Form)?);
+    /// [`WebhookSecretError`]
+    pub fn parse(text: &str) -> Result<Self, WebhookSecretError> {
+        let encoded = text.trim().strip_prefix(PREFIX).ok_or(WebhookSecretError::Form)?;
+        let bytes = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| WebhookSecretError::Form)?);
         if !(BYTES_MIN..=BYTES_MAX).contains(&bytes.len()) {
-            return Err(SecretError::Length);
+            return Err(WebhookSecretError::Length);
         }
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &bytes)))
     }
@@ -84,11 +84,11 @@ mod tests {
     fn weak_and_broken_secrets_are_refused() {
         let encoded = |length: usize| format!("whsec_{}", STANDARD.encode(vec![0; length]));
         for (text, expected) in [
-            ("", SecretError::Form),
-            ("sk-secret", SecretError::Form),
-            ("whsec_%%", SecretError::Form),
-            (&encoded(23), SecretError::Length),
-            (&encoded(65), SecretError::Length),
+            ("", WebhookSecretError::Form),
+            ("sk-secret", WebhookSecretError::Form),
+            ("whsec_%%", WebhookSecretError::Form),
+            (&encoded(23), WebhookSecretError::Length),
+            (&encoded(65), WebhookSecretError::Length),
         ] {
             assert_eq!(WebhookSecret::parse(text).expect_err(text), expected);
         }

@@ -21,7 +21,7 @@ use sluice_upstream::{Address, Connector, Upstream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::credential::Token;
+use super::credential::ForgeToken;
 use super::error::ForgeError;
 use crate::pull_request_text::visible;
 
@@ -37,7 +37,7 @@ const TEXT_MAX: usize = 300;
 
 /// A client of one forge. It has no credential of its own.
 #[derive(Debug, Clone)]
-pub(super) struct ApiClient {
+pub(super) struct ForgeClient {
     address: Address,
     ca: Option<PathBuf>,
     headers: HeaderMap,
@@ -47,7 +47,7 @@ pub(super) struct ApiClient {
 #[derive(Debug, Clone)]
 pub(super) struct Authorization {
     pub(super) scheme: &'static str,
-    pub(super) token: Token,
+    pub(super) token: ForgeToken,
 }
 
 /// An answer with any status. It has no `Debug`: the body can be a token.
@@ -61,7 +61,7 @@ pub(super) struct ApiAnswer {
     pub(super) text: String,
 }
 
-impl ApiClient {
+impl ForgeClient {
     /// Makes a client that sends these headers with each request. Nothing is sent yet.
     pub(super) fn new(upstream: &Upstream, headers: &[(&'static str, &'static str)]) -> Result<Self, ForgeError> {
         let invalid = || ForgeError::Address(sluice_upstream::redact(&upstream.url));
@@ -156,13 +156,13 @@ impl ApiAnswer {
 /// Returns the message of an answer, which is JSON in most cases.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Message {
+    struct ForgeMessage {
         message: String,
         #[serde(default)]
         errors: Vec<Value>,
     }
-    match serde_json::from_slice::<Message>(body) {
-        Ok(Message { message, errors }) => {
+    match serde_json::from_slice::<ForgeMessage>(body) {
+        Ok(ForgeMessage { message, errors }) => {
             let details = errors.iter().filter_map(|error| error.get("message").unwrap_or(error).as_str());
             details.fold(message, |text, detail| format!("{text}: {detail}"))
         }

@@ -11,9 +11,9 @@ use crate::secret_file::read_secret;
 
 /// A token of a forge.
 #[derive(Clone)]
-pub struct Token(Zeroizing<String>);
+pub struct ForgeToken(Zeroizing<String>);
 
-impl Token {
+impl ForgeToken {
     /// Makes a token of a text, without the white space around it.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ForgeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -81,11 +81,11 @@ mod tests {
         fs::write(&path, " ghp-secret\n").expect("it is written");
         for mode in [0o644, 0o640, 0o660, 0o602] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the mode is set");
-            let error = Token::read(&path).expect_err("others can read it");
+            let error = ForgeToken::read(&path).expect_err("others can read it");
             assert_eq!(error.to_string(), format!("its file has mode {mode:o}; run chmod 600 on it"));
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the mode is set");
-        let token = Token::read(&path).expect("it is a token");
+        let token = ForgeToken::read(&path).expect("it is a token");
         assert_eq!((token.expose(), format!("{token:?}").contains("secret")), ("ghp-secret", false));
         assert_eq!(token.redact("a ghp-secret b"), "a (token) b");
         assert!(!format!("{:?}", token.authorization("Bearer").expect("a header")).contains("secret"));
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn other_texts_are_not_tokens() {
         for text in ["", "\n", "a b", "a\nb", "é", "a\u{7}"] {
-            assert!(matches!(Token::new(text), Err(CredentialFault::Text)), "{text:?}");
+            assert!(matches!(ForgeToken::new(text), Err(CredentialFault::Text)), "{text:?}");
         }
-        assert!(matches!(Token::read(Path::new("/nonexistent/token")), Err(CredentialFault::Read(_))));
+        assert!(matches!(ForgeToken::read(Path::new("/nonexistent/token")), Err(CredentialFault::Read(_))));
     }
 }

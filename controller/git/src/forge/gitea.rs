@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sluice_upstream::Upstream;
 
-use super::api::{ApiAnswer, ApiClient, Authorization, encoded, encoded_path};
-use super::credential::Token;
+use super::api::{ApiAnswer, Authorization, ForgeClient, encoded, encoded_path};
+use super::credential::ForgeToken;
 use super::error::ForgeError;
 use super::merge_request::{MergeAnswer, MergeRequest};
 use super::pull_request::{
     BranchDeletion, NewPullRequest, PullRequest, PullRequestState, branch, commit_id, preferred,
 };
-use super::repository::RepositoryName;
+use super::repository::{NamedRepository, RepositoryName};
 
 /// Most open pull requests that are looked through.
 const OPEN_MAX: u8 = 50;
@@ -28,7 +28,7 @@ const DRAFT_MARKS: [&str; 2] = ["wip:", "[wip]"];
 /// A repository at Gitea or Forgejo.
 #[derive(Debug)]
 pub struct Gitea {
-    api: ApiClient,
+    api: ForgeClient,
     /// Address for people, without a final slash.
     web: String,
     repository: RepositoryName,
@@ -48,22 +48,17 @@ struct GiteaPullRequest {
     merge_commit_sha: Option<String>,
     #[serde(default)]
     mergeable: bool,
-    head: Side,
-    base: Side,
+    head: GiteaSide,
+    base: GiteaSide,
 }
 
 #[derive(Debug, Deserialize)]
-struct Side {
+struct GiteaSide {
     /// Name of the branch, also when it is deleted; `ref` then is a ref of the server.
     label: String,
     sha: String,
     #[serde(default)]
     repo: Option<NamedRepository>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedRepository {
-    full_name: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,10 +81,10 @@ impl Gitea {
     ///
     /// # Errors
     /// [`ForgeError::Address`]
-    pub fn new(server: &Upstream, repository: RepositoryName, token: Token) -> Result<Self, ForgeError> {
+    pub fn new(server: &Upstream, repository: RepositoryName, token: ForgeToken) -> Result<Self, ForgeError> {
         let web = server.url.trim_end_matches('/').to_owned();
         let authorization = Authorization { scheme: "token", token };
-        Ok(Self { api: ApiClient::new(server, &HEADERS)?, web, repository, authorization })
+        Ok(Self { api: ForgeClient::new(server, &HEADERS)?, web, repository, authorization })
     }
 
     pub(super) async fn find_pull_request(&self, new: &NewPullRequest<'_>) -> Result<Option<PullRequest>, ForgeError> {

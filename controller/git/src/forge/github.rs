@@ -11,8 +11,8 @@ pub use app::AppKey;
 use app::Installation;
 
 use self::shapes::{GitHubPullRequest, GitHubRepository, GitReference, Merged};
-use super::api::{ApiAnswer, ApiClient, Authorization, encoded, encoded_path};
-use super::credential::Token;
+use super::api::{ApiAnswer, Authorization, ForgeClient, encoded, encoded_path};
+use super::credential::ForgeToken;
 use super::error::ForgeError;
 use super::merge_request::{MergeAnswer, MergeMethod, MergeRequest};
 use super::pull_request::{BranchDeletion, NewPullRequest, PullRequest, branch, commit_id, preferred};
@@ -28,26 +28,26 @@ const PER_BRANCH: u8 = 5;
 /// A repository at GitHub.
 #[derive(Debug)]
 pub struct GitHub {
-    rest: ApiClient,
-    graphql: ApiClient,
+    rest: ForgeClient,
+    graphql: ForgeClient,
     /// Address for people, without a final slash.
     web: String,
     repository: RepositoryName,
-    credential: Credential,
+    credential: ClientCredential,
 }
 
 /// Credential for GitHub.
 #[derive(Debug)]
 pub enum GitHubCredential {
     /// A token of a user, with contents and pull requests of the repository, and without `workflow`.
-    Token(Token),
+    Token(ForgeToken),
     /// A GitHub App that is installed for the repository.
     App(AppKey),
 }
 
 #[derive(Debug)]
-enum Credential {
-    Token(Token),
+enum ClientCredential {
+    Token(ForgeToken),
     Installation(Installation),
 }
 
@@ -59,12 +59,12 @@ impl GitHub {
     pub fn new(api: &Upstream, repository: RepositoryName, credential: GitHubCredential) -> Result<Self, ForgeError> {
         let (graphql, web) = siblings(&api.url);
         let credential = match credential {
-            GitHubCredential::Token(token) => Credential::Token(token),
-            GitHubCredential::App(key) => Credential::Installation(Installation::new(key)),
+            GitHubCredential::Token(token) => ClientCredential::Token(token),
+            GitHubCredential::App(key) => ClientCredential::Installation(Installation::new(key)),
         };
         Ok(Self {
-            rest: ApiClient::new(api, &HEADERS)?,
-            graphql: ApiClient::new(&Upstream { url: graphql, ca: api.ca.clone() }, &HEADERS)?,
+            rest: ForgeClient::new(api, &HEADERS)?,
+            graphql: ForgeClient::new(&Upstream { url: graphql, ca: api.ca.clone() }, &HEADERS)?,
             web,
             repository,
             credential,
@@ -179,14 +179,14 @@ impl GitHub {
     ///
     /// # Errors
     /// [`ForgeError`]
-    pub async fn token(&self) -> Result<Token, ForgeError> {
+    pub async fn token(&self) -> Result<ForgeToken, ForgeError> {
         Ok(self.authorization().await?.token)
     }
 
     async fn authorization(&self) -> Result<Authorization, ForgeError> {
         let token = match &self.credential {
-            Credential::Token(token) => token.clone(),
-            Credential::Installation(installation) => installation.token(&self.rest, &self.repository).await?,
+            ClientCredential::Token(token) => token.clone(),
+            ClientCredential::Installation(installation) => installation.token(&self.rest, &self.repository).await?,
         };
         Ok(Authorization { scheme: SCHEME, token })
     }

@@ -14,7 +14,7 @@ use super::merge_request::{MergeAnswer, MergeMethod, MergeRequest};
 use super::pull_request::{BranchDeletion, NewPullRequest, PullRequest, PullRequestState, preferred};
 use crate::branch_name::{default_branch, ref_fault};
 
-use records::{Record, Records};
+use records::{LocalRecord, LocalRecords};
 
 /// Author and committer of merges.
 const IDENTITY: [&str; 4] = ["-c", "user.name=Sluice", "-c", "user.email=sluice@localhost"];
@@ -23,7 +23,7 @@ const NOT_AN_ID: &str = "the forge's own repository";
 /// A bare repository, and the pull requests for it.
 pub struct LocalForge {
     git: Box<dyn RunGit>,
-    records: Records,
+    records: LocalRecords,
 }
 
 impl fmt::Debug for LocalForge {
@@ -44,7 +44,7 @@ impl LocalForge {
     /// does not exist. No sandbox can write to either.
     #[must_use]
     pub fn new(git: Box<dyn RunGit>, records: PathBuf) -> Self {
-        Self { git, records: Records::new(records) }
+        Self { git, records: LocalRecords::new(records) }
     }
 
     pub(super) async fn find_pull_request(&self, new: &NewPullRequest<'_>) -> Result<Option<PullRequest>, ForgeError> {
@@ -61,7 +61,7 @@ impl LocalForge {
         let missing = |name: &str| ForgeError::NotFound(format!("branch {name}"));
         let head_sha = self.commit_of(new.head).await?.ok_or_else(|| missing(new.head))?;
         self.commit_of(new.base).await?.ok_or_else(|| missing(new.base))?;
-        let record = Record {
+        let record = LocalRecord {
             head: new.head.to_owned(),
             base: new.base.to_owned(),
             title: new.title.to_owned(),
@@ -81,7 +81,7 @@ impl LocalForge {
 
     pub(super) async fn mark_ready(&self, draft: &PullRequest) -> Result<(), ForgeError> {
         let record = self.records.get(draft.number)?;
-        self.records.replace(draft.number, &Record { is_draft: false, ..record })
+        self.records.replace(draft.number, &LocalRecord { is_draft: false, ..record })
     }
 
     pub(super) async fn merge(
@@ -109,7 +109,7 @@ impl LocalForge {
         };
         let commit = self.commit(&tree, parents, request).await?;
         // The record comes first: after a crash the base tells whether the merge was made.
-        let merging = Record { head_sha: head, merge: Some(commit.clone()), ..record };
+        let merging = LocalRecord { head_sha: head, merge: Some(commit.clone()), ..record };
         self.records.replace(found.number, &merging)?;
         let target = format!("refs/heads/{}", merging.base);
         let moved = self.git("update-ref", &["update-ref", "-m", "sluice: merge", &target, &commit, &base]).await?;
@@ -117,7 +117,7 @@ impl LocalForge {
             // Another merge came first.
             return Err(ForgeError::Undecided(found.number));
         }
-        self.records.replace(found.number, &Record { state: PullRequestState::Merged, ..merging })?;
+        self.records.replace(found.number, &LocalRecord { state: PullRequestState::Merged, ..merging })?;
         Ok(MergeAnswer::Merged(Some(commit)))
     }
 
@@ -147,7 +147,7 @@ impl LocalForge {
     }
 
     /// Returns a pull request as it is now. A merge that a crash cut off is found by its commit in the base.
-    async fn read(&self, number: u64, record: Record) -> Result<PullRequest, ForgeError> {
+    async fn read(&self, number: u64, record: LocalRecord) -> Result<PullRequest, ForgeError> {
         let base = self.commit_of(&record.base).await?;
         let mut record = record;
         if record.state == PullRequestState::Open

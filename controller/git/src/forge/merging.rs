@@ -11,7 +11,7 @@ use super::retry::{Pause, retrying};
 
 /// Next act for a pull request as it is now.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum MergeStep {
     End(MergeOutcome),
     AlreadyMerged(Option<String>),
     MarkReady,
@@ -44,21 +44,21 @@ async fn attempt(
     loop {
         let found = forge.pull_request(number).await?;
         let commit = match step(&found, request, judges_drafts(forge)) {
-            Step::End(outcome) => return Ok(outcome),
-            Step::AlreadyMerged(commit) => commit,
-            Step::MarkReady if was_marked => return Err(ForgeError::Undecided(number)),
-            Step::MarkReady => {
+            MergeStep::End(outcome) => return Ok(outcome),
+            MergeStep::AlreadyMerged(commit) => commit,
+            MergeStep::MarkReady if was_marked => return Err(ForgeError::Undecided(number)),
+            MergeStep::MarkReady => {
                 forge.mark_ready(&found).await?;
                 was_marked = true;
                 continue;
             }
-            Step::LookAgain => {
+            MergeStep::LookAgain => {
                 looks += 1;
                 let Some(time) = poll_delay(looks) else { return undecided(forge, number) };
                 pause.pause(time).await;
                 continue;
             }
-            Step::Merge => match forge.ask_to_merge(&found, request).await? {
+            MergeStep::Merge => match forge.ask_to_merge(&found, request).await? {
                 MergeAnswer::Merged(commit) => commit,
                 MergeAnswer::HasConflicts => return Ok(MergeOutcome::HasConflicts),
                 MergeAnswer::HeadMoved => return Ok(MergeOutcome::HeadMoved),
@@ -70,27 +70,27 @@ async fn attempt(
 }
 
 /// Decides the next step. `judges_drafts` says whether the forge decides about conflicts of drafts.
-fn step(found: &PullRequest, request: &MergeRequest<'_>, judges_drafts: bool) -> Step {
+fn step(found: &PullRequest, request: &MergeRequest<'_>, judges_drafts: bool) -> MergeStep {
     if found.is_from_fork {
-        return Step::End(MergeOutcome::Refused("the branch is of another repository".to_owned()));
+        return MergeStep::End(MergeOutcome::Refused("the branch is of another repository".to_owned()));
     }
     if found.head_sha != request.head_sha {
-        return Step::End(MergeOutcome::HeadMoved);
+        return MergeStep::End(MergeOutcome::HeadMoved);
     }
     match found.state {
-        PullRequestState::Merged => return Step::AlreadyMerged(found.merge_commit.clone()),
-        PullRequestState::Closed => return Step::End(MergeOutcome::Refused("it is closed".to_owned())),
+        PullRequestState::Merged => return MergeStep::AlreadyMerged(found.merge_commit.clone()),
+        PullRequestState::Closed => return MergeStep::End(MergeOutcome::Refused("it is closed".to_owned())),
         PullRequestState::Open => {}
     }
     if found.base != request.base {
-        return Step::End(MergeOutcome::Refused("it is for another branch by now".to_owned()));
+        return MergeStep::End(MergeOutcome::Refused("it is for another branch by now".to_owned()));
     }
     match found.mergeable {
-        _ if found.is_draft && !judges_drafts => Step::MarkReady,
-        None => Step::LookAgain,
-        Some(false) => Step::End(MergeOutcome::HasConflicts),
-        Some(true) if found.is_draft => Step::MarkReady,
-        Some(true) => Step::Merge,
+        _ if found.is_draft && !judges_drafts => MergeStep::MarkReady,
+        None => MergeStep::LookAgain,
+        Some(false) => MergeStep::End(MergeOutcome::HasConflicts),
+        Some(true) if found.is_draft => MergeStep::MarkReady,
+        Some(true) => MergeStep::Merge,
     }
 }
 
@@ -155,23 +155,23 @@ mod tests {
     #[test]
     fn each_state_has_its_step() {
         use PullRequestState::{Closed, Merged, Open};
-        let end = |text: &str| Step::End(MergeOutcome::Refused(text.into()));
+        let end = |text: &str| MergeStep::End(MergeOutcome::Refused(text.into()));
         for (state, is_draft, mergeable, judges_drafts, expected) in [
-            (Open, false, Some(true), true, Step::Merge),
-            (Open, false, Some(true), false, Step::Merge),
-            (Open, false, None, true, Step::LookAgain),
-            (Open, false, Some(false), true, Step::End(MergeOutcome::HasConflicts)),
-            (Open, true, Some(false), true, Step::End(MergeOutcome::HasConflicts)),
-            (Open, true, None, true, Step::LookAgain),
-            (Open, true, Some(true), true, Step::MarkReady),
-            (Open, true, None, false, Step::MarkReady),
-            (Merged, false, None, true, Step::AlreadyMerged(Some("c".into()))),
+            (Open, false, Some(true), true, MergeStep::Merge),
+            (Open, false, Some(true), false, MergeStep::Merge),
+            (Open, false, None, true, MergeStep::LookAgain),
+            (Open, false, Some(false), true, MergeStep::End(MergeOutcome::HasConflicts)),
+            (Open, true, Some(false), true, MergeStep::End(MergeOutcome::HasConflicts)),
+            (Open, true, None, true, MergeStep::LookAgain),
+            (Open, true, Some(true), true, MergeStep::MarkReady),
+            (Open, true, None, false, MergeStep::MarkReady),
+            (Merged, false, None, true, MergeStep::AlreadyMerged(Some("c".into()))),
             (Closed, false, Some(true), true, end("it is closed")),
         ] {
             let found = found(state, is_draft, mergeable);
             assert_eq!(step(&found, &REQUEST, judges_drafts), expected, "{found:?}");
             let moved = MergeRequest { head_sha: &HEAD[1..], ..REQUEST };
-            assert_eq!(step(&found, &moved, judges_drafts), Step::End(MergeOutcome::HeadMoved));
+            assert_eq!(step(&found, &moved, judges_drafts), MergeStep::End(MergeOutcome::HeadMoved));
             if state == Open {
                 let elsewhere = MergeRequest { base: "release", ..REQUEST };
                 assert_eq!(step(&found, &elsewhere, judges_drafts), end("it is for another branch by now"));

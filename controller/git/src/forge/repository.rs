@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Deserialize;
+
 use super::error::ForgeError;
 use crate::pull_request_text::visible;
 
@@ -16,6 +18,12 @@ const PART_MAX: usize = 100;
 pub struct RepositoryName {
     owner: String,
     name: String,
+}
+
+/// A repository in an answer of a forge.
+#[derive(Debug, Deserialize)]
+pub(super) struct NamedRepository {
+    pub(super) full_name: String,
 }
 
 impl RepositoryName {

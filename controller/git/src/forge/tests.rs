@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::api::{ANSWER_MAX, ApiClient, Authorization};
-use super::{Forge, ForgeError, MergeRequest, NewPullRequest, Pause, RuntimePause, Token, merge};
+use super::api::{ANSWER_MAX, Authorization, ForgeClient};
+use super::{Forge, ForgeError, ForgeToken, MergeRequest, NewPullRequest, Pause, RuntimePause, merge};
 
 pub(super) const TOKEN: &str = "ghp-secret-0123456789";
 
 /// A request that the server got.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenRequest {
     /// Method and target.
     pub(super) line: String,
     pub(super) head: String,
@@ -29,7 +29,7 @@ pub(super) struct Seen {
 pub(super) struct Scripted {
     pub(super) url: String,
     answers: usize,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     served: JoinHandle<()>,
 }
 
@@ -53,7 +53,7 @@ impl Scripted {
     }
 
     /// Returns all requests. There must have been one for each answer of the script.
-    pub(super) async fn seen(self) -> Vec<Seen> {
+    pub(super) async fn seen(self) -> Vec<SeenRequest> {
         self.served.abort();
         let ended = self.served.await;
         assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "the server panicked");
@@ -68,7 +68,7 @@ impl Scripted {
     }
 }
 
-async fn request(stream: &mut TcpStream) -> Seen {
+async fn request(stream: &mut TcpStream) -> SeenRequest {
     let mut bytes = Vec::new();
     loop {
         let mut part = vec![0; 8192];
@@ -79,7 +79,11 @@ async fn request(stream: &mut TcpStream) -> Seen {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
             if body.len() >= length {
                 let line = head.lines().next().expect("there is a line").trim_end_matches(" HTTP/1.1").to_owned();
-                return Seen { line, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) };
+                return SeenRequest {
+                    line,
+                    head: head.to_owned(),
+                    body: serde_json::from_str(body).unwrap_or(Value::Null),
+                };
             }
         }
         assert!(read > 0, "the request is incomplete: {text}");
@@ -113,12 +117,12 @@ impl Pause for Counted {
     }
 }
 
-pub(super) fn token() -> Token {
-    Token::new(TOKEN).expect("it is a token")
+pub(super) fn token() -> ForgeToken {
+    ForgeToken::new(TOKEN).expect("it is a token")
 }
 
 async fn asked(url: &str) -> Result<(), ForgeError> {
-    let client = ApiClient::new(&Upstream::at(url), &[])?;
+    let client = ForgeClient::new(&Upstream::at(url), &[])?;
     let authorization = Authorization { scheme: "Bearer", token: token() };
     let sent = client.send(&authorization, Method::GET, "/repos/o/r?secret=1", None).await?;
     sent.success().map(drop)

@@ -3,8 +3,8 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::*;
 
-fn facts<'a>(title: &'a str, asked: &'a str, done: &'a str) -> RunFacts<'a> {
-    RunFacts {
+fn facts<'a>(title: &'a str, asked: &'a str, done: &'a str) -> PullRequestFacts<'a> {
+    PullRequestFacts {
         ticket: Some("PROJ-12"),
         title: Some(title),
         asked,
@@ -81,7 +81,7 @@ fn titles_show_their_ticket_and_do_nothing() {
         (None, Some("![x](https://evil/x)"), "! (x)(https:/ /evil/x)"),
         (None, Some("<!-- x -->"), "(! -- x --)"),
     ] {
-        assert_eq!(title(&RunFacts { ticket, title: text, ..facts("", "", "") }), expected);
+        assert_eq!(title(&PullRequestFacts { ticket, title: text, ..facts("", "", "") }), expected);
     }
     let long = "word ".repeat(100);
     let cut = title(&facts(&long, "", ""));
@@ -121,7 +121,7 @@ fn a_commit_message_has_no_words_of_others() {
         commit_message(&facts("t", "asked", "done")),
         "Sluice-Run: r-0123456789abcdef\nSluice-Audit-Head: sha256:00ff\n"
     );
-    let hostile = RunFacts { run_id: "r\n\ncloses #1`", audit_head: "", ..facts("", "", "") };
+    let hostile = PullRequestFacts { run_id: "r\n\ncloses #1`", audit_head: "", ..facts("", "", "") };
     assert_eq!(commit_message(&hostile), "Sluice-Run: rcloses 1\nSluice-Audit-Head: -\n");
 }
 
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn nothing_acts_in_a_title(ticket in text(), text in text()) {
-        let title = title(&RunFacts { ticket: Some(&ticket), title: Some(&text), ..facts("", "", "") });
+        let title = title(&PullRequestFacts { ticket: Some(&ticket), title: Some(&text), ..facts("", "", "") });
         prop_assert!(title.chars().count() <= TITLE_MAX && !title.contains(['\n', '`', '<', '*', '\t']), "{}", title);
         prop_assert!(!title.is_empty() && !title.starts_with('/'), "{}", title);
         for mark in ['@', '#', '!'] {

@@ -16,7 +16,7 @@ pub(crate) type SeenRequest = (String, Option<String>);
 
 /// Requests that a forge has seen.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequests {
     pub(crate) requests: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) const AUTHORIZATION: &str = "Basic bWU6czNjcmV0Lys=";
 pub(crate) const USER: &str = "me";
 pub(crate) const TOKEN: &str = "s3cret/+";
 
-impl Seen {
+impl SeenRequests {
     fn add(&self, request: &Request<Incoming>) -> Option<String> {
         let authorization = request.headers().get("authorization");
         let given = authorization.map(|value| value.to_str().expect("text").to_owned());
@@ -40,8 +40,8 @@ impl Seen {
 }
 
 /// Serves the bare repositories below `root`; with `is_private` only to the token.
-pub(crate) async fn forge(root: &Path, is_private: bool) -> (Server, Seen) {
-    let seen = Seen::default();
+pub(crate) async fn forge(root: &Path, is_private: bool) -> (Server, SeenRequests) {
+    let seen = SeenRequests::default();
     let (root, known) = (root.to_owned(), seen.clone());
     let server = serve(move |request| {
         let given = known.add(&request);
@@ -52,8 +52,8 @@ pub(crate) async fn forge(root: &Path, is_private: bool) -> (Server, Seen) {
 }
 
 /// Serves redirections to the same path of another address.
-pub(crate) async fn redirection(target: String) -> (Server, Seen) {
-    let seen = Seen::default();
+pub(crate) async fn redirection(target: String) -> (Server, SeenRequests) {
+    let seen = SeenRequests::default();
     let known = seen.clone();
     let server = serve(move |request: Request<Incoming>| {
         known.add(&request);

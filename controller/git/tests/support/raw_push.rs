@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use sluice_git::{Received, RunRepository};
+use sluice_git::{PushOutcome, RunRepository};
 
 use super::git_command;
 
@@ -47,6 +47,6 @@ pub(crate) fn feed<'a>(directory: &Path, words: impl IntoIterator<Item = &'a &'a
 }
 
 /// Sends a body.
-pub(crate) async fn push(repository: &RunRepository, body: &[u8]) -> Received {
+pub(crate) async fn push(repository: &RunRepository, body: &[u8]) -> PushOutcome {
     repository.receive(body).await.expect("no fault of the host")
 }

@@ -10,7 +10,7 @@ use crate::test_engine::{ScriptedContainer, TestHost, TestSidecar, from_now};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 const WHOLE: ObservedState =
-    ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
 
 #[test]
 fn a_run_is_resumed_where_its_sidecar_lives() {
@@ -18,35 +18,35 @@ fn a_run_is_resumed_where_its_sidecar_lives() {
     let resume = |seconds| Adoption::Resume(Duration::from_secs(seconds));
     let with = |container| ObservedState { container, ..WHOLE };
     let rows = [
-        (Some(Phase::Running), WHOLE, expires(60), resume(60)),
+        (Some(RunPhase::Running), WHOLE, expires(60), resume(60)),
         // The start was not recorded.
-        (Some(Phase::Creating), WHOLE, expires(60), resume(60)),
+        (Some(RunPhase::Creating), WHOLE, expires(60), resume(60)),
         // The program has ended meanwhile: its exit code is its verdict.
-        (Some(Phase::Running), with(ContainerState::Exited), expires(60), resume(60)),
+        (Some(RunPhase::Running), with(ContainerState::Exited), expires(60), resume(60)),
         // The deadline has passed: the run ends as timed out.
-        (Some(Phase::Running), WHOLE, expires(0), resume(0)),
-        (Some(Phase::Running), WHOLE, Some(NOW), resume(0)),
+        (Some(RunPhase::Running), WHOLE, expires(0), resume(0)),
+        (Some(RunPhase::Running), WHOLE, Some(NOW), resume(0)),
         // A one-shot run: its sidecar has ended with its controller.
         (
-            Some(Phase::Running),
-            ObservedState { sidecar: SidecarState::Absent, ..WHOLE },
+            Some(RunPhase::Running),
+            ObservedState { sidecar: SidecarPhase::Absent, ..WHOLE },
             expires(60),
             Adoption::TakeDown,
         ),
-        (Some(Phase::Running), ObservedState { directories: false, ..WHOLE }, expires(60), Adoption::TakeDown),
-        (Some(Phase::Running), with(ContainerState::Absent), None, Adoption::TakeDown),
-        (Some(Phase::Running), WHOLE, None, Adoption::TakeDown),
-        (Some(Phase::Creating), with(ContainerState::Created), expires(60), Adoption::TakeDown),
-        (Some(Phase::Pending), WHOLE, expires(60), Adoption::TakeDown),
-        (Some(Phase::Completing), WHOLE, expires(60), Adoption::TakeDown),
-        (Some(Phase::Closed), WHOLE, expires(60), Adoption::TakeDown),
+        (Some(RunPhase::Running), ObservedState { directories: false, ..WHOLE }, expires(60), Adoption::TakeDown),
+        (Some(RunPhase::Running), with(ContainerState::Absent), None, Adoption::TakeDown),
+        (Some(RunPhase::Running), WHOLE, None, Adoption::TakeDown),
+        (Some(RunPhase::Creating), with(ContainerState::Created), expires(60), Adoption::TakeDown),
+        (Some(RunPhase::Pending), WHOLE, expires(60), Adoption::TakeDown),
+        (Some(RunPhase::Completing), WHOLE, expires(60), Adoption::TakeDown),
+        (Some(RunPhase::Closed), WHOLE, expires(60), Adoption::TakeDown),
         (None, WHOLE, expires(60), Adoption::TakeDown),
     ];
     for (phase, observed, expires, expected) in rows {
         let adopted = AdoptedRun { phase, has_verdict: false, observed, expires };
         assert_eq!(adopted.decide(NOW), expected, "{adopted:?}");
         let has_ended = AdoptedRun { has_verdict: true, ..adopted };
-        let expected = if phase == Some(Phase::Completing) { Adoption::Complete } else { expected };
+        let expected = if phase == Some(RunPhase::Completing) { Adoption::Complete } else { expected };
         assert_eq!(has_ended.decide(NOW), expected, "{has_ended:?}");
     }
 }

@@ -3,7 +3,7 @@
 use sluice_contract::Witness;
 use sluice_contract::text::error_chain;
 use sluice_state::process::Process;
-use sluice_state::run::{Phase, Run, RunVerdict, Step, StepFailure};
+use sluice_state::run::{Run, RunPhase, RunStep, RunVerdict, StepFailure};
 use sluice_state::store::StoreError;
 
 use super::DriveContext;
@@ -11,7 +11,7 @@ use crate::resources::RunSnapshot;
 
 /// Writes the state of a run when it has changed, and each new line of its audit file.
 pub(super) struct Recorder {
-    recorded: Option<(Phase, Option<RunVerdict>, Option<Process>)>,
+    recorded: Option<(RunPhase, Option<RunVerdict>, Option<Process>)>,
     record_error: Option<String>,
     /// The last line that was read and not recorded; it vouches for those before it.
     pending_witness: Option<Witness>,
@@ -57,8 +57,8 @@ impl Recorder {
     /// Returns the run, not closed if a part of it could not be recorded.
     pub(super) fn finish(self, mut run: Run) -> Run {
         if let Some(message) = self.record_error.or(self.witness_error) {
-            run.phase = Phase::Completing;
-            run.teardown_failures.push(StepFailure { step: Step::Close, message });
+            run.phase = RunPhase::Completing;
+            run.teardown_failures.push(StepFailure { step: RunStep::Close, message });
         }
         run
     }

@@ -35,7 +35,7 @@ async fn drive_orphan(host: Arc<Host>, key: RunKey, run: Run, timeout: Duration,
 }
 
 fn running() -> Run {
-    Run { phase: Phase::Running, ..Run::new() }
+    Run { phase: RunPhase::Running, ..Run::new() }
 }
 
 #[tokio::test]
@@ -45,13 +45,13 @@ async fn tasks_drive_many_runs_at_once() {
     for n in 0..50 {
         let key: RunKey = format!("r{n}.0").parse().expect("a key");
         test.orphan(&key, from_now(600), None).await;
-        let run = running().apply(RunEvent::Orphaned).expect("it was running");
+        let run = running().apply(RunUpdate::Orphaned).expect("it was running");
         let observer = Arc::new(Collector::default());
         tasks.push(tokio::spawn(drive_orphan(Arc::clone(&test.host), key, run, Duration::ZERO, observer)));
     }
     for task in tasks {
         let run = task.await.expect("no panic");
-        assert_eq!((run.phase, run.verdict), (Phase::Closed, Some(RunVerdict::Interrupted)));
+        assert_eq!((run.phase, run.verdict), (RunPhase::Closed, Some(RunVerdict::Interrupted)));
     }
     assert!(test.host.store.open_runs().await.expect("it is open").is_empty());
 }

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use super::baseline::Original;
 use super::changes::Change;
-use super::copy::{Age, Allowance, Place};
+use super::copy::{Age, Allowance, NewEntry};
 use super::git_names::is_git_directory;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
-use super::tree::{Entry, Kind, Tree, entry, is_beneath, split};
+use super::tree::{Kind, Tree, TreeEntry, entry, is_beneath, split};
 
 /// Maximum number of bytes that one run may write to the host.
 const BYTES_MAX: u64 = 8 << 30;
@@ -44,7 +44,7 @@ pub(super) struct Target<'a> {
     pub(super) executed: &'a BTreeSet<Vec<u8>>,
     /// Name of a file that is being written.
     temporary: Vec<u8>,
-    interrupt: &'a Interrupt,
+    interrupt: &'a CancelFlag,
     allowance: Allowance,
     is_full: bool,
     applied: Applied,
@@ -58,7 +58,7 @@ impl<'a> Target<'a> {
         owner: Owner,
         executed: &'a BTreeSet<Vec<u8>>,
         temporary: Vec<u8>,
-        interrupt: &'a Interrupt,
+        interrupt: &'a CancelFlag,
     ) -> Self {
         let allowance = Allowance::new(BYTES_MAX, interrupt);
         Self {
@@ -170,11 +170,11 @@ impl Target<'_> {
         let owner = self.owner;
         match after.kind {
             Kind::Directory => {
-                Place { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?;
+                NewEntry { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?;
             }
             Kind::Link | Kind::File => {
                 let temporary = self.temporary.clone();
-                let place = Place { directory: &directory, name: &temporary, owner, mode };
+                let place = NewEntry { directory: &directory, name: &temporary, owner, mode };
                 let from = match after.kind {
                     Kind::File => Some(self.work.file(&change.path)?),
                     _ => None,
@@ -209,7 +209,7 @@ impl Target<'_> {
     }
 
     /// Returns whether the host has the same file already.
-    fn is_equal(&self, change: &Change<'_>, now: Option<&Entry>) -> io::Result<bool> {
+    fn is_equal(&self, change: &Change<'_>, now: Option<&TreeEntry>) -> io::Result<bool> {
         let (Some(after), Some(now)) = (&change.after, now) else { return Ok(false) };
         match (after.kind, now.kind) {
             (Kind::Directory, Kind::Directory) => Ok(true),
@@ -228,8 +228,8 @@ fn name_taken(name: &[u8]) -> io::Error {
 }
 
 /// Renames the finished file. A new file never replaces another one.
-fn rename(finished: &Place<'_>, name: &[u8], replaces: bool) -> io::Result<()> {
-    let Place { directory, name: temporary, .. } = *finished;
+fn rename(finished: &NewEntry<'_>, name: &[u8], replaces: bool) -> io::Result<()> {
+    let NewEntry { directory, name: temporary, .. } = *finished;
     if replaces {
         return Ok(renameat(directory, temporary, directory, name)?);
     }
@@ -255,7 +255,7 @@ fn would_be_repository(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
 }
 
 /// Checks that the host still has what it had at the start of the run.
-fn check_unchanged(before: Option<&Original>, now: Option<&Entry>) -> io::Result<()> {
+fn check_unchanged(before: Option<&Original>, now: Option<&TreeEntry>) -> io::Result<()> {
     let reason = match (before, now) {
         (None, None) => return Ok(()),
         (Some(before), Some(now)) if now.has_same_content(&before.host) => return Ok(()),
@@ -267,7 +267,7 @@ fn check_unchanged(before: Option<&Original>, now: Option<&Entry>) -> io::Result
 }
 
 /// Returns the mode of a file on the host. A run decides who may execute its files, and gives no right to write.
-fn mode_on_host(after: &Entry, now: Option<&Entry>) -> u32 {
+fn mode_on_host(after: &TreeEntry, now: Option<&TreeEntry>) -> u32 {
     match now.filter(|now| now.kind == after.kind) {
         Some(now) if now.is_executable() == after.is_executable() => now.mode & 0o777,
         Some(now) if after.is_executable() => (now.mode & 0o777) | (now.mode & 0o444) >> 2,
@@ -291,7 +291,7 @@ fn leads_out(path: &[u8], target: &[u8]) -> bool {
     up > depth || parts.any(|part| part == b"..")
 }
 
-fn is_same_content(one: std::fs::File, other: std::fs::File, interrupt: &Interrupt) -> io::Result<bool> {
+fn is_same_content(one: std::fs::File, other: std::fs::File, interrupt: &CancelFlag) -> io::Result<bool> {
     use std::io::{BufReader, Read};
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
     let [mut left, mut right] = [[0; 8192]; 2];

@@ -16,8 +16,8 @@ use sluice_state::records::{Artifact, ArtifactList, LeftOutFile, RunRecord};
 
 use super::error::ExchangeError;
 use super::git_names::{is_git_directory, is_git_name};
-use super::interrupt::Interrupt;
-use super::tree::{Entry, Kind, Listing, Tree, join, open_file};
+use super::interrupt::CancelFlag;
+use super::tree::{Kind, Listing, Tree, TreeEntry, join, open_file};
 use super::{OUT, is_gone};
 
 /// Maximum number of files and directories.
@@ -43,14 +43,14 @@ pub(crate) fn expect(paths: &RunPaths, max: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// Errors of the file system of the record.
-pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &Interrupt) -> io::Result<Option<String>> {
+pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &CancelFlag) -> io::Result<Option<String>> {
     let Some(max) = expected(paths)? else { return Ok(None) };
     if !record.exists() || record.artifacts().is_ok_and(|list| list.is_some()) {
         return Ok(None);
     }
     record.remove_artifacts()?;
     let mut collector =
-        Collector { record, interrupt, left: max, left_for_paths: PATHS_MAX, list: ArtifactList::default() };
+        ArtifactCollector { record, interrupt, left: max, left_for_paths: PATHS_MAX, list: ArtifactList::default() };
     let walked = match Tree::open(&paths.work.join(OUT), interrupt) {
         // A run may remove the directory, or never make it.
         Err(ExchangeError::File { source, .. }) if is_gone(&source) => Ok(()),
@@ -88,9 +88,9 @@ fn word(error: &ExchangeError) -> &'static str {
 }
 
 /// Copies artifacts into a record.
-struct Collector<'a> {
+struct ArtifactCollector<'a> {
     record: &'a RunRecord,
-    interrupt: &'a Interrupt,
+    interrupt: &'a CancelFlag,
     /// Bytes that may still be copied.
     left: u64,
     /// Bytes that further paths may have.
@@ -98,7 +98,7 @@ struct Collector<'a> {
     list: ArtifactList,
 }
 
-impl Collector<'_> {
+impl ArtifactCollector<'_> {
     fn visit(&mut self, tree: &Tree, listing: &Listing<'_>) -> Result<Vec<usize>, ExchangeError> {
         if is_git_directory(listing.entries.iter().map(|(name, _)| name.as_slice())) {
             self.leave_out(listing.path, "git");
@@ -129,7 +129,7 @@ impl Collector<'_> {
         }
     }
 
-    fn keep(&mut self, path: &[u8], entry: &Entry, file: &File) -> io::Result<()> {
+    fn keep(&mut self, path: &[u8], entry: &TreeEntry, file: &File) -> io::Result<()> {
         if path.len() > self.left_for_paths {
             self.leave_out(b"", "path_too_long");
             return Ok(());

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-use super::copy::{Age, Allowance, Place, UNFINISHED, mode_of};
+use super::copy::{Age, Allowance, NewEntry, UNFINISHED, mode_of};
 use super::error::ExchangeError;
 use super::git_config::without_credentials;
 use super::git_names::{has_git_name, is_git_directory, is_git_name};
 use super::git_settings;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
-use super::tree::{Entry, Kind, Listing, Tree, entry, find, is_beneath, join, open_file, read_found, split};
+use super::tree::{Kind, Listing, Tree, TreeEntry, entry, find, is_beneath, join, open_file, read_found, split};
 
 /// Maximum number of files and directories of a repository.
 pub(super) const ENTRIES_MAX: u64 = 500_000;
@@ -25,9 +25,9 @@ pub(super) const CONFIG_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Original {
     /// On the host.
-    pub(super) host: Entry,
+    pub(super) host: TreeEntry,
     /// In the run's copy, before the run.
-    pub(super) copy: Entry,
+    pub(super) copy: TreeEntry,
 }
 
 /// A repository at the start of a run, without the metadata of git.
@@ -87,7 +87,7 @@ pub(super) fn copy_in(
     base: Option<&Tree>,
     owner: Owner,
     user: Owner,
-    interrupt: &Interrupt,
+    interrupt: &CancelFlag,
 ) -> Result<Baseline, ExchangeError> {
     let [allowance, kept] = [BYTES_MAX, BYTES_MAX].map(|max| Allowance::new(max, interrupt));
     let mut copies = Copies { host, work, base, owner, user, allowance, kept, baseline: Baseline::default() };
@@ -143,7 +143,7 @@ impl Copies<'_> {
         name: &[u8],
         path: &[u8],
         has_config: bool,
-    ) -> Result<Option<Entry>, ExchangeError> {
+    ) -> Result<Option<TreeEntry>, ExchangeError> {
         let (found, host) = match find(from, name) {
             // Removed since its name was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -163,7 +163,7 @@ impl Copies<'_> {
             self.baseline.skipped.push((path.to_vec(), reason));
             return Ok(None);
         }
-        let mut place = Place { directory: to, name, owner: self.user, mode: mode_of(&host, 0o600) };
+        let mut place = NewEntry { directory: to, name, owner: self.user, mode: mode_of(&host, 0o600) };
         let copied = match host.kind {
             Kind::Directory => {
                 place.mode |= 0o700;
@@ -189,7 +189,7 @@ impl Copies<'_> {
 
     /// Writes the configuration of a repository without its credentials, and returns whether it did. What git does not
     /// read as a configuration, as an old copy of one, is left out.
-    fn write_config(&mut self, from: File, place: &Place<'_>, path: &[u8]) -> Result<bool, ExchangeError> {
+    fn write_config(&mut self, from: File, place: &NewEntry<'_>, path: &[u8]) -> Result<bool, ExchangeError> {
         let is_read = matches!(place.name, b"config" | b"config.worktree");
         let mut content = Vec::new();
         from.take(CONFIG_MAX + 1).read_to_end(&mut content).map_err(self.host.error(path))?;
@@ -210,10 +210,10 @@ impl Copies<'_> {
 }
 
 /// Keeps a copy for the patch.
-fn keep(directory: &OwnedFd, from: &OwnedFd, name: &[u8], host: &Entry, kept: &mut Allowance) -> io::Result<()> {
-    let place = Place { directory, name, owner: Owner { uid: 0, gid: 0 }, mode: 0o600 };
+fn keep(directory: &OwnedFd, from: &OwnedFd, name: &[u8], host: &TreeEntry, kept: &mut Allowance) -> io::Result<()> {
+    let place = NewEntry { directory, name, owner: Owner { uid: 0, gid: 0 }, mode: 0o600 };
     match host.kind {
-        Kind::Directory => Place { mode: 0o700, ..place }.make_directory().map(drop),
+        Kind::Directory => NewEntry { mode: 0o700, ..place }.make_directory().map(drop),
         Kind::File => place.copy(&open_file(from, name)?, Age::Original, kept),
         Kind::Link | Kind::Special => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::baseline::{Baseline, Original};
 use super::error::ExchangeError;
 use super::git_names::{is_git_directory, is_git_name};
-use super::tree::{Entry, Kind, Tree, is_beneath, join};
+use super::tree::{Kind, Tree, TreeEntry, is_beneath, join};
 
 /// Maximum number of files and directories that a run may leave in its copy.
 const ENTRIES_MAX: u64 = 1_000_000;
@@ -26,7 +26,7 @@ pub(super) struct Changes<'a> {
 pub(super) struct Change<'a> {
     pub(super) path: Vec<u8>,
     pub(super) before: Option<&'a Original>,
-    pub(super) after: Option<Entry>,
+    pub(super) after: Option<TreeEntry>,
 }
 
 /// Compares the copy of a repository with the start.

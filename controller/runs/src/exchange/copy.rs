@@ -12,9 +12,9 @@ use rustix::fs::{
     mkdirat, openat, symlinkat,
 };
 
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
-use super::tree::{Entry, Kind, find};
+use super::tree::{Kind, TreeEntry, find};
 
 /// Beginning of the names of files that are being written in a directory of the host.
 pub(super) const UNFINISHED: &[u8] = b".sluice-unfinished.";
@@ -26,12 +26,12 @@ const CHUNK: u64 = 64 << 20;
 pub(super) struct Allowance {
     max: u64,
     used: u64,
-    interrupt: Interrupt,
+    interrupt: CancelFlag,
 }
 
 /// A new file, directory or link in a directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct NewEntry<'a> {
     pub(super) directory: &'a OwnedFd,
     pub(super) name: &'a [u8],
     pub(super) owner: Owner,
@@ -47,7 +47,7 @@ pub(super) enum Age {
 }
 
 impl Allowance {
-    pub(super) fn new(max: u64, interrupt: &Interrupt) -> Self {
+    pub(super) fn new(max: u64, interrupt: &CancelFlag) -> Self {
         Self { max, used: 0, interrupt: interrupt.clone() }
     }
 
@@ -81,7 +81,7 @@ impl Allowance {
     }
 }
 
-impl Place<'_> {
+impl NewEntry<'_> {
     /// Creates a file with this content.
     pub(super) fn write_bytes(&self, content: &[u8]) -> io::Result<File> {
         let mut file = self.create()?;
@@ -163,6 +163,6 @@ pub(super) fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Returns the mode of a copy for another user: never with set-id bits, and always usable by its owner.
-pub(super) fn mode_of(entry: &Entry, least: u32) -> u32 {
+pub(super) fn mode_of(entry: &TreeEntry, least: u32) -> u32 {
     (entry.mode & 0o777) | least
 }

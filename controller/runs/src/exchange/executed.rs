@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::baseline::copy_in;
-    use crate::exchange::interrupt::Interrupt;
+    use crate::exchange::interrupt::CancelFlag;
     use crate::exchange::tree::Tree;
 
     fn read_in(make: impl Fn(&Path)) -> Result<Vec<String>, ExchangeError> {
@@ -204,8 +204,8 @@ mod tests {
         fs::create_dir_all(host.join(".git/hooks")).and_then(|()| fs::create_dir(&work)).expect("there is room");
         make(&host);
         let me = Owner { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() };
-        let tree = |path: &Path| Tree::open(path, &Interrupt::default()).expect("it is there");
-        let baseline = copy_in(&tree(&host), &tree(&work), None, me, me, &Interrupt::default())?;
+        let tree = |path: &Path| Tree::open(path, &CancelFlag::default()).expect("it is there");
+        let baseline = copy_in(&tree(&host), &tree(&work), None, me, me, &CancelFlag::default())?;
         let found = read(&host.canonicalize().expect("it is there"), me, &baseline)?;
         Ok(found.executed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::copy::{Place, is_empty};
+use super::copy::{NewEntry, is_empty};
 use super::error::ExchangeError;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
 use super::tree::Tree;
 
@@ -54,7 +54,7 @@ impl HostDirectory {
         Ok(Self { path: path.to_owned(), descriptor: Arc::new(open(CWD, path)?) })
     }
 
-    pub(super) fn tree(&self, interrupt: &Interrupt) -> io::Result<Tree> {
+    pub(super) fn tree(&self, interrupt: &CancelFlag) -> io::Result<Tree> {
         Ok(Tree::new(self.descriptor.try_clone()?, self.path.display().to_string(), interrupt))
     }
 
@@ -69,7 +69,7 @@ impl HostDirectory {
 
     /// Takes the lock, and waits for it no longer than this.
     #[allow(clippy::disallowed_methods, reason = "on a thread of its own, which has no timers")]
-    pub(super) fn lock(&self, wait: Duration, interrupt: &Interrupt) -> Result<DirectoryLock<'_>, ExchangeError> {
+    pub(super) fn lock(&self, wait: Duration, interrupt: &CancelFlag) -> Result<DirectoryLock<'_>, ExchangeError> {
         let begun = Instant::now();
         loop {
             match flock(&self.descriptor, FlockOperation::NonBlockingLockExclusive) {
@@ -99,7 +99,7 @@ impl OutputFile {
     pub(crate) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
         let directory = &self.directory.descriptor;
         let owner = self.directory.owner()?;
-        let file = Place { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;
+        let file = NewEntry { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;
         let written = file.sync_all().and_then(|()| Ok(renameat(directory, temporary, directory, &self.name)?));
         if written.is_err() {
             let _ = unlinkat(directory, temporary, AtFlags::empty());
@@ -120,7 +120,7 @@ pub fn output_directory(path: &Path) -> io::Result<HostDirectory> {
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let parent = HostDirectory::open(&std::fs::canonicalize(parent)?)?;
     let path = parent.path.join(name);
-    let place = Place { directory: &parent.descriptor, name: name.as_bytes(), owner: parent.owner()?, mode: 0o755 };
+    let place = NewEntry { directory: &parent.descriptor, name: name.as_bytes(), owner: parent.owner()?, mode: 0o755 };
     match place.make_directory() {
         Ok(made) => Ok(HostDirectory { path, descriptor: Arc::new(made) }),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

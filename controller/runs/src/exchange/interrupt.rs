@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A request to stop, which copying threads look at.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Interrupt {
+impl CancelFlag {
     /// Makes every later check fail.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);

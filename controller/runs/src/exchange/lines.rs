@@ -81,7 +81,7 @@ impl Comparison<'_> {
             .map(|(tokens, range)| places(tokens, range, self.input.interner.num_tokens() as usize));
         let pairs = before.clone().filter_map(|line| {
             let token = self.input.before[line].0 as usize;
-            let (Place::Once(_), Place::Once(other)) = (old[token], new[token]) else { return None };
+            let (LineCount::Once(_), LineCount::Once(other)) = (old[token], new[token]) else { return None };
             Some((line, other as usize))
         });
         longest_increasing(&pairs.collect::<Vec<_>>())
@@ -127,19 +127,19 @@ impl Comparison<'_> {
 
 /// Place of a line in a text.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum LineCount {
     Never,
     Once(u32),
     Often,
 }
 
-fn places(tokens: &[Token], range: &Range<usize>, count: usize) -> Vec<Place> {
-    let mut places = vec![Place::Never; count];
+fn places(tokens: &[Token], range: &Range<usize>, count: usize) -> Vec<LineCount> {
+    let mut places = vec![LineCount::Never; count];
     for line in range.clone() {
         let place = &mut places[tokens[line].0 as usize];
         *place = match place {
-            Place::Never => Place::Once(u32::try_from(line).unwrap_or(u32::MAX)),
-            Place::Once(_) | Place::Often => Place::Often,
+            LineCount::Never => LineCount::Once(u32::try_from(line).unwrap_or(u32::MAX)),
+            LineCount::Once(_) | LineCount::Often => LineCount::Often,
         };
     }
     places

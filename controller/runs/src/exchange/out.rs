@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::copy::{Age, Allowance, Place};
+use super::copy::{Age, Allowance, NewEntry};
 use super::error::ExchangeError;
 use super::git_names::{is_git_directory, is_git_name};
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
 use super::tree::{Kind, Tree, join, open_file};
 
@@ -28,7 +28,7 @@ pub(super) fn copy_out(
     from: &Tree,
     to: &Tree,
     owner: Owner,
-    interrupt: &Interrupt,
+    interrupt: &CancelFlag,
 ) -> Result<CopiedOut, ExchangeError> {
     let mut copied = CopiedOut::default();
     let mut allowance = Allowance::new(BYTES_MAX, interrupt);
@@ -41,7 +41,7 @@ pub(super) fn copy_out(
         let mut enter = Vec::new();
         for (index, (name, entry)) in listing.entries.iter().enumerate() {
             let path = join(listing.path, name);
-            let place = Place { directory: &directory, name, owner, mode: 0o755 };
+            let place = NewEntry { directory: &directory, name, owner, mode: 0o755 };
             let why = match entry.kind {
                 _ if is_git_name(name) => Some("git would take it for a repository"),
                 Kind::Directory => {
@@ -52,7 +52,7 @@ pub(super) fn copy_out(
                 Kind::File => {
                     let mode = if entry.is_executable() { 0o755 } else { 0o644 };
                     let file = open_file(listing.directory, name).map_err(from.error(&path))?;
-                    match (Place { mode, ..place }).copy(&file, Age::Original, &mut allowance) {
+                    match (NewEntry { mode, ..place }).copy(&file, Age::Original, &mut allowance) {
                         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                             return Err(from.too_large(b"", BYTES_MAX));
                         }

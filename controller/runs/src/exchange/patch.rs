@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::changes::Change;
 use super::diff::{ObjectHash, Version, diff};
 use super::error::ExchangeError;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::lines::LineBudget;
-use super::tree::{Entry, Kind, Tree};
+use super::tree::{Kind, Tree, TreeEntry};
 
 /// Maximum number of changed paths of a patch.
 const ENTRIES_MAX: u64 = 100_000;
@@ -36,7 +36,7 @@ pub(super) fn patch(
     work: &Tree,
     executed: &BTreeSet<Vec<u8>>,
     hash: ObjectHash,
-    interrupt: &Interrupt,
+    interrupt: &CancelFlag,
 ) -> Result<Patch, ExchangeError> {
     if changes.len() as u64 > ENTRIES_MAX {
         return Err(ExchangeError::TooMany { path: "the patch".to_owned(), max: ENTRIES_MAX });
@@ -82,7 +82,7 @@ pub(super) fn patch(
 }
 
 /// Returns mode and content as git has them; `None` for a directory.
-fn version(tree: &Tree, path: &[u8], entry: &Entry) -> Result<Option<(&'static str, Vec<u8>)>, ExchangeError> {
+fn version(tree: &Tree, path: &[u8], entry: &TreeEntry) -> Result<Option<(&'static str, Vec<u8>)>, ExchangeError> {
     Ok(match entry.kind {
         Kind::Directory | Kind::Special => None,
         Kind::Link => Some(("120000", entry.target.clone())),

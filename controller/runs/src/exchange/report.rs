@@ -44,7 +44,7 @@ pub struct RepositoryReport {
     /// Bytes that were written.
     pub bytes: u64,
     /// Changes that were not applied.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOutFiles>,
 }
 
 /// A patch.
@@ -63,7 +63,7 @@ pub struct PatchReport {
     /// Changed files that a person should look at before applying the patch.
     pub sensitive: Vec<String>,
     /// Changes that the patch does not have.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOutFiles>,
 }
 
 /// Files that were copied.
@@ -76,19 +76,19 @@ pub struct OutReport {
     /// Size of all files together.
     pub bytes: u64,
     /// Entries that were not copied.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOutFiles>,
 }
 
 /// Something that did not come out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct LeftOutFiles {
     /// Path, made printable.
     pub path: String,
     /// Reason.
     pub reason: String,
 }
 
-impl LeftOut {
+impl LeftOutFiles {
     pub(super) fn new(path: &[u8], reason: impl Into<String>) -> Self {
         Self { path: if path.is_empty() { ".".to_owned() } else { show(path) }, reason: reason.into() }
     }
@@ -135,7 +135,7 @@ impl ExchangeReport {
     }
 }
 
-fn left_out_line(what: &str, left_out: &[LeftOut]) -> Option<String> {
+fn left_out_line(what: &str, left_out: &[LeftOutFiles]) -> Option<String> {
     let described = left_out.iter().map(|one| format!("{} ({})", one.path, one.reason));
     (!left_out.is_empty()).then(|| format!("{what}: left out: {}", names(described)))
 }

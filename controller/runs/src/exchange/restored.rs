@@ -12,10 +12,10 @@ use rustix::fs::{Mode, OFlags};
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
 
-use super::copy::{Age, Allowance, Place, mode_of};
+use super::copy::{Age, Allowance, NewEntry, mode_of};
 use super::error::ExchangeError;
 use super::host_directory::HostDirectory;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::kept::kept;
 use super::owner::Owner;
 use super::tree::{Kind, Tree, find, join, read_found};
@@ -54,7 +54,7 @@ impl KeptWorkspace {
     /// # Errors
     /// [`ExchangeError`], which names no path of the host.
     pub fn check(&self) -> Result<u64, ExchangeError> {
-        let tree = self.tree(&Interrupt::default())?;
+        let tree = self.tree(&CancelFlag::default())?;
         let mut bytes = 0_u64;
         tree.walk(ENTRIES_MAX, |listing| {
             let own = |name: &[u8]| listing.path.is_empty() && name == OWN;
@@ -72,7 +72,7 @@ impl KeptWorkspace {
     }
 
     /// Copies the workspace into a new one, without devices, FIFOs and sockets.
-    pub(super) fn copy_to(&self, work: &Tree, user: Owner, interrupt: &Interrupt) -> Result<(), ExchangeError> {
+    pub(super) fn copy_to(&self, work: &Tree, user: Owner, interrupt: &CancelFlag) -> Result<(), ExchangeError> {
         let from = self.tree(interrupt)?;
         let mut allowance = Allowance::new(BYTES_MAX, interrupt);
         from.walk(ENTRIES_MAX, |listing| {
@@ -81,7 +81,7 @@ impl KeptWorkspace {
             for (index, (name, _)) in listing.entries.iter().enumerate() {
                 let path = join(listing.path, name);
                 let is_copied = path != OWN;
-                let place = Place { directory: &to, name, owner: user, mode: 0 };
+                let place = NewEntry { directory: &to, name, owner: user, mode: 0 };
                 let copied = match is_copied {
                     true => copy_entry(listing.directory, name, place, &mut allowance),
                     false => Ok(Kind::Special),
@@ -99,13 +99,13 @@ impl KeptWorkspace {
         })
     }
 
-    fn tree(&self, interrupt: &Interrupt) -> Result<Tree, ExchangeError> {
+    fn tree(&self, interrupt: &CancelFlag) -> Result<Tree, ExchangeError> {
         self.0.tree(interrupt).map_err(|error| self.0.error(error))
     }
 }
 
 /// Copies one entry, and returns its kind.
-fn copy_entry(from: &OwnedFd, name: &[u8], mut place: Place<'_>, allowance: &mut Allowance) -> io::Result<Kind> {
+fn copy_entry(from: &OwnedFd, name: &[u8], mut place: NewEntry<'_>, allowance: &mut Allowance) -> io::Result<Kind> {
     let (found, entry) = find(from, name)?;
     place.mode = mode_of(&entry, 0o600);
     let copied = match entry.kind {
@@ -159,9 +159,9 @@ mod tests {
         }
 
         fn copy(&self) -> Result<(), ExchangeError> {
-            let work = Tree::open(&self.work, &Interrupt::default()).expect("it is there");
+            let work = Tree::open(&self.work, &CancelFlag::default()).expect("it is there");
             let kept = self.opened().expect("it is kept");
-            kept.copy_to(&work, Owner { uid: 1000, gid: 1000 }, &Interrupt::default())
+            kept.copy_to(&work, Owner { uid: 1000, gid: 1000 }, &CancelFlag::default())
         }
     }
 

@@ -16,7 +16,7 @@ struct TestRun {
     directory: TempDir,
     paths: RunPaths,
     exchange: FileExchange,
-    interrupt: Interrupt,
+    interrupt: CancelFlag,
 }
 
 impl TestRun {
@@ -32,7 +32,7 @@ impl TestRun {
         let repository =
             RepositoryCopy { directory: HostDirectory::open(&host).expect("it is there"), writes_back: true };
         let exchange = FileExchange { repository: Some(repository), ..FileExchange::default() };
-        Self { directory, paths, exchange, interrupt: Interrupt::default() }
+        Self { directory, paths, exchange, interrupt: CancelFlag::default() }
     }
 
     fn host(&self, path: &str) -> PathBuf {

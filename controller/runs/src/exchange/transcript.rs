@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sluice_state::layout::RunPaths;
 use sluice_state::records::{RunRecord, TranscriptFacts};
 
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::tree::Tree;
 use super::{ExchangeError, InputFile, is_gone};
 
@@ -26,7 +26,7 @@ const CHUNK: usize = 256 << 10;
 ///
 /// # Errors
 /// Errors of the file system of the record.
-pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &Interrupt) -> io::Result<Option<String>> {
+pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &CancelFlag) -> io::Result<Option<String>> {
     if !record.exists() {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &Interrupt) 
 }
 
 /// Copies the file, and cuts it at the end of a line where it is too long.
-fn copy(mut from: &File, record: &RunRecord, interrupt: &Interrupt) -> io::Result<()> {
+fn copy(mut from: &File, record: &RunRecord, interrupt: &CancelFlag) -> io::Result<()> {
     let (mut to, mut buffer) = (record.create_transcript()?, vec![0; CHUNK]);
     let (mut size, mut line_end, mut truncated) = (0, 0, false);
     loop {
@@ -120,7 +120,7 @@ mod tests {
         }
 
         fn keep(&self) -> Option<String> {
-            keep(&self.paths, &self.record, &Interrupt::default()).expect("the record takes it")
+            keep(&self.paths, &self.record, &CancelFlag::default()).expect("the record takes it")
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, open
 use rustix::io::Errno;
 
 use super::error::ExchangeError;
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::owner::Owner;
 
 /// Maximum length of a path that is looked at.
@@ -35,12 +35,12 @@ pub(super) struct Tree {
     name: String,
     /// User in whose name directories are opened; `None` for the controller itself.
     reader: Option<Owner>,
-    interrupt: Interrupt,
+    interrupt: CancelFlag,
 }
 
 /// A file, a directory or a link in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TreeEntry {
     pub(super) kind: Kind,
     pub(super) mode: u32,
     pub(super) size: u64,
@@ -68,11 +68,11 @@ pub(super) struct Listing<'a> {
     /// Path of the directory in the tree; empty for the root.
     pub(super) path: &'a [u8],
     pub(super) directory: &'a OwnedFd,
-    pub(super) entries: &'a [(Vec<u8>, Entry)],
+    pub(super) entries: &'a [(Vec<u8>, TreeEntry)],
 }
 
 impl Tree {
-    pub(super) fn new(root: OwnedFd, name: impl Into<String>, interrupt: &Interrupt) -> Self {
+    pub(super) fn new(root: OwnedFd, name: impl Into<String>, interrupt: &CancelFlag) -> Self {
         Self { root, name: name.into(), reader: None, interrupt: interrupt.clone() }
     }
 
@@ -82,7 +82,7 @@ impl Tree {
     }
 
     /// Opens a directory of the host as the root of a tree.
-    pub(super) fn open(path: &std::path::Path, interrupt: &Interrupt) -> Result<Self, ExchangeError> {
+    pub(super) fn open(path: &std::path::Path, interrupt: &CancelFlag) -> Result<Self, ExchangeError> {
         let name = path.display().to_string();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
@@ -163,7 +163,7 @@ impl Tree {
         left: u64,
         max: u64,
         names: &mut u64,
-    ) -> Result<Vec<(Vec<u8>, Entry)>, ExchangeError> {
+    ) -> Result<Vec<(Vec<u8>, TreeEntry)>, ExchangeError> {
         let mut entries = Vec::new();
         let failed = |error: Errno| ExchangeError::at(self.shown(path))(error.into());
         for found in Dir::read_from(directory).map_err(failed)? {
@@ -209,7 +209,7 @@ impl Tree {
     }
 }
 
-impl Entry {
+impl TreeEntry {
     /// Returns whether this is the same version of the same file. A sandbox cannot set the time of a change.
     pub(super) fn is_same_version(&self, other: &Self) -> bool {
         self == other
@@ -234,19 +234,19 @@ impl Entry {
 }
 
 /// Returns the entry of this name in a directory.
-pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
+pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<TreeEntry> {
     look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Returns the entry of this name in a directory, with a descriptor of it that reads nothing.
-pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, Entry)> {
+pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, TreeEntry)> {
     let found = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let entry = look(&found, b"", AtFlags::EMPTY_PATH)?;
     Ok((found, entry))
 }
 
 /// Returns the entry of this name as the flags say.
-pub(super) fn look(directory: &OwnedFd, name: &[u8], flags: AtFlags) -> io::Result<Entry> {
+pub(super) fn look(directory: &OwnedFd, name: &[u8], flags: AtFlags) -> io::Result<TreeEntry> {
     let stat = statat(directory, name, flags)?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Kind::File,
@@ -255,7 +255,7 @@ pub(super) fn look(directory: &OwnedFd, name: &[u8], flags: AtFlags) -> io::Resu
         _ => Kind::Special,
     };
     let target = if kind == Kind::Link { readlinkat(directory, name, Vec::new())?.into_bytes() } else { Vec::new() };
-    Ok(Entry {
+    Ok(TreeEntry {
         kind,
         mode: stat.st_mode & 0o7777,
         size: if kind == Kind::File { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 },
@@ -274,7 +274,7 @@ pub(super) fn open_file(directory: &OwnedFd, name: &[u8]) -> io::Result<File> {
 }
 
 /// Opens a regular file that was found.
-pub(super) fn read_found(found: &OwnedFd, entry: &Entry) -> io::Result<File> {
+pub(super) fn read_found(found: &OwnedFd, entry: &TreeEntry) -> io::Result<File> {
     if entry.kind != Kind::File {
         return Err(io::Error::other("it is not a regular file"));
     }

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::mpsc;
 
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::tree::Tree;
 use crate::exchange::ExchangeError;
 
@@ -75,7 +75,7 @@ impl WorkspaceWatch {
     /// # Errors
     /// [`WatchError`].
     pub fn start(spec: WatchSpec) -> Result<Self, WatchError> {
-        let tree = Tree::open(&spec.directory, &Interrupt::default())?;
+        let tree = Tree::open(&spec.directory, &CancelFlag::default())?;
         let kept = hold(&spec.directory)?;
         let (reader, writer) = io::pipe()?;
         let (sender, reports) = mpsc::channel(REPORTS);

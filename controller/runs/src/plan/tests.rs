@@ -1,40 +1,40 @@
 //! Plans of single states, and of whole runs where any step can fail and the controller can die at any moment.
 
 use proptest::prelude::*;
-use sluice_state::run::{Cancel, ContainerExit, RunEvent, RunVerdict, StepFailure};
+use sluice_state::run::{Cancel, ContainerExit, RunUpdate, RunVerdict, StepFailure};
 
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ABSENT: ObservedState =
-    ObservedState { directories: false, sidecar: SidecarState::Absent, container: ContainerState::Absent };
+    ObservedState { directories: false, sidecar: SidecarPhase::Absent, container: ContainerState::Absent };
 
-fn run_in(phase: Phase, verdict: Option<RunVerdict>) -> Run {
+fn run_in(phase: RunPhase, verdict: Option<RunVerdict>) -> Run {
     Run { phase, verdict, ..Run::new() }
 }
 
 #[test]
 fn bring_up_starts_the_sidecar_beside_the_container() {
     let pending = Run::new();
-    let creating = run_in(Phase::Creating, None);
+    let creating = run_in(RunPhase::Creating, None);
     let made = ObservedState { directories: true, ..ABSENT };
     let rows = [
-        (&pending, ABSENT, NextAction::Perform(vec![Step::Prepare])),
-        (&creating, made, NextAction::Perform(vec![Step::StartSidecar, Step::CreateContainer])),
+        (&pending, ABSENT, NextAction::Perform(vec![RunStep::Prepare])),
+        (&creating, made, NextAction::Perform(vec![RunStep::StartSidecar, RunStep::CreateContainer])),
         (
             &creating,
-            ObservedState { sidecar: SidecarState::Alive, ..made },
-            NextAction::Perform(vec![Step::CreateContainer]),
+            ObservedState { sidecar: SidecarPhase::Alive, ..made },
+            NextAction::Perform(vec![RunStep::CreateContainer]),
         ),
         (
             &creating,
             ObservedState { container: ContainerState::Created, ..made },
-            NextAction::Perform(vec![Step::StartSidecar]),
+            NextAction::Perform(vec![RunStep::StartSidecar]),
         ),
         (
             &creating,
-            ObservedState { sidecar: SidecarState::Alive, container: ContainerState::Created, ..made },
-            NextAction::Perform(vec![Step::StartContainer]),
+            ObservedState { sidecar: SidecarPhase::Alive, container: ContainerState::Created, ..made },
+            NextAction::Perform(vec![RunStep::StartContainer]),
         ),
     ];
     for (run, observed, expected) in rows {
@@ -44,30 +44,30 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
 
 #[test]
 fn a_running_container_has_until_its_deadline() {
-    let running = run_in(Phase::Running, None);
+    let running = run_in(RunPhase::Running, None);
     let observed =
-        ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+        ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
     assert_eq!(plan(&running, &observed, MINUTE), NextAction::Wait(MINUTE));
     assert_eq!(plan(&running, &observed, Duration::ZERO), NextAction::EndAtDeadline);
 }
 
 #[test]
 fn teardown_stops_spenders_first_and_closes_last() {
-    let completing = run_in(Phase::Completing, Some(RunVerdict::TimedOut));
+    let completing = run_in(RunPhase::Completing, Some(RunVerdict::TimedOut));
     let tallied = Run { tallied: true, ..completing.clone() };
-    let all = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    let all = ObservedState { directories: true, sidecar: SidecarPhase::Alive, container: ContainerState::Running };
     let rows = [
-        (&completing, all, vec![Step::StopContainer, Step::DrainSidecar]),
-        (&completing, ObservedState { sidecar: SidecarState::Absent, ..all }, vec![Step::StopContainer]),
+        (&completing, all, vec![RunStep::StopContainer, RunStep::DrainSidecar]),
+        (&completing, ObservedState { sidecar: SidecarPhase::Absent, ..all }, vec![RunStep::StopContainer]),
         (
             &completing,
             ObservedState { container: ContainerState::Exited, ..all },
-            vec![Step::RemoveContainer, Step::DrainSidecar],
+            vec![RunStep::RemoveContainer, RunStep::DrainSidecar],
         ),
-        (&completing, ObservedState { container: ContainerState::Absent, ..all }, vec![Step::DrainSidecar]),
-        (&completing, ObservedState { directories: true, ..ABSENT }, vec![Step::Tally]),
-        (&tallied, ObservedState { directories: true, ..ABSENT }, vec![Step::RemoveDirectories]),
-        (&tallied, ABSENT, vec![Step::Close]),
+        (&completing, ObservedState { container: ContainerState::Absent, ..all }, vec![RunStep::DrainSidecar]),
+        (&completing, ObservedState { directories: true, ..ABSENT }, vec![RunStep::Tally]),
+        (&tallied, ObservedState { directories: true, ..ABSENT }, vec![RunStep::RemoveDirectories]),
+        (&tallied, ABSENT, vec![RunStep::Close]),
     ];
     for (run, observed, expected) in rows {
         assert_eq!(plan(run, &observed, MINUTE), NextAction::Perform(expected), "{observed:?}");
@@ -78,15 +78,15 @@ fn teardown_stops_spenders_first_and_closes_last() {
 fn a_run_that_resists_teardown_is_tallied() {
     let failure = |step| StepFailure { step, message: String::new() };
     let stuck = Run {
-        teardown_failures: vec![failure(Step::StopContainer); TEARDOWN_FAILURES_MAX],
-        ..run_in(Phase::Completing, Some(RunVerdict::TimedOut))
+        teardown_failures: vec![failure(RunStep::StopContainer); TEARDOWN_FAILURES_MAX],
+        ..run_in(RunPhase::Completing, Some(RunVerdict::TimedOut))
     };
     let observed =
-        ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
-    assert_eq!(plan(&stuck, &observed, MINUTE), NextAction::Perform(vec![Step::Tally]));
+        ObservedState { directories: true, sidecar: SidecarPhase::Absent, container: ContainerState::Running };
+    assert_eq!(plan(&stuck, &observed, MINUTE), NextAction::Perform(vec![RunStep::Tally]));
     assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &observed, MINUTE), NextAction::GiveUp);
     let unreadable =
-        Run { teardown_failures: [stuck.teardown_failures.clone(), vec![failure(Step::Tally)]].concat(), ..stuck };
+        Run { teardown_failures: [stuck.teardown_failures.clone(), vec![failure(RunStep::Tally)]].concat(), ..stuck };
     assert_eq!(plan(&unreadable, &observed, MINUTE), NextAction::GiveUp);
 }
 
@@ -127,22 +127,22 @@ struct World {
 }
 
 impl World {
-    fn perform(&mut self, step: Step) {
+    fn perform(&mut self, step: RunStep) {
         match step {
-            Step::Prepare => self.observed.directories = true,
-            Step::StartSidecar => self.observed.sidecar = SidecarState::Alive,
-            Step::CreateContainer => self.observed.container = ContainerState::Created,
-            Step::StartContainer => {
+            RunStep::Prepare => self.observed.directories = true,
+            RunStep::StartSidecar => self.observed.sidecar = SidecarPhase::Alive,
+            RunStep::CreateContainer => self.observed.container = ContainerState::Created,
+            RunStep::StartContainer => {
                 self.starts += 1;
-                self.started_without_sidecar |= self.observed.sidecar == SidecarState::Absent;
+                self.started_without_sidecar |= self.observed.sidecar == SidecarPhase::Absent;
                 self.observed.container = ContainerState::Running;
             }
-            Step::StopContainer => self.observed.container = ContainerState::Exited,
-            Step::DrainSidecar => self.observed.sidecar = SidecarState::Absent,
-            Step::Tally => self.tallied_with_writer |= self.observed.sidecar == SidecarState::Alive,
-            Step::RemoveContainer => self.observed.container = ContainerState::Absent,
-            Step::RemoveDirectories => self.observed.directories = false,
-            Step::Close => {}
+            RunStep::StopContainer => self.observed.container = ContainerState::Exited,
+            RunStep::DrainSidecar => self.observed.sidecar = SidecarPhase::Absent,
+            RunStep::Tally => self.tallied_with_writer |= self.observed.sidecar == SidecarPhase::Alive,
+            RunStep::RemoveContainer => self.observed.container = ContainerState::Absent,
+            RunStep::RemoveDirectories => self.observed.directories = false,
+            RunStep::Close => {}
         }
     }
 }
@@ -161,11 +161,11 @@ proptest! {
                 NextAction::Perform(steps) => steps,
                 NextAction::Wait(_) => {
                     world.observed.container = ContainerState::Exited;
-                    run = run.apply(RunEvent::Exited(ContainerExit { code: 0, oom: false })).expect("it was running");
+                    run = run.apply(RunUpdate::Exited(ContainerExit { code: 0, oom: false })).expect("it was running");
                     continue;
                 }
                 NextAction::EndAtDeadline => {
-                    run = run.apply(RunEvent::DeadlinePassed).expect("it was running");
+                    run = run.apply(RunUpdate::DeadlinePassed).expect("it was running");
                     continue;
                 }
                 NextAction::Finish => break,
@@ -177,20 +177,20 @@ proptest! {
             };
             for step in steps {
                 let (performed, event) = match fates.next().unwrap_or(Fate::Works) {
-                    Fate::Works => (true, Some(RunEvent::Done(step))),
-                    Fate::Fails => (false, Some(RunEvent::Failed(StepFailure { step, message: String::new() }))),
+                    Fate::Works => (true, Some(RunUpdate::Done(step))),
+                    Fate::Fails => (false, Some(RunUpdate::Failed(StepFailure { step, message: String::new() }))),
                     Fate::DiesAfter => (true, None),
                     Fate::DiesBefore => (false, None),
-                    Fate::LosesSidecar => (true, Some(RunEvent::SidecarEnded)),
-                    Fate::Cancelled => (true, Some(RunEvent::Cancelled(Cancel { signal: 2 }))),
+                    Fate::LosesSidecar => (true, Some(RunUpdate::SidecarEnded)),
+                    Fate::Cancelled => (true, Some(RunUpdate::Cancelled(Cancel { signal: 2 }))),
                 };
                 if performed {
                     world.perform(step);
                 }
                 match event {
-                    Some(event @ RunEvent::SidecarEnded) => {
-                        world.observed.sidecar = SidecarState::Absent;
-                        if run.phase != Phase::Pending {
+                    Some(event @ RunUpdate::SidecarEnded) => {
+                        world.observed.sidecar = SidecarPhase::Absent;
+                        if run.phase != RunPhase::Pending {
                             run = run.apply(event).expect("a sidecar can always end");
                         }
                     }
@@ -198,8 +198,8 @@ proptest! {
                     None => {
                         // The next controller.
                         taken_down += 1;
-                        if run.phase != Phase::Completing {
-                            run = run.apply(RunEvent::Orphaned).expect("it was not over");
+                        if run.phase != RunPhase::Completing {
+                            run = run.apply(RunUpdate::Orphaned).expect("it was not over");
                         }
                         break;
                     }

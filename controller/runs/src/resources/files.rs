@@ -10,7 +10,7 @@ use sluice_state::records::RunRecord;
 use sluice_state::run::Cancel;
 use tokio::sync::watch;
 
-use crate::exchange::{self, Collected, Interrupt, RunFiles};
+use crate::exchange::{self, CancelFlag, Collected, RunFiles};
 use crate::sandbox_user::SandboxUsers;
 use crate::sidecar_user::SidecarUsers;
 use crate::spec::RunSpec;
@@ -42,7 +42,7 @@ pub(super) fn fill_workspace(paths: &RunPaths, spec: &RunSpec) -> Result<(), Ste
 /// Waits for work on files. A request to stop, or the end of the run's time, interrupts it.
 pub(super) async fn interruptible<T>(
     work: impl Future<Output = T>,
-    interrupt: &Interrupt,
+    interrupt: &CancelFlag,
     limit: Duration,
     request: impl Future<Output = ()>,
 ) -> T {
@@ -68,7 +68,7 @@ pub(super) async fn cancelled(mut cancelled: watch::Receiver<Option<Cancel>>) {
 pub(super) async fn bring_in(
     paths: &RunPaths,
     spec: Arc<RunSpec>,
-    interrupt: Interrupt,
+    interrupt: CancelFlag,
 ) -> Result<RunFiles, StepError> {
     let at = paths.clone();
     match tokio::task::spawn_blocking(move || spec.exchange.bring_in(&at, &interrupt)).await {
@@ -82,7 +82,7 @@ pub(super) async fn bring_out(
     paths: &RunPaths,
     spec: Arc<RunSpec>,
     files: RunFiles,
-    interrupt: Interrupt,
+    interrupt: CancelFlag,
 ) -> Collected {
     let at = paths.clone();
     let collected = tokio::task::spawn_blocking(move || spec.exchange.bring_out(&files, &at, &interrupt)).await;
@@ -91,7 +91,7 @@ pub(super) async fn bring_out(
 
 /// Keeps the artifacts of a run in its record, on another thread. Returns a remark if some are not kept.
 pub(super) async fn keep_artifacts(paths: &RunPaths, record: RunRecord) -> Option<String> {
-    let (at, interrupt) = (paths.clone(), Interrupt::default());
+    let (at, interrupt) = (paths.clone(), CancelFlag::default());
     let stop = interrupt.clone();
     let work = tokio::task::spawn_blocking(move || exchange::artifacts::keep(&at, &record, &stop));
     // A run that was cancelled has results, too.
@@ -104,7 +104,7 @@ pub(super) async fn keep_artifacts(paths: &RunPaths, record: RunRecord) -> Optio
 
 /// Keeps the transcript of a run in its record, on another thread. Returns a remark if it is not kept.
 pub(super) async fn keep_transcript(paths: &RunPaths, record: RunRecord) -> Option<String> {
-    let (at, interrupt) = (paths.clone(), Interrupt::default());
+    let (at, interrupt) = (paths.clone(), CancelFlag::default());
     let stop = interrupt.clone();
     let work = tokio::task::spawn_blocking(move || exchange::transcript::keep(&at, &record, &stop));
     // The transcript of a run that was cancelled is kept, too.
@@ -159,7 +159,7 @@ mod tests {
     async fn a_request_or_the_end_of_the_time_interrupts_work() {
         let never = std::future::pending::<()>;
         let ready = || std::future::ready(());
-        let work = |interrupt: &Interrupt| {
+        let work = |interrupt: &CancelFlag| {
             let interrupt = interrupt.clone();
             async move {
                 while !interrupt.is_set() {
@@ -168,14 +168,14 @@ mod tests {
             }
         };
         for limit in [Duration::ZERO, WORK_MIN * 2] {
-            let (interrupt, begun) = (Interrupt::default(), tokio::time::Instant::now());
+            let (interrupt, begun) = (CancelFlag::default(), tokio::time::Instant::now());
             interruptible(work(&interrupt), &interrupt, limit, never()).await;
             assert!(begun.elapsed() >= limit.max(WORK_MIN));
         }
-        let (interrupt, begun) = (Interrupt::default(), tokio::time::Instant::now());
+        let (interrupt, begun) = (CancelFlag::default(), tokio::time::Instant::now());
         interruptible(work(&interrupt), &interrupt, WORK_MIN, ready()).await;
         assert!(begun.elapsed() < WORK_MIN);
-        let untouched = Interrupt::default();
+        let untouched = CancelFlag::default();
         assert_eq!(interruptible(async { 7 }, &untouched, WORK_MIN, never()).await, 7);
         assert!(!untouched.is_set());
     }

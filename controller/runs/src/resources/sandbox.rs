@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
-use sluice_state::run::{ContainerExit, RunEvent, Step};
+use sluice_state::run::{ContainerExit, RunStep, RunUpdate};
 
 use crate::blueprint::{self, Blueprint};
 use crate::capture::{Capture, Captured};
@@ -25,7 +25,7 @@ const KILL: Duration = Duration::from_secs(5);
 
 /// The container of one run.
 #[derive(Debug)]
-pub(super) struct Sandbox {
+pub(super) struct RunContainer {
     engine: Engine,
     name: String,
     /// Labels that distinguish our container from another one of this name.
@@ -57,7 +57,7 @@ enum StreamsAtKill {
     Detach,
 }
 
-impl Sandbox {
+impl RunContainer {
     pub(super) fn new(host: &Host, key: &RunKey, output: OutputConfig, stop: StopPolicy) -> Self {
         Self {
             engine: host.engine.clone(),
@@ -122,14 +122,14 @@ impl Sandbox {
         self.id.as_deref().unwrap_or(&self.name)
     }
 
-    pub(super) async fn perform(&mut self, step: Step, blueprint: Option<&Blueprint>) -> Result<(), EngineError> {
+    pub(super) async fn perform(&mut self, step: RunStep, blueprint: Option<&Blueprint>) -> Result<(), EngineError> {
         match step {
-            Step::CreateContainer => {
+            RunStep::CreateContainer => {
                 self.create(blueprint.expect("only a run with a specification gets a container")).await
             }
-            Step::StartContainer => self.start().await,
-            Step::StopContainer => self.stop().await,
-            Step::RemoveContainer => self.remove().await,
+            RunStep::StartContainer => self.start().await,
+            RunStep::StopContainer => self.stop().await,
+            RunStep::RemoveContainer => self.remove().await,
             _ => unreachable!("{step:?} does not concern the container"),
         }
     }
@@ -243,11 +243,11 @@ impl Sandbox {
     }
 
     /// Returns the event of the container's end, if it has ended.
-    pub(super) async fn end(&mut self) -> Option<RunEvent> {
+    pub(super) async fn end(&mut self) -> Option<RunUpdate> {
         let exit = self.find().await.ok()?;
         let event = match (self.state, exit) {
-            (ContainerState::Exited, Some(exit)) => RunEvent::Exited(exit),
-            (ContainerState::Absent, _) => RunEvent::Removed,
+            (ContainerState::Exited, Some(exit)) => RunUpdate::Exited(exit),
+            (ContainerState::Absent, _) => RunUpdate::Removed,
             _ => {
                 self.init.into_iter().for_each(|init| self.memory.look(init));
                 return None;
@@ -319,10 +319,10 @@ mod tests {
         let key = "r.0".parse().expect("a key");
         let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
         let output = OutputConfig::Attached(output);
-        let mut sandbox = Sandbox::new(&test.host, &key, output, StopPolicy::after(Duration::ZERO));
+        let mut sandbox = RunContainer::new(&test.host, &key, output, StopPolicy::after(Duration::ZERO));
         assert!(!sandbox.was_start_tried());
 
-        sandbox.perform(Step::StartContainer, None).await.expect_err("the engine does not answer");
+        sandbox.perform(RunStep::StartContainer, None).await.expect_err("the engine does not answer");
 
         assert!(sandbox.was_start_tried());
     }

@@ -12,11 +12,11 @@ use sluice_litellm::secret::ApiKey;
 use sluice_litellm::virtual_key::Grant;
 use sluice_state::layout::RunPaths;
 use sluice_state::process::Process;
-use sluice_state::run::Step;
+use sluice_state::run::RunStep;
 
 use super::audit::SidecarHistory;
 use crate::host::Host;
-use crate::plan::SidecarState;
+use crate::plan::SidecarPhase;
 use crate::sidecar::{RelayMode, Sidecar, SidecarSpec};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
@@ -44,8 +44,8 @@ impl RunSidecar {
         self.sidecar = Sidecar::adopt(recorded, &self.host.proxy, &self.paths);
     }
 
-    pub(super) fn state(&self) -> SidecarState {
-        if self.sidecar.is_some() { SidecarState::Alive } else { SidecarState::Absent }
+    pub(super) fn state(&self) -> SidecarPhase {
+        if self.sidecar.is_some() { SidecarPhase::Alive } else { SidecarPhase::Absent }
     }
 
     pub(super) fn process(&self) -> Option<&Process> {
@@ -75,10 +75,17 @@ impl RunSidecar {
         std::mem::take(&mut self.notes)
     }
 
-    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, spec: Option<&RunSpec>) -> Result<(), StepError> {
+    pub(super) async fn perform(
+        &mut self,
+        step: RunStep,
+        key: &RunKey,
+        spec: Option<&RunSpec>,
+    ) -> Result<(), StepError> {
         match step {
-            Step::StartSidecar => self.start(key, spec.expect("only a run with a specification gets a sidecar")).await,
-            Step::DrainSidecar => self.drain().await,
+            RunStep::StartSidecar => {
+                self.start(key, spec.expect("only a run with a specification gets a sidecar")).await
+            }
+            RunStep::DrainSidecar => self.drain().await,
             _ => unreachable!("{step:?} does not concern the sidecar"),
         }
     }

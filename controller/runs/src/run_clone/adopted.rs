@@ -23,7 +23,7 @@ use crate::spec::EXPIRY_MARGIN;
 
 /// Properties of the container that packs commits: those of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collector {
+pub struct CloneCollector {
     /// Image.
     pub image: String,
     /// Limits.
@@ -40,7 +40,7 @@ pub struct AdoptedClone {
     /// Address of the repository, without credentials.
     pub url: String,
     /// Container that packs what was committed.
-    pub collector: Collector,
+    pub collector: CloneCollector,
 }
 
 /// Outcome of a collection, as the record of a run keeps it. The commits are in the repository.
@@ -68,7 +68,7 @@ impl AdoptedClone {
     /// Returns the container of the run, as far as the one that packs is like it.
     pub(crate) fn container(&self, host: &Host, key: &RunKey, paths: &RunPaths) -> Blueprint {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let Collector { image, limits, seccomp } = &self.collector;
+        let CloneCollector { image, limits, seccomp } = &self.collector;
         blueprint(&ContainerSpec {
             key,
             instance: &host.instance,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sluice_contract::text::sanitize;
-use sluice_git::{Branch, Identity, ObjectId};
+use sluice_git::{Branch, CommitterIdentity, ObjectId};
 use sluice_state::layout::RunPaths;
 
 use super::error::CloneError;
@@ -81,7 +81,7 @@ pub(super) struct BundlePlan<'a> {
     pub(super) branch: &'a Branch,
     pub(super) run: &'a str,
     pub(super) base: &'a ObjectId,
-    pub(super) identity: &'a Identity,
+    pub(super) identity: &'a CommitterIdentity,
 }
 
 /// Removes a container that an earlier controller left: it collects for the run whose container has this name and these labels.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sluice_contract::text::error_chain;
 use sluice_git::guarded_paths::Guard;
-use sluice_git::{Look, RunRepository, visible_path};
+use sluice_git::{BranchSummary, RunRepository, visible_path};
 
 /// Maximum number of commits in a report.
 const COMMITS_MAX: usize = 100;
@@ -104,7 +104,7 @@ impl CloneReport {
     }
 
     /// Takes over what was seen.
-    pub fn take(&mut self, look: &Look) {
+    pub fn take(&mut self, look: &BranchSummary) {
         let commit =
             |line: &sluice_git::CommitLine| ReportedCommit { id: line.id.to_string(), subject: line.subject.clone() };
         self.head = look.head.to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::{RunKey, exit};
-use sluice_state::run::RunEvent;
+use sluice_state::run::RunUpdate;
 use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use crate::outcome::check_closed;
 use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
-use crate::resources::{RunEnd, RunResources};
+use crate::resources::{RunResources, TeardownEnd};
 use crate::run_clone::AdoptedClone;
 use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
@@ -55,7 +55,7 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
 }
 
 /// Adds the result to the record of a run that another controller began.
-fn record_end(host: &Host, key: &RunKey, judgement: Judgement, end: &RunEnd) -> io::Result<()> {
+fn record_end(host: &Host, key: &RunKey, judgement: Judgement, end: &TeardownEnd) -> io::Result<()> {
     record::add_result(&host.layout.records().of(key), || {
         let report = RunReport::new(ReportParts {
             key,
@@ -115,7 +115,7 @@ pub(crate) async fn take_down_with(
     if let Some(output) = left.output.filter(|_| found != ContainerState::Absent) {
         resources.reattach(output, StopPolicy::after(Duration::ZERO)).await?;
     }
-    let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");
+    let run = orphan.as_run().apply(RunUpdate::Orphaned).expect("a running run can lose its controller");
     let (_never, mut cancelled) = watch::channel(None);
     let context = DriveContext {
         host: Arc::clone(host),

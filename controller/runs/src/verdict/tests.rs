@@ -40,8 +40,8 @@ fn word_and_code(evidence: &RunEvidence<'_>) -> (Option<&'static str>, i32) {
 
 #[test]
 fn every_end_has_its_word_and_code() {
-    let start = StepFailure { step: Step::StartContainer, message: "no".into() };
-    let prepare = StepFailure { step: Step::Prepare, message: "no".into() };
+    let start = StepFailure { step: RunStep::StartContainer, message: "no".into() };
+    let prepare = StepFailure { step: RunStep::Prepare, message: "no".into() };
     let rows = [
         (exited(0), GOOD, None, 0),
         (out_of_memory(0), GOOD, None, 0),

@@ -12,7 +12,7 @@ use sluice_runs::host::Host;
 use sluice_runs::observer::{NoObserver, Observation, Observer};
 use sluice_runs::sweep::{SweepMode, SweepScope, sweep};
 use sluice_state::records::{OutputContent, RecordedStream, RunRecord};
-use sluice_state::run::{Cancel, Phase};
+use sluice_state::run::{Cancel, RunPhase};
 use tokio::sync::watch;
 
 use crate::support::{DaemonProcess, TestState, drive, drive_as_daemon, host, key};
@@ -122,7 +122,7 @@ fn no_observer() -> Arc<dyn Observer> {
 
 /// Collects the phases of a run.
 #[derive(Debug, Default)]
-struct Phases(Mutex<Vec<Phase>>);
+struct Phases(Mutex<Vec<RunPhase>>);
 
 impl Observer for Phases {
     fn observe(&self, observation: Observation<'_>) {
@@ -163,7 +163,7 @@ async fn each_run_has_a_user_of_its_own_and_can_be_cancelled() {
     assert_eq!(completed.report.error_code, Some("cancelled"), "{:?}", completed.report);
     assert_eq!(completed.report.stdout, "begun\n");
     let seen = phases.0.lock().expect("no test panics with it").clone();
-    assert_eq!(seen, [Phase::Creating, Phase::Running, Phase::Completing, Phase::Closed]);
+    assert_eq!(seen, [RunPhase::Creating, RunPhase::Running, RunPhase::Completing, RunPhase::Closed]);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use sluice_contract::exit;
-use sluice_state::approvals::{Approval, ApprovalDecision, AskedCap};
+use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::layout::Layout;
 
@@ -144,7 +144,7 @@ fn audited(approval: Approval, account: String, lines: &BTreeMap<String, Control
         kind: approval.kind(),
         run: approval.key.to_string(),
         account,
-        cap: cap.map(AskedCap::as_str),
+        cap: cap.map(RaisableCap::as_str),
         old: value(approval.cap.map(|(_, old, _)| old)),
         new: value(approval.cap.map(|(_, _, new)| new)),
         raised_to: value(approval.raised_to),

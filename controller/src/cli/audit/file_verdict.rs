@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_contract::{Fault, RunKey, Verdict, Witness, exit, verdict};
-use sluice_state::control_log::{ControlFault, ControlSummary};
+use sluice_state::control_log::{ControlLogFault, ControlSummary};
 use sluice_state::ledger::{self, DifferenceKind, Doubt};
 
 /// Result of the verification of one file.
@@ -18,7 +18,7 @@ pub(super) enum FileVerdict {
     /// The same, where the command line names the keys that must have signed it.
     Refused(Doubt, Box<Fault>),
     /// The log of what people and tokens do.
-    Control(Result<ControlSummary, ControlFault>),
+    Control(Result<ControlSummary, ControlLogFault>),
     /// The file cannot be read.
     Unreadable(std::io::Error),
 }

@@ -14,7 +14,7 @@ use sluice_state::control_log::{self, ControlLogError};
 use sluice_state::decisions::Decisions;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::Doubt;
-use sluice_state::run::Phase;
+use sluice_state::run::RunPhase;
 use sluice_state::store::Store;
 
 use super::super::error::CommandError;
@@ -235,7 +235,7 @@ async fn witnesses(database: &Path, evidence: Option<&Path>, key: &RunKey) -> Re
     Ok(match phase {
         _ if !seen.is_empty() => SeenLines::Lines(seen),
         None => SeenLines::UnknownRun,
-        Some(phase) if phase == Phase::Closed.as_str() => SeenLines::Missing,
+        Some(phase) if phase == RunPhase::Closed.as_str() => SeenLines::Missing,
         Some(_) => SeenLines::Lines(seen),
     })
 }

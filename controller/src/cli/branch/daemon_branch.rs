@@ -1,7 +1,7 @@
 //! The branch of a daemon's run, over its API.
 
 use serde_json::json;
-use sluice_client::{ApiClient, ApiRequest, RunBranch, RunCommits, RunPullRequest};
+use sluice_client::{ApiClient, ApiRequest, ApiRunBranch, RunCommits, RunPullRequest};
 use sluice_contract::exit;
 use sluice_git::ObjectId;
 use sluice_git::forge::MergeMethod;
@@ -29,7 +29,7 @@ impl DaemonBranch {
         &self.run
     }
 
-    async fn branch(&self) -> Result<RunBranch, CommandError> {
+    async fn branch(&self) -> Result<ApiRunBranch, CommandError> {
         Ok(self.api.send(ApiRequest::get(&["sandboxes", &self.run, "git"])).await?)
     }
 
@@ -63,7 +63,7 @@ impl DaemonBranch {
     pub(super) async fn publish(&self, head: &ObjectId, has_guarded: bool) -> Result<(String, String), CommandError> {
         let body = json!({"head_sha": head.as_str(), "accept_guarded_paths": has_guarded});
         let request = ApiRequest::post(&["sandboxes", &self.run, "git", "publish"]).json(&body);
-        let published: RunBranch = self.api.send(request).await?;
+        let published: ApiRunBranch = self.api.send(request).await?;
         Ok((published.branch, published.url))
     }
 

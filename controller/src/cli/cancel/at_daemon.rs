@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use sluice_client::{ApiClient, ApiRequest, ClientError, Sandbox, SandboxPage};
+use sluice_client::{ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage, ClientError};
 
 use super::super::error::CommandError;
 use super::super::named_run;
@@ -30,10 +30,10 @@ pub(super) async fn cancel(api: &ApiClient, name: &str, args: &CancelArgs) -> Re
 
 /// Cancels all live runs that flags select. They are listed first, and then cancelled one after another.
 pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<ExitCode, CommandError> {
-    let (mut live, mut cursor) = (Vec::<Sandbox>::new(), None::<String>);
+    let (mut live, mut cursor) = (Vec::<ApiSandbox>::new(), None::<String>);
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE).query("limit", "500");
-        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         live.extend(page.sandboxes);
         cursor = page.next_cursor;
         if cursor.is_none() {
@@ -63,7 +63,7 @@ pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<Exi
 
 /// Asks a run to end, and returns its key and what has become of it.
 async fn end(api: &ApiClient, id: &str, wait: bool) -> Result<(String, &'static str), ClientError> {
-    let run: Sandbox = api.send(ApiRequest::delete(&["sandboxes", id])).await?;
+    let run: ApiSandbox = api.send(ApiRequest::delete(&["sandboxes", id])).await?;
     let key = format!("{id}.{}", run.attempt);
     if run.is_ended() {
         return Ok((key, "over"));

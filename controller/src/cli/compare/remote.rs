@@ -1,6 +1,6 @@
 //! A run over the API.
 
-use sluice_client::{ApiClient, ApiRequest, EventPage};
+use sluice_client::{ApiClient, ApiEventPage, ApiRequest};
 use sluice_state::ledger::{Filter, GroupBy};
 
 use super::super::error::CommandError;
@@ -23,7 +23,7 @@ pub(super) async fn compared(api: &ApiClient, name: &str) -> Result<Compared, Co
     let mut cursor = 0;
     loop {
         let request = ApiRequest::get(&["sandboxes", &id, "events"]).query("limit", "500").query("direction", "newer");
-        let page: EventPage = api.send(request.query("cursor", &cursor.to_string())).await?;
+        let page: ApiEventPage = api.send(request.query("cursor", &cursor.to_string())).await?;
         page.events.iter().for_each(|event| compared.count(event));
         match page.next_cursor {
             Some(next) => cursor = next,

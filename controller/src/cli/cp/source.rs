@@ -16,19 +16,24 @@ use super::super::database::wrong;
 use super::super::error::CommandError;
 use super::host_tree::{self, EntryKind, HostTree, Source, is_changed};
 use super::tree::{BYTES_MAX, DEPTH_MAX, ENTRIES_MAX};
-use super::{Copied, LeftOut};
+use super::{CopySummary, UncopiedFile};
 
 /// Size of the largest file that the API takes.
 const UPLOAD_MAX: u64 = 64 << 20;
 
 /// The answer to an upload.
 #[derive(Deserialize)]
-struct WrittenFile {
+struct UploadAnswer {
     size: u64,
 }
 
 /// Copies a file or a directory to a path in a sandbox. A directory is new there.
-pub(super) async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &str) -> Result<Copied, CommandError> {
+pub(super) async fn copy_in(
+    api: &ApiClient,
+    id: &str,
+    source: &Path,
+    target: &str,
+) -> Result<CopySummary, CommandError> {
     let unreadable = |error: io::Error| wrong(format!("cannot read {}: {error}", source.display()));
     let opened = host_tree::open(source).map_err(unreadable)?;
     let mut place = target.as_bytes().to_vec();
@@ -36,7 +41,7 @@ pub(super) async fn copy_in(api: &ApiClient, id: &str, source: &Path, target: &s
         let whole = source.canonicalize().map_err(unreadable)?;
         place.extend_from_slice(whole.file_name().unwrap_or(OsStr::new("")).as_bytes());
     }
-    let mut copy = CopyIn { api, id, source, copied: Copied::default(), entries: 0 };
+    let mut copy = CopyIn { api, id, source, copied: CopySummary::default(), entries: 0 };
     let content = match opened {
         Source::Directory(tree) => {
             copy.directory(&tree, place).await?;
@@ -58,7 +63,7 @@ struct CopyIn<'a> {
     api: &'a ApiClient,
     id: &'a str,
     source: &'a Path,
-    copied: Copied,
+    copied: CopySummary,
     entries: u64,
 }
 
@@ -119,7 +124,7 @@ impl CopyIn<'_> {
 
     async fn put(&mut self, target: &[u8], content: Vec<u8>) -> Result<(), CommandError> {
         let request = ApiRequest::put(&["sandboxes", self.id, "files"], Bytes::from(content)).path(target);
-        let written: WrittenFile = self.api.send_in_turn(request).await?;
+        let written: UploadAnswer = self.api.send_in_turn(request).await?;
         self.copied.files += 1;
         self.copied.bytes += written.size;
         if self.copied.bytes > BYTES_MAX {
@@ -141,7 +146,7 @@ impl CopyIn<'_> {
 
     fn leave_out(&mut self, path: &[u8], reason: &'static str) {
         let path = sanitize(&self.source.join(OsStr::from_bytes(path)).to_string_lossy());
-        self.copied.left_out.push(LeftOut { path, reason });
+        self.copied.left_out.push(UncopiedFile { path, reason });
     }
 
     fn unreadable(&self, path: &[u8], error: &io::Error) -> CommandError {

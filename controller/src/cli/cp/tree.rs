@@ -20,7 +20,7 @@ use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
 use super::super::error::CommandError;
-use super::{Copied, LeftOut, base_name};
+use super::{CopySummary, UncopiedFile, base_name};
 
 pub(super) const ENTRIES_MAX: u64 = 100_000;
 pub(super) const BYTES_MAX: u64 = 2 << 30;
@@ -31,13 +31,13 @@ const PART: u64 = 8 << 20;
 /// A page of names of a directory.
 #[derive(Deserialize)]
 struct Files {
-    files: Vec<FileEntry>,
+    files: Vec<ListedName>,
     next_cursor: Option<String>,
 }
 
 /// A name in a directory.
 #[derive(Deserialize)]
-struct FileEntry {
+struct ListedName {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
@@ -46,13 +46,18 @@ struct FileEntry {
 }
 
 /// Copies a path of a sandbox to a directory that does not exist yet. After an error, nothing of it is left.
-pub(super) async fn copy_out(api: &ApiClient, id: &str, path: &str, target: &Path) -> Result<Copied, CommandError> {
+pub(super) async fn copy_out(
+    api: &ApiClient,
+    id: &str,
+    path: &str,
+    target: &Path,
+) -> Result<CopySummary, CommandError> {
     let make = |error: io::Error| {
         let message = format!("cannot make the new directory {}: {error}", target.display());
         CommandError { code: exit::FAILED, message }
     };
     new_directory(target).map_err(make)?;
-    let mut copy = TreeCopy { api, id, copied: Copied::default(), entries: 0 };
+    let mut copy = TreeCopy { api, id, copied: CopySummary::default(), entries: 0 };
     let done = copy.path(path.as_bytes(), target).await;
     if done.is_err() {
         // All of it was made by this command.
@@ -64,7 +69,7 @@ pub(super) async fn copy_out(api: &ApiClient, id: &str, path: &str, target: &Pat
 struct TreeCopy<'a> {
     api: &'a ApiClient,
     id: &'a str,
-    copied: Copied,
+    copied: CopySummary,
     entries: u64,
 }
 
@@ -110,7 +115,7 @@ impl TreeCopy<'_> {
     }
 
     /// Returns the paths of an entry on both sides.
-    fn place(&mut self, path: &[u8], target: &Path, entry: &FileEntry) -> Result<(Vec<u8>, PathBuf), CommandError> {
+    fn place(&mut self, path: &[u8], target: &Path, entry: &ListedName) -> Result<(Vec<u8>, PathBuf), CommandError> {
         self.entries += 1;
         if self.entries > ENTRIES_MAX {
             return Err(too_large(&format!("more than {ENTRIES_MAX} files")));
@@ -159,11 +164,11 @@ impl TreeCopy<'_> {
 
     fn leave_out(&mut self, path: &[u8], reason: &'static str) {
         let path = sanitize(&String::from_utf8_lossy(path));
-        self.copied.left_out.push(LeftOut { path, reason });
+        self.copied.left_out.push(UncopiedFile { path, reason });
     }
 }
 
-impl FileEntry {
+impl ListedName {
     /// Returns the name; `None` for one that is not one component of a path.
     fn name(&self) -> Option<Vec<u8>> {
         let name = match (&self.name, &self.name_base64) {
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_component_of_a_path() {
-        let entry = |name: Option<&str>, name_base64: Option<&str>| FileEntry {
+        let entry = |name: Option<&str>, name_base64: Option<&str>| ListedName {
             name: name.map(str::to_owned),
             name_base64: name_base64.map(str::to_owned),
             kind: "file".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_client::HeartbeatSummary;
+use sluice_client::ApiHeartbeatSummary;
 use sluice_contract::exit;
 use sluice_state::events::{Direction, EventFilter, EventQuery, TrajectoryQuery};
 use sluice_state::sandboxes::SandboxError;
@@ -40,7 +40,7 @@ async fn trajectory(store: &Store, args: &EventsArgs, sandbox_id: String) -> Res
     loop {
         let part = store.trajectory(query.clone()).await.map_err(|error| failed(&error))?;
         found.events.extend(part.events.into_iter().map(event_of));
-        found.heartbeats = Some(HeartbeatSummary {
+        found.heartbeats = Some(ApiHeartbeatSummary {
             count: part.heartbeats.count,
             first_heartbeat: part.heartbeats.first_us.map(timestamp),
             last_heartbeat: part.heartbeats.last_us.map(timestamp),

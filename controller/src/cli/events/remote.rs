@@ -1,7 +1,7 @@
 //! Events over the API.
 
 use sluice_client::{
-    ApiClient, ApiRequest, Event, EventPage, EventStream, StreamItem, StreamSelection, TrajectoryPage,
+    ApiClient, ApiEventPage, ApiEventStream, ApiRequest, Event, StreamItem, StreamSelection, TrajectoryPage,
 };
 
 use super::super::error::CommandError;
@@ -19,7 +19,7 @@ pub(super) async fn list(api: &ApiClient, args: &EventsArgs) -> Result<FoundEven
     if let Some(after) = args.after {
         request = request.query("cursor", &after.to_string()).query("direction", "newer");
     }
-    let page: EventPage = api.send(request).await?;
+    let page: ApiEventPage = api.send(request).await?;
     Ok(FoundEvents { events: oldest_first(page.events), heartbeats: None })
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn follow(api: &ApiClient, args: &EventsArgs) -> Result<(), Com
         None => None,
     };
     let after = args.after.or(sandbox.as_ref().map(|_| 0));
-    let mut events = EventStream::new(api, StreamSelection { sandbox, types: types(args), after });
+    let mut events = ApiEventStream::new(api, StreamSelection { sandbox, types: types(args), after });
     loop {
         match events.next().await? {
             StreamItem::Snapshot(_) => {}

@@ -1,7 +1,7 @@
 //! Details of a run from the API.
 
 use serde_json::{Value, json};
-use sluice_client::{ApiClient, LogSelection, LogStream};
+use sluice_client::{ApiClient, ApiLogStream, LogSelection};
 
 use super::super::error::CommandError;
 use super::super::named_run;
@@ -33,7 +33,7 @@ pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, C
 /// Returns the last lines of its output; none of a run that has not begun, or has no record any more.
 async fn tails(api: &ApiClient, id: &str) -> LogTails {
     let selection = LogSelection { sandbox: id.to_owned(), ..LogSelection::default() };
-    let mut logs = LogStream::new(api, selection);
+    let mut logs = ApiLogStream::new(api, selection);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     while let Ok(Some(line)) = logs.next().await {
         let kept: &mut Vec<u8> = if line.stream == "stderr" { &mut stderr } else { &mut stdout };

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sluice_client::{ApiClient, ApiRequest, LogLine, LogSelection, LogStream, SandboxDetail};
+use sluice_client::{ApiClient, ApiLogLine, ApiLogStream, ApiRequest, ApiSandboxDetail, LogSelection};
 use sluice_contract::time::unix_micros;
 use sluice_runs::terminal::SanitizedWriter;
 
@@ -38,7 +38,7 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
     loop {
         // Looked at before the output: what the run has written is there when it has ended.
         let is_over = run.sandbox.is_ended() || !args.follow;
-        let mut logs = LogStream::new(api, selection.clone());
+        let mut logs = ApiLogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {
             selection.after = line.position;
             let line = content(&line);
@@ -65,13 +65,13 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
 }
 
 /// Returns a piece of output.
-fn content(line: &LogLine) -> SelectedLine {
+fn content(line: &ApiLogLine) -> SelectedLine {
     let bytes = line.missing.map_or_else(|| line.bytes(), left_out);
     let time_us = humantime::parse_rfc3339_weak(&line.ts).ok().and_then(unix_micros).unwrap_or_default();
     SelectedLine { stream: usize::from(line.stream == "stderr"), time_us, bytes }
 }
 
 /// Returns a run, also while its daemon starts anew.
-async fn shown(api: &ApiClient, id: &str) -> Result<SandboxDetail, CommandError> {
+async fn shown(api: &ApiClient, id: &str) -> Result<ApiSandboxDetail, CommandError> {
     Ok(api.send_again(ApiRequest::get(&["sandboxes", id])).await?)
 }

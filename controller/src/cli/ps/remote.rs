@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use sluice_client::{ApiClient, ApiRequest, Sandbox, SandboxPage};
+use sluice_client::{ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage};
 use sluice_contract::Account;
 use sluice_contract::time::unix_micros;
 
@@ -15,7 +15,7 @@ use super::row::{ApiUsage, RunView};
 const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 #[derive(Deserialize)]
-struct Usage {
+struct UsagePage {
     groups: Vec<Group>,
 }
 
@@ -32,9 +32,9 @@ pub(super) async fn runs(api: &ApiClient, args: &PsArgs, since_us: Option<i64>) 
     let states = if args.all { None } else { Some(LIVE) };
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("limit", "500").query_of("state", states);
-        let page: SandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         let read = page.sandboxes.len();
-        let is_young = |sandbox: &Sandbox| {
+        let is_young = |sandbox: &ApiSandbox| {
             let created_us = humantime::parse_rfc3339_weak(&sandbox.created_at).ok().and_then(unix_micros);
             since_us.is_none_or(|since| created_us.is_some_and(|created| created >= since))
         };
@@ -50,19 +50,19 @@ pub(super) async fn runs(api: &ApiClient, args: &PsArgs, since_us: Option<i64>) 
         found.retain(|sandbox| sandbox.billing_account_id == account);
     }
     let mut used = usage(api, &found).await?;
-    let view = |sandbox: &Sandbox| RunView::of_api(sandbox, used.remove(&key_of(sandbox)).unwrap_or_default());
+    let view = |sandbox: &ApiSandbox| RunView::of_api(sandbox, used.remove(&key_of(sandbox)).unwrap_or_default());
     Ok(found.iter().map(view).collect())
 }
 
 /// Returns calls and cost of one run.
-pub(in crate::cli) async fn usage_of(api: &ApiClient, sandbox: &Sandbox) -> Result<ApiUsage, CommandError> {
+pub(in crate::cli) async fn usage_of(api: &ApiClient, sandbox: &ApiSandbox) -> Result<ApiUsage, CommandError> {
     let mut used = usage(api, std::slice::from_ref(sandbox)).await?;
     Ok(used.remove(&key_of(sandbox)).unwrap_or_default())
 }
 
 /// Returns calls and cost of runs: one request for each account. Those of an account that the token does not have are not
 /// known.
-async fn usage(api: &ApiClient, runs: &[Sandbox]) -> Result<BTreeMap<String, ApiUsage>, CommandError> {
+async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, ApiUsage>, CommandError> {
     let accounts: BTreeSet<_> = runs.iter().map(|run| run.billing_account_id.as_str()).collect();
     let only = if let [run] = runs { Some(run.sandbox_id.as_str()) } else { None };
     let oldest = runs.last().map(|run| run.created_at.as_str());
@@ -70,7 +70,7 @@ async fn usage(api: &ApiClient, runs: &[Sandbox]) -> Result<BTreeMap<String, Api
     for account in accounts {
         let request = ApiRequest::get(&["usage"]).query("by", "run").query("account", account);
         let request = request.query_of("run_id", only).query_of("since", oldest);
-        let sums = match api.send::<Usage>(request).await {
+        let sums = match api.send::<UsagePage>(request).await {
             Ok(sums) => sums,
             Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => continue,
             Err(error) => return Err(error.into()),
@@ -85,6 +85,6 @@ async fn usage(api: &ApiClient, runs: &[Sandbox]) -> Result<BTreeMap<String, Api
 }
 
 /// Returns `RUN.ATTEMPT`.
-fn key_of(sandbox: &Sandbox) -> String {
+fn key_of(sandbox: &ApiSandbox) -> String {
     format!("{}.{}", sandbox.sandbox_id, sandbox.attempt)
 }

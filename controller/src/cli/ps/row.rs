@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use sluice_client::{Sandbox as ApiSandbox, SandboxDetail};
+use sluice_client::{ApiSandbox, ApiSandboxDetail};
 use sluice_contract::time::{from_unix_micros, unix_micros};
 use sluice_runs::record::RequestRecord;
 use sluice_state::layout::Layout;
@@ -136,7 +136,7 @@ impl RunView {
     }
 
     /// Returns a run with its request.
-    pub(in crate::cli) fn of_detail(run: &SandboxDetail, used: ApiUsage) -> Self {
+    pub(in crate::cli) fn of_detail(run: &ApiSandboxDetail, used: ApiUsage) -> Self {
         let exit_code = RunStatus::of_api(run).exit_code.map(i32::from);
         Self { model: run.models.first().cloned(), exit_code, ..Self::of_api(&run.sandbox, used) }
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use sluice_git::branch_name::{BranchNameError, BranchParts, BranchPrefix, branch_name};
-use sluice_git::{Branch, BranchError, Identity, IdentityError, MirrorOptions, RepositoryUrl, UrlError, split_branch};
+use sluice_git::{
+    Branch, BranchError, CommitterIdentity, IdentityError, MirrorOptions, RepositoryUrl, UrlError, split_branch,
+};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository};
 use sluice_runs::publication::PublicationError;
@@ -63,7 +65,7 @@ pub(super) async fn clone(
     let (scope, project) = project_of(settings, &url);
     let identity = match &project.author {
         Some(author) => author.clone(),
-        None => Identity::new(&format!("Sluice run {run_id}"), "run@sluice.invalid")?,
+        None => CommitterIdentity::new(&format!("Sluice run {run_id}"), "run@sluice.invalid")?,
     };
     if rule(args, &project) == PublishRule::Never && args.pr {
         return Err(CloneRequestError::Never(url.to_string()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use sluice_client::{ApiClient, ApiRequest, ClientError, CreatedRun};
+use sluice_client::{ApiClient, ApiCreatedRun, ApiRequest, ClientError};
 use sluice_contract::exit;
 
 use super::super::error::CommandError;
@@ -38,7 +38,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
     }
 }
 
-async fn create(args: &RunArgs) -> Result<CreatedRun, CommandError> {
+async fn create(args: &RunArgs) -> Result<ApiCreatedRun, CommandError> {
     let usage = |message: String| CommandError { code: exit::NOT_STARTED, message };
     let unknown = args.not_for_daemons();
     if !unknown.is_empty() {
@@ -52,7 +52,7 @@ async fn create(args: &RunArgs) -> Result<CreatedRun, CommandError> {
 }
 
 /// Sends the request, and once more if its answer broke off: its key makes one run of both.
-async fn send(api: &ApiClient, request: ApiRequest) -> Result<CreatedRun, ClientError> {
+async fn send(api: &ApiClient, request: ApiRequest) -> Result<ApiCreatedRun, ClientError> {
     match api.send(request.clone()).await {
         Err(ClientError::Interrupted(..) | ClientError::Late(..)) => api.send(request).await,
         answer => answer,

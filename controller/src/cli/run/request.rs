@@ -20,7 +20,7 @@ use super::input::{prompt, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
 use super::seccomp;
-use crate::agent_catalogue::{self, Agent, Placeholders};
+use crate::agent_catalogue::{self, CatalogueAgent, Placeholders};
 use crate::settings::{Settings, all_missing, missing};
 
 /// Maximum size of one argument of a program, less room for what an agent puts before the message.
@@ -108,7 +108,7 @@ fn upstream_key(settings: &Settings) -> Result<ApiKey, RequestError> {
 
 /// Returns the image of the flag, else of the agent, else of the settings. A program after `--` also runs in the
 /// image of a plain agent, but not in that of an envelope agent.
-fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a Agent) -> &'a str {
+fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a CatalogueAgent) -> &'a str {
     let own = agent.image.as_deref().filter(|_| args.argv.is_empty() || agent.output == Contract::Plain);
     args.image.as_deref().or(own).unwrap_or(&settings.run.image)
 }

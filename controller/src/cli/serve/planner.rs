@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use sluice_daemon::identity::{OPERATOR_BYTES_MAX, RunIdentity};
-use sluice_daemon::on_cap::OnCap;
+use sluice_daemon::on_cap::CapTreatment;
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
 use sluice_daemon::stored_request::StoredRequest;
 use sluice_daemon::variable_values::Variables;
@@ -15,13 +15,13 @@ use sluice_runs::bridge::Bridge;
 use sluice_runs::exchange::FileExchange;
 use sluice_runs::input::Stdin;
 use sluice_runs::record::RequestRecord;
-use sluice_runs::run_clone::Collector;
+use sluice_runs::run_clone::CloneCollector;
 use sluice_runs::sandbox_user::SandboxUsers;
 use sluice_runs::spec::{DaemonOptions, RunSpec};
 use sluice_runs::verdict::Contract;
 use sluice_state::sandboxes::Sandbox;
 
-use crate::agent_catalogue::{self, Agent, Placeholders};
+use crate::agent_catalogue::{self, CatalogueAgent, Placeholders};
 use crate::settings::Settings;
 
 /// Makes requests by the settings that the daemon was started with.
@@ -110,8 +110,8 @@ impl Planner for SettingsPlanner {
         }
     }
 
-    fn collector(&self, stored: &StoredRequest) -> Collector {
-        Collector { image: stored.image.clone(), limits: sandbox_limits(stored), seccomp: self.seccomp.clone() }
+    fn collector(&self, stored: &StoredRequest) -> CloneCollector {
+        CloneCollector { image: stored.image.clone(), limits: sandbox_limits(stored), seccomp: self.seccomp.clone() }
     }
 }
 
@@ -121,7 +121,7 @@ fn sandbox_limits(stored: &StoredRequest) -> SandboxLimits {
 }
 
 impl SettingsPlanner {
-    fn agent(&self, stored: &StoredRequest) -> Result<&Agent, PlanError> {
+    fn agent(&self, stored: &StoredRequest) -> Result<&CatalogueAgent, PlanError> {
         agent_catalogue::find(&self.settings.agents, &stored.graph_id)
             .ok_or_else(|| PlanError(format!("there is no agent {} any more", stored.graph_id)))
     }
@@ -139,7 +139,7 @@ impl SettingsPlanner {
             ("--max-concurrency", limits.max_concurrency.map(|number| number.to_string())),
             ("--rate", limits.rate.clone()),
             ("--metadata", Some(metadata)),
-            ("--on-cap", (stored.on_cap == OnCap::Ask).then(|| stored.on_cap.as_str().to_owned())),
+            ("--on-cap", (stored.on_cap == CapTreatment::Ask).then(|| stored.on_cap.as_str().to_owned())),
         ];
         for (name, value) in own {
             let Some(value) = value else { continue };

@@ -5,10 +5,10 @@
 
 use sluice_daemon::grants::GrantPolicy;
 use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
-use sluice_daemon::stored_request::RunLimits;
+use sluice_daemon::stored_request::StoredLimits;
 use sluice_runs::forbidden_mounts::ForbiddenPlaces;
 
-use crate::agent_catalogue::Agent;
+use crate::agent_catalogue::CatalogueAgent;
 use crate::settings::{AgentRunDefaults, DaemonRunSettings, RunDefaults};
 
 /// The settings of runs: those of the host, and those of each agent.
@@ -20,7 +20,7 @@ pub(super) struct PolicyInput<'a> {
     /// Values of runs without an agent.
     pub(super) defaults: &'a AgentRunDefaults,
     /// Agents with the values of their runs.
-    pub(super) agents: &'a [(Agent, AgentRunDefaults)],
+    pub(super) agents: &'a [(CatalogueAgent, AgentRunDefaults)],
     /// The same for accounts that have profiles.
     pub(super) accounts: &'a [AccountDefaults],
     /// Places that no sandbox may see.
@@ -33,7 +33,7 @@ pub(super) struct AccountDefaults {
     /// Values of runs without an agent.
     pub(super) defaults: AgentRunDefaults,
     /// Agents with the values of their runs.
-    pub(super) agents: Vec<(Agent, AgentRunDefaults)>,
+    pub(super) agents: Vec<(CatalogueAgent, AgentRunDefaults)>,
 }
 
 /// Returns what runs may be.
@@ -77,7 +77,7 @@ fn of_account(own: &AccountDefaults) -> AccountPolicy {
     }
 }
 
-fn graph(agent: &Agent, defaults: &AgentRunDefaults) -> Graph {
+fn graph(agent: &CatalogueAgent, defaults: &AgentRunDefaults) -> Graph {
     Graph {
         graph_id: agent.agent_id.clone(),
         name: agent.name.clone(),
@@ -91,8 +91,8 @@ fn graph(agent: &Agent, defaults: &AgentRunDefaults) -> Graph {
     }
 }
 
-fn limits(defaults: &AgentRunDefaults) -> RunLimits {
-    RunLimits {
+fn limits(defaults: &AgentRunDefaults) -> StoredLimits {
+    StoredLimits {
         timeout_s: defaults.timeout.as_secs().max(1),
         memory: defaults.limits.memory,
         cpu_millis: defaults.limits.cpu_millis,
@@ -105,12 +105,12 @@ fn limits(defaults: &AgentRunDefaults) -> RunLimits {
 }
 
 /// Returns the highest limits of requests.
-fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> RunLimits {
+fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> StoredLimits {
     let stated = &daemon.limits_max;
     let most = |stated: Option<u64>, of: fn(&AgentRunDefaults) -> u64| {
         stated.unwrap_or_else(|| every.iter().map(|it| of(it)).max().unwrap_or_default())
     };
-    RunLimits {
+    StoredLimits {
         timeout_s: stated.timeout.unwrap_or(daemon.run_deadline).as_secs(),
         memory: most(stated.memory, |it| it.limits.memory),
         cpu_millis: most(stated.cpu_millis, |it| it.limits.cpu_millis),
@@ -129,7 +129,7 @@ fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> RunLim
 /// Returns the values of all runs that the settings know.
 fn every<'a>(
     defaults: &'a AgentRunDefaults,
-    agents: &'a [(Agent, AgentRunDefaults)],
+    agents: &'a [(CatalogueAgent, AgentRunDefaults)],
     accounts: &'a [AccountDefaults],
 ) -> Vec<&'a AgentRunDefaults> {
     let of_accounts = accounts.iter().map(|own| &own.defaults);
@@ -166,7 +166,11 @@ mod tests {
         }
     }
 
-    fn made(highest: HighestLimits, host: &AgentRunDefaults, agents: &[(Agent, AgentRunDefaults)]) -> RunPolicy {
+    fn made(
+        highest: HighestLimits,
+        host: &AgentRunDefaults,
+        agents: &[(CatalogueAgent, AgentRunDefaults)],
+    ) -> RunPolicy {
         let none = |_: &str| None;
         let layers = SettingLayers::collect(&Default::default(), none, Some(std::path::Path::new("/dev/null")));
         let layers = layers.expect("the defaults are right");
@@ -176,14 +180,14 @@ mod tests {
         policy(PolicyInput { daemon: &daemon, host: &run, defaults: host, agents, accounts: &[], places })
     }
 
-    fn agents(memory: u64, max_calls: Option<u64>) -> Vec<(Agent, AgentRunDefaults)> {
+    fn agents(memory: u64, max_calls: Option<u64>) -> Vec<(CatalogueAgent, AgentRunDefaults)> {
         agent_catalogue::catalogue().into_iter().take(1).map(|agent| (agent, defaults(memory, max_calls))).collect()
     }
 
     #[test]
     fn the_largest_default_is_the_maximum() {
         let policy = made(HighestLimits::default(), &defaults(1 << 30, Some(5)), &agents(2 << 30, Some(9)));
-        let RunLimits { timeout_s, memory, max_calls, rate, .. } = policy.limits_max.clone();
+        let StoredLimits { timeout_s, memory, max_calls, rate, .. } = policy.limits_max.clone();
         assert_eq!((timeout_s, memory, max_calls, rate.as_deref()), (7200, 2 << 30, Some(9), Some("9/s")));
         assert_eq!((policy.max_cost, policy.max_cost_max), (Some(5_000_000), Some(9_000_000)));
         assert_eq!((policy.limits.memory, policy.graphs[0].limits.memory), (1 << 30, 2 << 30));
@@ -201,7 +205,7 @@ mod tests {
             ..HighestLimits::default()
         };
         let policy = made(highest, &defaults(1 << 30, Some(5)), &agents(2 << 30, None));
-        let RunLimits { timeout_s, memory, pids, max_calls, .. } = policy.limits_max.clone();
+        let StoredLimits { timeout_s, memory, pids, max_calls, .. } = policy.limits_max.clone();
         assert_eq!((timeout_s, memory, pids, max_calls), (20_000, 8 << 30, 256, Some(3)));
         assert_eq!(policy.max_cost_max, Some(7));
         assert_eq!(policy.deadline(&policy.limits_max), Duration::from_secs(20_000), "longer than run_deadline");

@@ -7,7 +7,7 @@ use super::{Finding, FindingClass, ReceiptInQuestion, Remedy, finding_of_further
 
 /// State of the cost of the call itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallCost {
+pub(super) enum RetryCost {
     /// The cost is settled, or settled by this reconciliation.
     Settled,
     /// The cost is unknown.
@@ -22,7 +22,7 @@ pub(super) fn is_retry(known: &ReceiptInQuestion, row: &SpendRow) -> bool {
 }
 
 /// Returns the finding of an earlier attempt. Its cost is added to the receipt once the call itself is settled.
-pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, of_call: CallCost) -> Finding {
+pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, of_call: RetryCost) -> Finding {
     let receipt = &known.receipt;
     let settlement = settlement::retry(receipt, row);
     let posted = receipt.live().find(|entry| entry.source_reference == settlement.reference);
@@ -33,11 +33,11 @@ pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, of_call: CallCo
         (Some(_), _) => {
             (FindingClass::AmountDiffers, "the row of an earlier attempt was changed after it was posted", None)
         }
-        (None, CallCost::Settled) => {
+        (None, RetryCost::Settled) => {
             let reason = "the spend log has the cost of an earlier attempt of the call";
             (FindingClass::Settled, reason, Some(Remedy::Settle(settlement)))
         }
-        (None, CallCost::Open) => {
+        (None, RetryCost::Open) => {
             let reason = "an earlier attempt of the call, which is posted when the call itself is settled";
             (FindingClass::NotYet, reason, None)
         }

@@ -1,7 +1,7 @@
 //! Entries that post the cost of a row to a receipt.
 
 use sluice_litellm::spend_log::row::SpendRow;
-use sluice_state::ledger::{BookedReceipt, PriceSource, ReceiptStatus, Settlement, Tokens};
+use sluice_state::ledger::{BookedReceipt, BookedTokens, PriceSource, ReceiptStatus, Settlement};
 
 /// Returns the entry that adds a row to a receipt.
 pub(super) fn addition(receipt: &BookedReceipt, row: &SpendRow) -> Settlement {
@@ -16,7 +16,7 @@ pub(super) fn addition(receipt: &BookedReceipt, row: &SpendRow) -> Settlement {
 
 /// Returns the entry that puts a row in place of all entries of a receipt.
 pub(super) fn replacement(receipt: &BookedReceipt, row: &SpendRow, cause: &str) -> Settlement {
-    let live = receipt.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != Tokens::default());
+    let live = receipt.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != BookedTokens::default());
     // A row settles a receipt once. A second settlement by the same row with other content is another entry.
     let times = receipt.entries.iter().filter(|entry| entry.status == ReceiptStatus::Settled).count();
     let again = if times > 0 { format!("#{times}") } else { String::new() };

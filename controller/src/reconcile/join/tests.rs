@@ -1,5 +1,5 @@
 use sluice_contract::Hash;
-use sluice_state::ledger::{BookedEntry, PriceSource, ReceiptStatus, Settlement, Tokens};
+use sluice_state::ledger::{BookedEntry, BookedTokens, PriceSource, ReceiptStatus, Settlement};
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn open(status: ReceiptStatus) -> ReceiptInQuestion {
 fn failed(status: Option<u16>) -> ReceiptInQuestion {
     known(|entry| {
         (entry.status, entry.nano_usd, entry.cost_usd, entry.http_status, entry.tokens) =
-            (ReceiptStatus::PendingCost, None, None, status, Tokens::default());
+            (ReceiptStatus::PendingCost, None, None, status, BookedTokens::default());
         entry.result = Some("upstream_error".into());
     })
 }
@@ -78,7 +78,7 @@ fn failure_row() -> SpendRow {
 fn unknown() -> ReceiptInQuestion {
     known(|entry| {
         *entry = BookedEntry {
-            tokens: Tokens::default(),
+            tokens: BookedTokens::default(),
             end: None,
             result: None,
             http_status: None,
@@ -128,7 +128,7 @@ fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) ->
             status: ReceiptStatus::Reversed,
             reverses: Some(*entry),
             nano_usd: minus(taken.nano_usd),
-            tokens: Tokens {
+            tokens: BookedTokens {
                 input: minus(tokens.input),
                 output: minus(tokens.output),
                 total: minus(tokens.total),
@@ -144,7 +144,7 @@ fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) ->
         source_reference: settlement.reference.clone(),
         payload_hash: settlement.hash.to_string(),
         status: ReceiptStatus::Settled,
-        tokens: settlement.usage.map(Tokens::from).unwrap_or_default(),
+        tokens: settlement.usage.map(BookedTokens::from).unwrap_or_default(),
         nano_usd: settlement.nano_usd,
         cost_usd: settlement.cost_usd.clone(),
         price_source: settlement.price_source.as_str().to_owned(),

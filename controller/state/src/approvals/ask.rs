@@ -5,7 +5,7 @@ use serde_json::json;
 use sluice_contract::RunKey;
 
 use super::rows::{Approval, event_data, insert, select, write};
-use super::rules::{ApprovalDecision, AskedCap, propose};
+use super::rules::{ApprovalDecision, RaisableCap, propose};
 use super::{ApprovalError, decide};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
@@ -19,7 +19,7 @@ pub struct ApprovalAsk {
     /// Run and attempt.
     pub key: RunKey,
     /// Cap.
-    pub cap: AskedCap,
+    pub cap: RaisableCap,
     /// Value of the cap in force.
     pub old: i64,
     /// Value that the call that waits needs; none if that is not known.
@@ -34,7 +34,7 @@ pub struct ApprovalAsk {
 
 /// Consequence of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum ApprovalOutcome {
     /// A person decides.
     Open(Approval),
     /// The cap at this value was denied before: the call that waits is refused.
@@ -49,15 +49,15 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn ask_approval(&self, ask: ApprovalAsk, now_us: i64) -> Result<Asked, ApprovalError> {
+    pub async fn ask_approval(&self, ask: ApprovalAsk, now_us: i64) -> Result<ApprovalOutcome, ApprovalError> {
         let signal = self.event_signal();
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let Some(sandbox) = sandboxes::find(&transaction, &ask.key.run_id)?.filter(|run| run.key == ask.key) else {
-                return Ok(Asked::Over);
+                return Ok(ApprovalOutcome::Over);
             };
             if !sandboxes::works(&sandbox) {
-                return Ok(Asked::Over);
+                return Ok(ApprovalOutcome::Over);
             }
             let (asked, seq) = settle(&transaction, &sandbox, &ask, now_us)?;
             transaction.commit()?;
@@ -75,7 +75,7 @@ fn settle(
     sandbox: &Sandbox,
     ask: &ApprovalAsk,
     now_us: i64,
-) -> Result<(Asked, Option<i64>), ApprovalError> {
+) -> Result<(ApprovalOutcome, Option<i64>), ApprovalError> {
     let ApprovalAsk { key, cap, old, .. } = ask;
     let of_cap = "run_id = ?1 AND attempt = ?2 AND cap = ?3";
     let clause = format!("{of_cap} AND decision IS NULL");
@@ -84,7 +84,7 @@ fn settle(
     if let Some(open) = open {
         if open.cap.is_some_and(|(_, value, _)| value == *old) {
             let (open, seq) = refresh(transaction, sandbox, ask, open, now_us)?;
-            return Ok((Asked::Open(open), seq));
+            return Ok((ApprovalOutcome::Open(open), seq));
         }
         // The cap was raised by other means: what a person saw is no longer so.
         seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
@@ -97,12 +97,12 @@ fn settle(
         );
     let denied = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str(), old])?.pop();
     if let Some(denied) = denied {
-        return Ok((Asked::Denied(denied), seq));
+        return Ok((ApprovalOutcome::Denied(denied), seq));
     }
     let approval = new_approval(sandbox, ask, now_us);
     insert(transaction, &approval)?;
     let seq = sandboxes::report(transaction, sandbox, "approval.requested", &event_data(&approval), now_us)?;
-    Ok((Asked::Open(approval), Some(seq)))
+    Ok((ApprovalOutcome::Open(approval), Some(seq)))
 }
 
 fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {

@@ -5,7 +5,7 @@ use sluice_contract::RunId;
 
 use super::ApprovalError;
 use super::rows::{Approval, event_data, find, select, write};
-use super::rules::{ApprovalDecision, AskedCap};
+use super::rules::{ApprovalDecision, RaisableCap};
 use crate::budget;
 use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
@@ -103,7 +103,7 @@ impl Store {
 
 /// Returns whether an approval asks about something that is no longer so: the attempt is over, or its cap is another one.
 fn has_moved(sandbox: &Sandbox, approval: &Approval) -> bool {
-    let is_other_cap = matches!(approval.cap, Some((AskedCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
+    let is_other_cap = matches!(approval.cap, Some((RaisableCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
     sandbox.key != approval.key || !sandboxes::works(sandbox) || is_other_cap
 }
 
@@ -121,7 +121,7 @@ fn decide(
                 return Err(ApprovalError::NotRaised(old));
             }
             approval.raised_to = Some(raised);
-            if cap == AskedCap::MaxCostUsd {
+            if cap == RaisableCap::MaxCostUsd {
                 let more = raised - old;
                 budget::raise_hold(transaction, &sandbox.account, sandbox.hold, more, &approval.id)?;
                 sandbox.cap = sandbox.cap.map(|cap| cap.saturating_add(more));

@@ -7,7 +7,7 @@ use serde_json::json;
 use sluice_contract::{RunId, RunKey};
 
 use super::ApprovalError;
-use super::rules::{ApprovalDecision, AskedCap, Canonical};
+use super::rules::{ApprovalDecision, Canonical, RaisableCap};
 use crate::events::announce;
 use crate::sandboxes;
 use crate::store::{Store, StoreError, run_key};
@@ -20,7 +20,7 @@ pub struct Approval {
     /// Run and attempt.
     pub key: RunKey,
     /// Cap, its value, and the value that is proposed: a number, or nano-USD. None for an approval of another kind.
-    pub cap: Option<(AskedCap, i64, i64)>,
+    pub cap: Option<(RaisableCap, i64, i64)>,
     /// JSON: further typed fields that a person sees.
     pub subject: String,
     /// SHA-256 of what a person sees.
@@ -61,7 +61,7 @@ impl Approval {
             account,
             approval_id: &self.id,
             attempt: self.key.attempt,
-            cap: cap.map(AskedCap::as_str),
+            cap: cap.map(RaisableCap::as_str),
             expires_us: self.expires_us,
             kind: self.kind(),
             new,
@@ -75,7 +75,7 @@ impl Approval {
 
 fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
     let cap: Option<String> = row.get(3)?;
-    let values = cap.as_deref().and_then(AskedCap::of);
+    let values = cap.as_deref().and_then(RaisableCap::of);
     let decision: Option<String> = row.get(11)?;
     Ok(Approval {
         id: row.get(0)?,
@@ -116,7 +116,7 @@ pub(super) fn insert(connection: &Connection, approval: &Approval) -> rusqlite::
             approval.key.run_id.as_str(),
             approval.key.attempt,
             approval.kind(),
-            cap.map(AskedCap::as_str),
+            cap.map(RaisableCap::as_str),
             old,
             new,
             approval.subject,

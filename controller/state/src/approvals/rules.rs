@@ -9,7 +9,7 @@ use crate::ledger::usd;
 
 /// A cap of a run that a person can raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AskedCap {
+pub enum RaisableCap {
     /// Number of calls.
     MaxCalls,
     /// Number of tokens.
@@ -33,7 +33,7 @@ pub enum ApprovalDecision {
     Changed,
 }
 
-impl AskedCap {
+impl RaisableCap {
     /// All caps.
     pub const ALL: [Self; 3] = [Self::MaxCalls, Self::MaxTokens, Self::MaxCostUsd];
 
@@ -177,9 +177,9 @@ mod tests {
         for decision in ApprovalDecision::ALL {
             assert_eq!(ApprovalDecision::of(decision.as_str()), Some(decision));
         }
-        for cap in AskedCap::ALL {
-            assert_eq!(AskedCap::of(cap.as_str()), Some(cap));
+        for cap in RaisableCap::ALL {
+            assert_eq!(RaisableCap::of(cap.as_str()), Some(cap));
         }
-        assert_eq!((ApprovalDecision::of("yes"), AskedCap::of("rate")), (None, None));
+        assert_eq!((ApprovalDecision::of("yes"), RaisableCap::of("rate")), (None, None));
     }
 }

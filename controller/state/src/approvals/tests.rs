@@ -86,7 +86,7 @@ impl OneRun {
         self.store.step_sandbox(&run_id(), generation, step, "test", 3).await.expect("it is legal");
     }
 
-    async fn ask(&self, cap: AskedCap, old: i64, asked: Option<i64>, now_us: i64) -> Asked {
+    async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>, now_us: i64) -> ApprovalOutcome {
         let ask = ApprovalAsk {
             id: format!("apr-{now_us}"),
             key: self.run().await.key,
@@ -100,9 +100,9 @@ impl OneRun {
         self.store.ask_approval(ask, now_us).await.expect("it is writable")
     }
 
-    async fn open(&self, cap: AskedCap, old: i64, asked: Option<i64>, now_us: i64) -> Approval {
+    async fn open(&self, cap: RaisableCap, old: i64, asked: Option<i64>, now_us: i64) -> Approval {
         match self.ask(cap, old, asked, now_us).await {
-            Asked::Open(approval) => approval,
+            ApprovalOutcome::Open(approval) => approval,
             other => panic!("{other:?}"),
         }
     }
@@ -154,9 +154,9 @@ fn word<T>(result: &Result<T, ApprovalError>) -> &'static str {
 #[tokio::test]
 async fn the_time_of_an_approval_begins_at_the_first_hold() {
     let one = OneRun::new(None).await;
-    let early = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
-    let held = one.open(AskedCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR).await;
-    let again = one.open(AskedCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR + 5).await;
+    let early = one.open(RaisableCap::MaxCostUsd, CAP, None, 10).await;
+    let held = one.open(RaisableCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR).await;
+    let again = one.open(RaisableCap::MaxCostUsd, CAP, Some(CAP + 1), HOUR + 5).await;
 
     assert_eq!((early.expires_us, early.held_us), (HOUR + 10, None));
     assert_eq!((held.expires_us, held.held_us), (2 * HOUR, Some(HOUR)));
@@ -170,8 +170,8 @@ async fn the_time_of_an_approval_begins_at_the_first_hold() {
 #[tokio::test]
 async fn a_raise_is_held_of_the_budget() {
     let one = OneRun::new(Some(250)).await;
-    let asked = one.open(AskedCap::MaxCostUsd, CAP, Some(130), 10).await;
-    assert_eq!((asked.cap, asked.held_us), (Some((AskedCap::MaxCostUsd, CAP, 200)), Some(10)));
+    let asked = one.open(RaisableCap::MaxCostUsd, CAP, Some(130), 10).await;
+    assert_eq!((asked.cap, asked.held_us), (Some((RaisableCap::MaxCostUsd, CAP, 200)), Some(10)));
 
     let too_much = one.decide(&asked, ApprovalDecision::Approve, Some(251)).await;
     assert_eq!((word(&too_much), one.held().await), ("insufficient", 100));
@@ -190,7 +190,7 @@ async fn a_raise_is_held_of_the_budget() {
 #[tokio::test]
 async fn of_two_raises_at_once_one_wins() {
     let one = OneRun::new(Some(1000)).await;
-    let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    let asked = one.open(RaisableCap::MaxCostUsd, CAP, None, 10).await;
     let (first, second) = tokio::join!(
         one.decide(&asked, ApprovalDecision::Approve, Some(300)),
         one.decide(&asked, ApprovalDecision::Approve, Some(400))
@@ -205,44 +205,44 @@ async fn of_two_raises_at_once_one_wins() {
 #[tokio::test]
 async fn a_decision_after_the_cap_moved_is_refused() {
     let one = OneRun::new(None).await;
-    let asked = one.open(AskedCap::MaxCalls, 5, None, 10).await;
+    let asked = one.open(RaisableCap::MaxCalls, 5, None, 10).await;
     let stale = Approval { digest: "0".repeat(64), ..asked.clone() };
     assert_eq!(word(&one.decide(&stale, ApprovalDecision::Approve, None).await), "changed");
     // A call needs more than was proposed: another proposal.
-    let next = one.open(AskedCap::MaxCalls, 5, Some(50), 20).await;
+    let next = one.open(RaisableCap::MaxCalls, 5, Some(50), 20).await;
     assert_eq!((next.id == asked.id, next.digest == asked.digest, next.held_us), (true, false, Some(20)));
     assert_eq!(word(&one.decide(&asked, ApprovalDecision::Deny, None).await), "changed");
     // The cap has moved by other means.
-    let other = one.open(AskedCap::MaxCalls, 9, None, 30).await;
+    let other = one.open(RaisableCap::MaxCalls, 9, None, 30).await;
     assert_eq!(word(&one.decide(&next, ApprovalDecision::Approve, None).await), "decided");
     one.step(SandboxStep::Decide(SandboxVerdict::Success)).await;
     assert_eq!(word(&one.decide(&other, ApprovalDecision::Approve, None).await), "changed", "the run is over");
-    assert_eq!(one.ask(AskedCap::MaxCalls, 9, None, 40).await, Asked::Over);
+    assert_eq!(one.ask(RaisableCap::MaxCalls, 9, None, 40).await, ApprovalOutcome::Over);
     assert!(one.store.expire_approvals(i64::MAX).await.expect("it is writable").is_empty());
 }
 
 #[tokio::test]
 async fn a_denied_cap_is_not_asked_about_again() {
     let one = OneRun::new(None).await;
-    let asked = one.open(AskedCap::MaxTokens, 5, Some(6), 10).await;
+    let asked = one.open(RaisableCap::MaxTokens, 5, Some(6), 10).await;
     assert!(one.store.is_on_hold(&asked.key).await.expect("it is readable"));
     one.decide(&asked, ApprovalDecision::Deny, None).await.expect("it is open");
     assert!(one.store.runs_on_hold().await.expect("it is readable").is_empty());
-    assert!(matches!(one.ask(AskedCap::MaxTokens, 5, Some(6), 20).await, Asked::Denied(_)));
-    let later = one.open(AskedCap::MaxCalls, 5, Some(6), 30).await;
+    assert!(matches!(one.ask(RaisableCap::MaxTokens, 5, Some(6), 20).await, ApprovalOutcome::Denied(_)));
+    let later = one.open(RaisableCap::MaxCalls, 5, Some(6), 30).await;
     let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
     assert_eq!(
         expired.iter().map(|it| (&it.id, it.decision)).collect::<Vec<_>>(),
         [(&later.id, Some(ApprovalDecision::Expired))]
     );
     assert_eq!(word(&one.decide(&later, ApprovalDecision::Approve, None).await), "decided");
-    assert!(matches!(one.ask(AskedCap::MaxCalls, 5, Some(6), 40).await, Asked::Denied(_)));
+    assert!(matches!(one.ask(RaisableCap::MaxCalls, 5, Some(6), 40).await, ApprovalOutcome::Denied(_)));
 }
 
 #[tokio::test]
 async fn another_budget_asks_again() {
     let one = OneRun::new(Some(150)).await;
-    let asked = one.open(AskedCap::MaxCostUsd, CAP, None, 10).await;
+    let asked = one.open(RaisableCap::MaxCostUsd, CAP, None, 10).await;
     assert_eq!(word(&one.decide(&asked, ApprovalDecision::Approve, None).await), "insufficient");
     one.store.set_budget(&"acct".parse().expect("a name"), 500).await.expect("it is writable");
     assert_eq!(one.store.announce_approvals("acct", 20).await.expect("it is writable"), 1);
@@ -254,7 +254,7 @@ async fn another_budget_asks_again() {
 #[tokio::test]
 async fn a_cancel_stops_the_run() {
     let one = OneRun::new(None).await;
-    let asked = one.open(AskedCap::MaxCalls, 5, Some(6), 10).await;
+    let asked = one.open(RaisableCap::MaxCalls, 5, Some(6), 10).await;
     one.decide(&asked, ApprovalDecision::Cancel, None).await.expect("it is open");
     assert_eq!(one.run().await.desired_state, crate::sandboxes::DesiredState::Stopped);
 }

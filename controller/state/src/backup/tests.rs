@@ -36,7 +36,7 @@ impl State {
         self.directory.path().join(name)
     }
 
-    async fn back_up(&self, name: &str) -> Result<Copied, BackupError> {
+    async fn back_up(&self, name: &str) -> Result<BackupSummary, BackupError> {
         back_up(&self.layout, &self.keys, &self.store, &self.path(name)).await
     }
 

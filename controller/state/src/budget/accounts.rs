@@ -12,7 +12,7 @@ use crate::store::{self, RunRow, Store, now_us};
 
 /// Request to admit a run.
 #[derive(Debug, Clone)]
-pub struct Admission {
+pub struct AdmissionRequest {
     /// The first row of the run.
     pub entry: RunRow,
     /// The cap of the run, in nano-USD.
@@ -33,7 +33,7 @@ impl Store {
     ///
     /// # Errors
     /// [`BudgetError::Insufficient`], and those of [`Store::begin`].
-    pub async fn admit(&self, request: Admission) -> Result<Admitted, BudgetError> {
+    pub async fn admit(&self, request: AdmissionRequest) -> Result<Admitted, BudgetError> {
         self.write(move |connection| {
             // Of runs that arrive at once, each sees the holds of those before it.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -128,9 +128,9 @@ impl Store {
 /// Adds the row of an attempt together with its hold, in the caller's transaction. Also returns the row of the hold.
 pub(crate) fn admit(
     transaction: &Transaction<'_>,
-    request: &Admission,
+    request: &AdmissionRequest,
 ) -> Result<(Admitted, Option<i64>), BudgetError> {
-    let Admission { entry, cap, default } = request;
+    let AdmissionRequest { entry, cap, default } = request;
     store::insert_run(transaction, entry)?;
     let Some(state) = account_state::read(transaction, &entry.account, SettledHolds::RecordEnd)? else {
         return Ok((Admitted { cap: *cap }, None));

@@ -6,7 +6,7 @@ use sluice_contract::RunKey;
 use super::HoldState;
 use super::error::BudgetError;
 use crate::ledger::{self, BookedReceipt, ReadState};
-use crate::run::Phase;
+use crate::run::RunPhase;
 use crate::store::{now_us, run_key};
 
 /// A hold that has not ended.
@@ -48,7 +48,7 @@ pub(super) fn usage(connection: &Connection, key: &RunKey) -> Result<HoldUsage, 
     let phase: Option<String> = connection
         .query_row("SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2", run, |row| row.get(0))
         .optional()?;
-    if phase.as_deref() != Some(Phase::Closed.as_str()) {
+    if phase.as_deref() != Some(RunPhase::Closed.as_str()) {
         return Ok(uncertain("it is under way".to_owned()));
     }
     Ok(match ledger::read_state(connection, key)? {
@@ -71,7 +71,7 @@ pub(super) fn release_ended_runs(transaction: &Transaction<'_>, account: &str, w
             params![hold.key.run_id.as_str(), hold.key.attempt],
             |row| row.get(0),
         )?;
-        if phase == Phase::Closed.as_str() {
+        if phase == RunPhase::Closed.as_str() {
             end(transaction, hold.id, why)?;
         }
     }

@@ -64,7 +64,7 @@ pub(super) struct LogEntry {
 /// A line as JSON, with sorted keys as in audit files.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LogLine {
+struct BudgetLine {
     account: String,
     key_id: String,
     kind: ChangeKind,
@@ -103,7 +103,7 @@ pub(super) fn line(
     key_id: &str,
     sign: impl FnOnce(Hash) -> String,
 ) -> Vec<u8> {
-    let mut line = LogLine {
+    let mut line = BudgetLine {
         account: change.account.clone(),
         key_id: key_id.to_owned(),
         kind: change.kind,
@@ -120,7 +120,7 @@ pub(super) fn line(
     line.bytes()
 }
 
-impl LogLine {
+impl BudgetLine {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("plain data");
         bytes.push(b'\n');
@@ -144,7 +144,7 @@ pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, Li
 }
 
 fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {
-    let mut line: LogLine = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
+    let mut line: BudgetLine = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
     if line.v != VERSION {
         return Err("it is of another version; use the newer sluice");
     }

@@ -8,7 +8,7 @@ use sluice_contract::{RunId, RunKey};
 
 use super::ChatBeginError;
 use super::sessions::{SessionBusy, run_id};
-use crate::messages::{MessageError, MessageState, NewMessage};
+use crate::messages::{MessageError, MessageState, MessageToSend};
 use crate::sandboxes::SandboxState;
 use crate::store::{Store, StoreError};
 
@@ -85,7 +85,7 @@ pub struct NewChatTurn {
     /// True if a client that was cut off may come back to it.
     pub is_resumable: bool,
     /// Its message.
-    pub message: NewMessage,
+    pub message: MessageToSend,
 }
 
 /// Result for a turn without a client.

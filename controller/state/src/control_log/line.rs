@@ -69,7 +69,7 @@ pub struct ControlLine {
 /// A line that is not valid at its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
-pub struct ControlFault {
+pub struct ControlLogFault {
     /// Number of the line, from 1.
     pub line: u64,
     /// Description of the fault.
@@ -120,8 +120,8 @@ pub(super) fn position(text: &[u8]) -> Option<Chain> {
 }
 
 /// Parses and verifies the line that follows `chain`.
-pub(super) fn verify(text: &[u8], chain: Chain, keys: &[PublicKey]) -> Result<ControlLine, ControlFault> {
-    let fault = |reason| ControlFault { line: chain.seq + 1, reason };
+pub(super) fn verify(text: &[u8], chain: Chain, keys: &[PublicKey]) -> Result<ControlLine, ControlLogFault> {
+    let fault = |reason| ControlLogFault { line: chain.seq + 1, reason };
     let bare = text.strip_suffix(b"\n").unwrap_or(text);
     canon::members(bare).map_err(|_| fault("it is not written as sluice writes it"))?;
     let mut line: ControlLine =

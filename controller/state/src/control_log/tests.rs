@@ -6,13 +6,13 @@ use serde_json::json;
 
 use super::*;
 
-struct Scene {
+struct TestControlLog {
     _scratch: tempfile::TempDir,
     layout: Layout,
     keys: Keys,
 }
 
-impl Scene {
+impl TestControlLog {
     fn new() -> Self {
         let scratch = tempfile::tempdir().expect("there is room");
         let layout = Layout::open(&scratch.path().join("st")).expect("there is room");
@@ -52,7 +52,7 @@ fn entry(object: &str) -> ControlEntry {
 
 #[test]
 fn lines_of_several_writers_are_one_chain() {
-    let scene = Scene::new();
+    let scene = TestControlLog::new();
     let (first, second) = (scene.open(), scene.open());
     for (number, log) in [&first, &second, &second, &first].into_iter().enumerate() {
         assert_eq!(log.append(entry("acct-1")).expect("there is room"), number as u64);
@@ -69,7 +69,7 @@ fn lines_of_several_writers_are_one_chain() {
 
 #[test]
 fn a_removed_or_altered_line_is_named() {
-    let scene = Scene::new();
+    let scene = TestControlLog::new();
     let log = scene.open();
     for _ in 0..4 {
         log.append(entry("acct-1")).expect("there is room");
@@ -94,7 +94,7 @@ fn a_removed_or_altered_line_is_named() {
 
 #[test]
 fn a_log_is_opened_at_its_last_line() {
-    let scene = Scene::new();
+    let scene = TestControlLog::new();
     let log = scene.open();
     for length in [10, 900_000, 600_000, 10] {
         log.append(entry(&"x".repeat(length))).expect("there is room");
@@ -106,7 +106,7 @@ fn a_log_is_opened_at_its_last_line() {
 
 #[test]
 fn a_torn_line_is_replaced_and_a_lost_one_is_noticed() {
-    let scene = Scene::new();
+    let scene = TestControlLog::new();
     let log = scene.open();
     log.append(entry("acct-1")).expect("there is room");
     let whole = scene.bytes();

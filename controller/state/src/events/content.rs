@@ -62,17 +62,14 @@ pub fn check_event_data(text: &str) -> Result<(), EventFault> {
     if text.len() > EVENT_DATA_MAX {
         return Err(EventFault::TooLarge(text.len()));
     }
-    check_json(text).map_err(EventFault::Json)
+    check_json(text)
 }
 
-/// Checks that a text is one JSON value that is accepted from a request.
-///
-/// # Errors
-/// The reason that it is not.
-pub fn check_json(text: &str) -> Result<(), String> {
+/// Checks that a text is one JSON value that is accepted.
+fn check_json(text: &str) -> Result<(), EventFault> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let checked = BoundedValue { depth: 0 }.deserialize(&mut reader).and_then(|()| reader.end());
-    checked.map_err(|error| error.to_string())
+    checked.map_err(|error| EventFault::Json(error.to_string()))
 }
 
 /// A JSON value at this depth, which is read and dropped.

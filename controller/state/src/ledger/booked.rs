@@ -76,7 +76,7 @@ pub struct BookedEntry {
     pub litellm_call_id: Option<String>,
     pub response_id: Option<String>,
     pub model_served: Option<String>,
-    pub tokens: Tokens,
+    pub tokens: BookedTokens,
     pub cost_usd: Option<String>,
     pub nano_usd: Option<i64>,
     pub price_source: String,
@@ -87,7 +87,7 @@ pub struct BookedEntry {
 /// Tokens with a sign; none where they were not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "as in `Usage`")]
-pub struct Tokens {
+pub struct BookedTokens {
     pub cache_write: Option<i64>,
     pub cached_input: Option<i64>,
     pub input: Option<i64>,
@@ -146,7 +146,7 @@ impl BookedReceipt {
             [_, _, ..] => self.nano_usd.map(|nanos| Usd::from_nanos(nanos).to_string()),
             _ => newest(|entry| entry.cost_usd.as_ref()),
         };
-        let counted = live.iter().filter(|entry| entry.tokens != Tokens::default());
+        let counted = live.iter().filter(|entry| entry.tokens != BookedTokens::default());
         self.usage = counted.map(|entry| Usage::from(entry.tokens)).reduce(|mut sum, more| {
             sum.add(&more);
             sum
@@ -223,7 +223,7 @@ impl BookedEntry {
             litellm_call_id: entry.litellm_call_id.clone(),
             response_id: entry.response_id.clone(),
             model_served: entry.model_served.clone(),
-            tokens: entry.usage.map(Tokens::from).unwrap_or_default(),
+            tokens: entry.usage.map(BookedTokens::from).unwrap_or_default(),
             cost_usd: entry.cost_usd.clone(),
             nano_usd: entry.nano_usd,
             price_source: entry.price_source.clone(),
@@ -233,7 +233,7 @@ impl BookedEntry {
     }
 }
 
-impl From<Usage> for Tokens {
+impl From<Usage> for BookedTokens {
     fn from(usage: Usage) -> Self {
         // No line of an audit file has more than 2^53.
         let count = |tokens: Option<u64>| tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
@@ -248,8 +248,8 @@ impl From<Usage> for Tokens {
     }
 }
 
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
+impl From<BookedTokens> for Usage {
+    fn from(tokens: BookedTokens) -> Self {
         let count = |tokens: Option<i64>| tokens.map(|tokens| u64::try_from(tokens).unwrap_or(0));
         Self {
             cache_write: count(tokens.cache_write),

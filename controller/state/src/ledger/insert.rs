@@ -5,7 +5,7 @@ use sluice_contract::Hash;
 
 use super::LedgerError;
 use super::audit_source::TrustLevel;
-use super::booked::Tokens;
+use super::booked::BookedTokens;
 use super::entry::{LedgerEntry, ReceiptRow, SOURCE};
 use super::parsed_audit::ParsedAudit;
 use super::status::ReceiptStatus;
@@ -21,7 +21,7 @@ pub struct Posted {
 
 /// Result of posting a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Posting {
+pub struct PostingResult {
     /// New rows.
     pub added: Posted,
     /// Receipts that were decided before the file had their outcome. They stay as they are.
@@ -43,7 +43,7 @@ pub(super) fn insert_row(
     receipt: &ReceiptRow,
     entry: Option<&LedgerEntry>,
     now: i64,
-    posting: &mut Posting,
+    posting: &mut PostingResult,
 ) -> Result<(), LedgerError> {
     let known = known(change, "receipts", SOURCE, &receipt.reference, receipt.hash)?;
     let id = match known {
@@ -148,7 +148,7 @@ pub(super) fn add_entry(
     entry: &LedgerEntry,
     now: i64,
 ) -> Result<i64, LedgerError> {
-    let tokens = entry.usage.map(Tokens::from).unwrap_or_default();
+    let tokens = entry.usage.map(BookedTokens::from).unwrap_or_default();
     let mut insert = change.prepare_cached(
         "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, result, ended, http_status,
                               litellm_call_id, response_id, model_served, input, output, cached_input, cache_write,

@@ -6,13 +6,13 @@ use tokio::sync::oneshot;
 use super::LedgerError;
 use super::audit_rows::Row;
 use super::audit_source::TrustLevel;
-use super::insert::{Posted, Posting, insert_row, record_reading};
+use super::insert::{Posted, PostingResult, insert_row, record_reading};
 use super::parsed_audit::ParsedAudit;
 use crate::store::{Store, StoreError, now_us};
 
 /// A posting in progress.
 #[derive(Debug)]
-pub struct PendingPost(oneshot::Receiver<Result<Posting, LedgerError>>);
+pub struct PendingPost(oneshot::Receiver<Result<PostingResult, LedgerError>>);
 
 impl PendingPost {
     /// Waits for the end of the posting.
@@ -40,7 +40,7 @@ impl Store {
     pub async fn ingest_all(
         &self,
         readings: Vec<ParsedAudit>,
-    ) -> Result<Vec<Result<Posting, LedgerError>>, LedgerError> {
+    ) -> Result<Vec<Result<PostingResult, LedgerError>>, LedgerError> {
         self.write(move |connection| {
             let (now, mut results) = (now_us(), Vec::with_capacity(readings.len()));
             let mut readings = readings.into_iter().peekable();
@@ -56,7 +56,7 @@ impl Store {
                 {
                     let posted = post_in_savepoint(&mut transaction, &reading, now);
                     match &posted {
-                        Ok(Posting { added: Posted { receipts, entries }, .. }) => rows += receipts + entries + 1,
+                        Ok(PostingResult { added: Posted { receipts, entries }, .. }) => rows += receipts + entries + 1,
                         Err(error) if error.is_contradiction() => {
                             record_reading(
                                 &transaction,
@@ -87,9 +87,9 @@ fn post_in_savepoint(
     transaction: &mut Transaction<'_>,
     reading: &ParsedAudit,
     now: i64,
-) -> Result<Posting, LedgerError> {
+) -> Result<PostingResult, LedgerError> {
     let savepoint = transaction.savepoint()?;
-    let mut posted = Posting::default();
+    let mut posted = PostingResult::default();
     for rows in reading.rows()? {
         post_all(&savepoint, &rows?, now, &mut posted)?;
     }
@@ -99,7 +99,7 @@ fn post_in_savepoint(
 }
 
 /// Posts one file, and records a conflict.
-fn post_file(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<Posting, LedgerError> {
+fn post_file(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<PostingResult, LedgerError> {
     let posted = post_pieces(connection, reading, now);
     if let Err(error) = posted.as_ref()
         && error.is_contradiction()
@@ -112,8 +112,8 @@ fn post_file(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Re
 
 /// Posts one file: a long one in several commits, so that other writers get their turn. The last commit records that the
 /// file was read.
-fn post_pieces(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<Posting, LedgerError> {
-    let mut posted = Posting::default();
+fn post_pieces(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<PostingResult, LedgerError> {
+    let mut posted = PostingResult::default();
     let mut pieces = reading.rows()?.peekable();
     loop {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -131,7 +131,7 @@ fn post_pieces(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> 
     }
 }
 
-fn post_all(transaction: &Connection, rows: &[Row], now: i64, posted: &mut Posting) -> Result<(), LedgerError> {
+fn post_all(transaction: &Connection, rows: &[Row], now: i64, posted: &mut PostingResult) -> Result<(), LedgerError> {
     rows.iter().try_for_each(|(receipt, entry)| insert_row(transaction, receipt, entry.as_ref(), now, posted))
 }
 

@@ -20,7 +20,7 @@ use super::{LedgerError, receipts_of_run};
 use crate::decisions::{self, Decision, DecisionError, PrunedRun};
 use crate::file;
 use crate::keys::Keys;
-use crate::run::Phase;
+use crate::run::RunPhase;
 use crate::store::StoreError;
 use crate::witness;
 
@@ -179,7 +179,7 @@ fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Resu
         .prepare_cached("SELECT phase, account FROM runs WHERE run_id = ?1 AND attempt = ?2")?
         .query_row(params![run_id, attempt], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    if row.as_ref().is_some_and(|(phase, _)| phase != Phase::Closed.as_str()) {
+    if row.as_ref().is_some_and(|(phase, _)| phase != RunPhase::Closed.as_str()) {
         return kept("it is under way");
     }
     match read_state(connection, &reading.key)? {
@@ -248,20 +248,20 @@ mod tests {
     use crate::layout::Layout;
     use crate::store::Store;
 
-    struct Files {
+    struct PruneFiles {
         directory: tempfile::TempDir,
         source: PathBuf,
     }
 
-    fn files() -> Files {
+    fn files() -> PruneFiles {
         let directory = tempfile::tempdir().expect("there is room");
         let source = directory.path().join("r1.0.jsonl");
         fs::write(&source, "a line\n").expect("it is ours");
         fs::create_dir(directory.path().join("archive")).expect("there is room");
-        Files { directory, source }
+        PruneFiles { directory, source }
     }
 
-    impl Files {
+    impl PruneFiles {
         fn archive(&self) -> PathBuf {
             self.directory.path().join("archive")
         }

@@ -8,7 +8,7 @@ use sluice_contract::{PublicKey, RunKey, TrustAnchors, Witness};
 
 use super::audit_source::{AuditSource, Writer};
 use super::compare::{Difference, DifferenceKind, RebuildReport, compare_all};
-use super::insert::{LateOutcome, Posted, Posting};
+use super::insert::{LateOutcome, Posted, PostingResult};
 use super::parsed_audit::{ParsedAudit, read};
 use super::{LedgerError, receipt_rows};
 use crate::decisions::Decisions;
@@ -129,7 +129,7 @@ impl AuditArchive<'_> {
             next = self.read_next(&mut batches).await?;
             for (run, posted) in names.into_iter().zip(self.store.ingest_all(readings).await?) {
                 match posted {
-                    Ok(Posting { added, late }) => {
+                    Ok(PostingResult { added, late }) => {
                         all.added.receipts += added.receipts;
                         all.added.entries += added.entries;
                         all.late.extend(late);

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use sluice_contract::RunKey;
 
 use super::LedgerError;
-use super::booked::{BookedEntry, BookedReceipt, Tokens};
+use super::booked::{BookedEntry, BookedReceipt, BookedTokens};
 use super::filter::Filter;
 use super::status::ReceiptStatus;
 
@@ -124,7 +124,7 @@ pub(super) fn entry(row: &Row<'_>) -> rusqlite::Result<(i64, BookedEntry)> {
         litellm_call_id: row.get(7)?,
         response_id: row.get(8)?,
         model_served: row.get(9)?,
-        tokens: Tokens {
+        tokens: BookedTokens {
             cache_write: row.get(10)?,
             cached_input: row.get(11)?,
             input: row.get(12)?,

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::booked::{BookedEntry, BookedReceipt, Tokens};
+use super::booked::{BookedEntry, BookedReceipt, BookedTokens};
 
 /// Sum of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -139,7 +139,7 @@ fn added(sum: Option<i128>, more: Option<i128>) -> Option<i128> {
 }
 
 impl TokenSums {
-    fn add(&mut self, tokens: Tokens) {
+    fn add(&mut self, tokens: BookedTokens) {
         let add = |sum: &mut Option<i128>, more: Option<i64>| {
             if let Some(more) = more {
                 *sum.get_or_insert(0) += i128::from(more);

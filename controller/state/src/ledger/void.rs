@@ -15,7 +15,7 @@ use crate::decisions::{self, Decision, DecisionError, VoidedReceipt};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::operator;
-use crate::run::Phase;
+use crate::run::RunPhase;
 use crate::store::{Store, StoreError, now_us};
 
 /// Source system of entries that the operator made.
@@ -95,7 +95,7 @@ fn voidable(connection: &mut Connection, name: &str) -> Result<BookedReceipt, Vo
         .prepare("SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2")?
         .query_row(params![receipt.run_id, receipt.attempt], |row| row.get(0))
         .optional()?;
-    let is_under_way = phase.is_some_and(|phase| phase != Phase::Closed.as_str());
+    let is_under_way = phase.is_some_and(|phase| phase != RunPhase::Closed.as_str());
     if is_under_way && let Ok(run_id) = receipt.run_id.parse() {
         return Err(VoidError::UnderWay(RunKey { run_id, attempt: receipt.attempt }));
     }

@@ -7,7 +7,7 @@ use crate::store::{Store, StoreError};
 
 /// The conversation of one attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Conversation {
+pub struct StoredConversation {
     /// Time of the first request of a worker, in microseconds since 1970.
     pub worker_us: Option<i64>,
     /// Number of the last entry that was read from the sidecar.
@@ -19,7 +19,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn conversation(&self, key: &RunKey) -> Result<Conversation, StoreError> {
+    pub async fn conversation(&self, key: &RunKey) -> Result<StoredConversation, StoreError> {
         let key = key.clone();
         self.query(move |connection| Ok(conversation(connection, &key)?)).await
     }
@@ -78,11 +78,11 @@ impl Store {
     }
 }
 
-pub(super) fn conversation(connection: &Connection, key: &RunKey) -> rusqlite::Result<Conversation> {
+pub(super) fn conversation(connection: &Connection, key: &RunKey) -> rusqlite::Result<StoredConversation> {
     let found = connection
         .prepare_cached("SELECT worker_us, injected FROM conversations WHERE run_id = ?1 AND attempt = ?2")?
         .query_row(params![key.run_id.as_str(), key.attempt], |row| {
-            Ok(Conversation { worker_us: row.get(0)?, injected: row.get::<_, i64>(1)?.unsigned_abs() })
+            Ok(StoredConversation { worker_us: row.get(0)?, injected: row.get::<_, i64>(1)?.unsigned_abs() })
         })
         .optional()?;
     Ok(found.unwrap_or_default())

@@ -10,7 +10,7 @@ use sluice_contract::control::{InjectedMessage, InjectionStatus, PendingMessage}
 
 use super::conversation::conversation;
 use super::row::{find, report, run, select, set_state};
-use super::{InjectMode, Message, MessageError, MessageState, OFFERED_BYTES_MAX, PENDING_MAX};
+use super::{InjectMode, MessageError, MessageState, OFFERED_BYTES_MAX, PENDING_MAX, StoredMessage};
 use crate::sandboxes::Sandbox;
 use crate::store::Store;
 
@@ -109,7 +109,7 @@ fn offer(transaction: &Transaction<'_>, key: &RunKey) -> Result<Injection, Messa
     }
     let conversation = conversation(transaction, key)?;
     let waits_for_worker =
-        |message: &Message| conversation.worker_us.is_some() && message.inject_mode == InjectMode::NextTurn;
+        |message: &StoredMessage| conversation.worker_us.is_some() && message.inject_mode == InjectMode::NextTurn;
     let mut injection = Injection::default();
     let mut bytes = 0;
     for message in select(transaction, &key.run_id, WITH_SIDECAR, 0, PENDING_MAX)? {
@@ -123,7 +123,7 @@ fn offer(transaction: &Transaction<'_>, key: &RunKey) -> Result<Injection, Messa
                 if state == MessageState::Queued {
                     set_state(transaction, &message.id, MessageState::Offered, None, None)?;
                 }
-                let Message { id, content, message_type, anchor, .. } = message;
+                let StoredMessage { id, content, message_type, anchor, .. } = message;
                 injection.list.push(PendingMessage { message_id: id, content, message_type, anchor });
             }
         }

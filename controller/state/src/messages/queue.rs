@@ -7,7 +7,7 @@ use sluice_contract::control::MessageType;
 
 use super::content::{clean_content, intervention_prefix};
 use super::row::{COLUMNS, find, message, report, run, set_state};
-use super::{Message, MessageError, MessageState, NewMessage, PENDING_MAX, type_word};
+use super::{MessageError, MessageState, MessageToSend, PENDING_MAX, StoredMessage, type_word};
 use crate::idempotency;
 use crate::store::{Parameters, Store};
 
@@ -26,7 +26,7 @@ pub struct MessageFilter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagePage {
     /// The messages.
-    pub messages: Vec<Message>,
+    pub messages: Vec<StoredMessage>,
     /// Number of the last one, if more follow.
     pub next: Option<i64>,
 }
@@ -36,7 +36,12 @@ impl Store {
     ///
     /// # Errors
     /// [`MessageError`]; then nothing is sent.
-    pub async fn add_message(&self, run_id: &RunId, new: NewMessage, now_us: i64) -> Result<Message, MessageError> {
+    pub async fn add_message(
+        &self,
+        run_id: &RunId,
+        new: MessageToSend,
+        now_us: i64,
+    ) -> Result<StoredMessage, MessageError> {
         let run_id = run_id.clone();
         self.change_messages(move |transaction| add(transaction, &run_id, new, now_us)).await
     }
@@ -45,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// [`MessageError::NotFound`]
-    pub async fn find_message(&self, run_id: &RunId, id: &str) -> Result<Message, MessageError> {
+    pub async fn find_message(&self, run_id: &RunId, id: &str) -> Result<StoredMessage, MessageError> {
         let (run_id, id) = (run_id.clone(), id.to_owned());
         self.query(move |connection| find(connection, &run_id, &id)?.ok_or(MessageError::NotFound(id))).await
     }
@@ -95,7 +100,7 @@ impl Store {
         run_id: &RunId,
         id: &str,
         now_us: i64,
-    ) -> Result<(Message, MessageState), MessageError> {
+    ) -> Result<(StoredMessage, MessageState), MessageError> {
         let (run_id, id) = (run_id.clone(), id.to_owned());
         self.change_messages(move |transaction| {
             let (sandbox, found) = changeable(transaction, &run_id, &id, MessageState::Deleted)?;
@@ -105,7 +110,7 @@ impl Store {
             }
             set_state(transaction, &id, MessageState::Deleted, None, None)?;
             let seq = report(transaction, &sandbox, "message.deleted", &found, json!({}), now_us)?;
-            Ok(((Message { state: MessageState::Deleted, ..found }, before), Some(seq)))
+            Ok(((StoredMessage { state: MessageState::Deleted, ..found }, before), Some(seq)))
         })
         .await
     }
@@ -114,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].
-    pub async fn promote_message(&self, run_id: &RunId, id: &str, now_us: i64) -> Result<Message, MessageError> {
+    pub async fn promote_message(&self, run_id: &RunId, id: &str, now_us: i64) -> Result<StoredMessage, MessageError> {
         let (run_id, id) = (run_id.clone(), id.to_owned());
         self.change_messages(move |transaction| {
             let (sandbox, found) = changeable(transaction, &run_id, &id, MessageState::Queued)?;
@@ -122,7 +127,7 @@ impl Store {
                 return Ok((found, None));
             }
             transaction.prepare_cached("UPDATE messages SET urgent = 1 WHERE id = ?1")?.execute([&id])?;
-            let promoted = Message { urgent: true, ..found };
+            let promoted = StoredMessage { urgent: true, ..found };
             let seq = report(transaction, &sandbox, "message.promoted", &promoted, json!({}), now_us)?;
             Ok((promoted, Some(seq)))
         })
@@ -134,9 +139,9 @@ impl Store {
 pub(crate) fn add(
     transaction: &Transaction<'_>,
     run_id: &RunId,
-    new: NewMessage,
+    new: MessageToSend,
     now_us: i64,
-) -> Result<(Message, Option<i64>), MessageError> {
+) -> Result<(StoredMessage, Option<i64>), MessageError> {
     let sandbox = run(transaction, run_id)?;
     if sandbox.state.is_ended() || sandbox.verdict.is_some() {
         return Err(MessageError::RunFinished);
@@ -187,7 +192,7 @@ fn changeable(
     run_id: &RunId,
     id: &str,
     target: MessageState,
-) -> Result<(crate::sandboxes::Sandbox, Message), MessageError> {
+) -> Result<(crate::sandboxes::Sandbox, StoredMessage), MessageError> {
     let sandbox = run(transaction, run_id)?;
     let found = find(transaction, run_id, id)?.ok_or_else(|| MessageError::NotFound(id.to_owned()))?;
     if found.state.is_changeable() || found.state == target {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice_contract::RunId;
 use sluice_contract::control::MessageType;
 
-use super::{Afterwards, InjectMode, Message, MessageError, MessageState, type_word};
+use super::{Afterwards, InjectMode, MessageError, MessageState, StoredMessage, type_word};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
 use crate::store::Store;
@@ -16,12 +16,12 @@ pub(super) const COLUMNS: &str = "number, id, content, message_type, urgent, inj
 /// The order of delivery.
 pub(super) const ORDER: &str = "urgent DESC, number";
 
-pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<Message> {
+pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     let (kind, mode, state): (String, String, String) = (row.get(3)?, row.get(5)?, row.get(9)?);
     let anchor: Option<String> = row.get(10)?;
     let unreadable =
         |error: serde_json::Error| rusqlite::Error::FromSqlConversionFailure(10, Type::Text, Box::new(error));
-    Ok(Message {
+    Ok(StoredMessage {
         number: row.get(0)?,
         id: row.get(1)?,
         content: row.get(2)?,
@@ -44,7 +44,7 @@ fn message_type(word: &str) -> MessageType {
     all.into_iter().find(|kind| type_word(*kind) == word).expect("the column has no other word")
 }
 
-pub(crate) fn find(connection: &Connection, run_id: &RunId, id: &str) -> rusqlite::Result<Option<Message>> {
+pub(crate) fn find(connection: &Connection, run_id: &RunId, id: &str) -> rusqlite::Result<Option<StoredMessage>> {
     let query = format!("SELECT {COLUMNS} FROM messages WHERE run_id = ?1 AND id = ?2");
     connection.prepare_cached(&query)?.query_row(params![run_id.as_str(), id], message).optional()
 }
@@ -56,7 +56,7 @@ pub(super) fn select(
     condition: &str,
     now_us: i64,
     limit: u32,
-) -> rusqlite::Result<Vec<Message>> {
+) -> rusqlite::Result<Vec<StoredMessage>> {
     let query = format!(
         "SELECT {COLUMNS} FROM messages WHERE run_id = ?1 AND {condition} AND ?2 IS NOT NULL ORDER BY {ORDER} LIMIT ?3"
     );
@@ -84,7 +84,7 @@ pub(crate) fn report(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
     event_type: &str,
-    message: &Message,
+    message: &StoredMessage,
     more: Value,
     now_us: i64,
 ) -> rusqlite::Result<i64> {

@@ -28,8 +28,8 @@ fn run_id() -> RunId {
     key().run_id
 }
 
-fn new(content: &str) -> NewMessage {
-    NewMessage {
+fn new(content: &str) -> MessageToSend {
+    MessageToSend {
         id: message_id(),
         content: content.to_owned(),
         message_type: MessageType::UserMessage,
@@ -100,7 +100,7 @@ impl Fixture {
         self.store.step_sandbox(&run_id(), run.generation, step, "test", 3).await.expect("it is legal");
     }
 
-    async fn add(&self, message: NewMessage) -> String {
+    async fn add(&self, message: MessageToSend) -> String {
         self.store.add_message(&run_id(), message, 5).await.expect("there is room").id
     }
 
@@ -140,9 +140,9 @@ impl Fixture {
 async fn urgent_messages_come_first_and_each_group_in_order() {
     let fixture = Fixture::new().await;
     let last = fixture.add(new("1")).await;
-    fixture.add(NewMessage { urgent: true, ..new("2") }).await;
+    fixture.add(MessageToSend { urgent: true, ..new("2") }).await;
     fixture.add(new("3")).await;
-    fixture.add(NewMessage { message_type: MessageType::Interrupt, ..new("4") }).await;
+    fixture.add(MessageToSend { message_type: MessageType::Interrupt, ..new("4") }).await;
     let promoted = fixture.add(new("5")).await;
     fixture.store.promote_message(&run_id(), &promoted, 6).await.expect("it waits");
     fixture.store.promote_message(&run_id(), &promoted, 6).await.expect("twice is once");
@@ -185,7 +185,7 @@ async fn text_number_and_state_of_the_run_are_checked() {
     let fixture = Fixture::new().await;
     let add = async |content: &str| fixture.store.add_message(&run_id(), new(content), 5).await;
     assert!(matches!(add("\u{7}").await, Err(MessageError::Content)));
-    let nudge = NewMessage { steering_type: Some("stop".to_owned()), id: intervention_id(), ..new("enough\u{1b}") };
+    let nudge = MessageToSend { steering_type: Some("stop".to_owned()), id: intervention_id(), ..new("enough\u{1b}") };
     assert_eq!(
         fixture.store.add_message(&run_id(), nudge, 5).await.expect("there is room").content,
         "[GUARDIAN INTERVENTION - stop] enough"
@@ -223,7 +223,7 @@ async fn the_sidecar_has_the_messages_of_agents_without_workers() {
     assert!(matches!(fixture.store.delete_message(&run_id(), &one, 6).await, Err(MessageError::NotChangeable("sent"))));
 
     fixture.store.note_worker(&key(), 7).await.expect("it is writable");
-    let urgent = fixture.add(NewMessage { inject_mode: InjectMode::Immediate, ..new("3") }).await;
+    let urgent = fixture.add(MessageToSend { inject_mode: InjectMode::Immediate, ..new("3") }).await;
     let injection = fixture.store.offer_messages(&key()).await.expect("it works");
     let listed: Vec<_> = injection.list.iter().map(|PendingMessage { content, .. }| content.as_str()).collect();
     assert_eq!((listed, &injection.withdrawn), (vec!["1", "3"], &vec![two]));
@@ -246,7 +246,7 @@ async fn a_large_queue_is_offered_in_parts() {
         fixture.add(new(&"x".repeat(CONTENT_MAX))).await;
     }
     assert_eq!(fixture.offered().await.len(), 3);
-    let first = fixture.add(NewMessage { urgent: true, ..new("first") }).await;
+    let first = fixture.add(MessageToSend { urgent: true, ..new("first") }).await;
     let injection = fixture.store.offer_messages(&key()).await.expect("it works");
     assert_eq!((injection.list[0].message_id.as_str(), injection.list.len()), (first.as_str(), 4));
     let large = Fixture::new().await;
@@ -272,7 +272,7 @@ async fn messages_for_a_worker_leave_room_for_others() {
         fixture.add(new(&"x".repeat(CONTENT_MAX))).await;
     }
     for text in ["a", "b"] {
-        fixture.add(NewMessage { inject_mode: InjectMode::Immediate, ..new(text) }).await;
+        fixture.add(MessageToSend { inject_mode: InjectMode::Immediate, ..new(text) }).await;
     }
     assert_eq!(fixture.offered().await, ["a", "b"]);
 }
@@ -308,5 +308,5 @@ async fn the_result_is_that_of_the_present_attempt() {
     }
     let result = fixture.store.agent_result(&run_id()).await.expect("it is readable");
     assert_eq!(result.as_deref(), Some("{\"success\":true}"));
-    assert_eq!(fixture.store.conversation(&key()).await.expect("it is readable"), Conversation::default());
+    assert_eq!(fixture.store.conversation(&key()).await.expect("it is readable"), StoredConversation::default());
 }

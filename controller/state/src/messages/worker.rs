@@ -5,7 +5,7 @@ use serde_json::json;
 use sluice_contract::{RunId, RunKey};
 
 use super::row::{find, report, run, select, set_state};
-use super::{LEASE_US, Message, MessageError, MessageState};
+use super::{LEASE_US, MessageError, MessageState, StoredMessage};
 use crate::sandboxes::Sandbox;
 use crate::store::Store;
 
@@ -45,7 +45,7 @@ impl Store {
         mode: TakeMode,
         limit: u32,
         now_us: i64,
-    ) -> Result<Vec<Message>, MessageError> {
+    ) -> Result<Vec<StoredMessage>, MessageError> {
         let key = key.clone();
         self.change_messages(move |transaction| {
             let sandbox = present(transaction, &key)?;
@@ -99,7 +99,7 @@ impl Store {
 fn deliver(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
-    message: &mut Message,
+    message: &mut StoredMessage,
     now_us: i64,
 ) -> rusqlite::Result<i64> {
     message.state = MessageState::Delivered;

@@ -10,11 +10,11 @@ use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, 
 use super::messages;
 use super::row::{Sandbox, find, report, seen, update};
 use crate::agents::{self, NewAgent};
-use crate::budget::{self, Admission};
+use crate::budget::{self, AdmissionRequest};
 use crate::events::announce;
 use crate::idempotency::{self, IdempotencyKey};
 use crate::process::Process;
-use crate::run::Phase;
+use crate::run::RunPhase;
 use crate::store::{RunDriver, RunRow, Store, StoreError};
 
 /// A further attempt of a run.
@@ -201,7 +201,7 @@ fn last_step(sandbox: &Sandbox) -> Option<SandboxStep> {
 fn is_closed(transaction: &Transaction<'_>, key: &RunKey) -> Result<bool, SandboxError> {
     let mut query = transaction.prepare_cached("SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2")?;
     let phase = query.query_row(params![key.run_id.as_str(), key.attempt], |row| row.get::<_, String>(0)).optional()?;
-    Ok(phase.is_none_or(|phase| phase == Phase::Closed.as_str()))
+    Ok(phase.is_none_or(|phase| phase == RunPhase::Closed.as_str()))
 }
 
 /// Takes a step, writes the row and appends its events. Returns the position of the last one.
@@ -266,7 +266,7 @@ fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -
         params![
             sandbox.key.run_id.as_str(),
             sandbox.key.attempt,
-            Phase::Closed.as_str(),
+            RunPhase::Closed.as_str(),
             sandbox.verdict.as_ref().map(|verdict| verdict.failure().0.unwrap_or("cancelled")),
             now_us,
         ],
@@ -296,7 +296,7 @@ fn begin_attempt(
         },
     };
     let entry = RunRow { key: sandbox.key.clone(), ..row_of(transaction, &before, &next.daemon)? };
-    let (admitted, hold) = budget::admit(transaction, &Admission { entry, cap, default: sandbox.hold_nano })?;
+    let (admitted, hold) = budget::admit(transaction, &AdmissionRequest { entry, cap, default: sandbox.hold_nano })?;
     sandbox.cap = sandbox.cap.or(admitted.cap);
     (sandbox.attempt_cap, sandbox.hold) = (admitted.cap, hold);
     (sandbox.state, sandbox.verdict) = (state, verdict);

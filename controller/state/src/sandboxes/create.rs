@@ -10,7 +10,7 @@ use super::SandboxError;
 use super::lifecycle::{DesiredState, SandboxState};
 use super::row::{Sandbox, report};
 use crate::agents::{self, Agent, NewAgent};
-use crate::budget::{self, Admission};
+use crate::budget::{self, AdmissionRequest};
 use crate::chats::{self, NewChat};
 use crate::events::announce;
 use crate::idempotency::{self, IdempotencyKey};
@@ -144,7 +144,7 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         driver: RunDriver::Daemon,
     };
     let cap = chats::run_cap(transaction, new.chat.as_ref(), new.cap, new.hold_nano)?;
-    let (admitted, hold) = budget::admit(transaction, &Admission { entry, cap, default: new.hold_nano })?;
+    let (admitted, hold) = budget::admit(transaction, &AdmissionRequest { entry, cap, default: new.hold_nano })?;
     let sandbox = Sandbox {
         key,
         owner: new.owner.clone(),

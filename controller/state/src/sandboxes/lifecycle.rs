@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::run::Phase;
+use crate::run::RunPhase;
 
 /// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,15 +121,15 @@ impl SandboxState {
 
     /// Returns the state of a run of `sluice run`, and its verdict if it has ended.
     #[must_use]
-    pub fn of_one_shot(phase: Phase, error_code: Option<&str>) -> (Self, Option<SandboxVerdict>) {
+    pub fn of_one_shot(phase: RunPhase, error_code: Option<&str>) -> (Self, Option<SandboxVerdict>) {
         match (phase, error_code) {
-            (Phase::Pending, _) => (Self::Pending, None),
-            (Phase::Creating, _) => (Self::Creating, None),
-            (Phase::Running, _) => (Self::Running, None),
-            (Phase::Completing, _) => (Self::Completing, None),
-            (Phase::Closed, None) => (Self::Completed, Some(SandboxVerdict::Success)),
-            (Phase::Closed, Some("cancelled")) => (Self::Completed, Some(SandboxVerdict::Cancelled)),
-            (Phase::Closed, Some(code)) => {
+            (RunPhase::Pending, _) => (Self::Pending, None),
+            (RunPhase::Creating, _) => (Self::Creating, None),
+            (RunPhase::Running, _) => (Self::Running, None),
+            (RunPhase::Completing, _) => (Self::Completing, None),
+            (RunPhase::Closed, None) => (Self::Completed, Some(SandboxVerdict::Success)),
+            (RunPhase::Closed, Some("cancelled")) => (Self::Completed, Some(SandboxVerdict::Cancelled)),
+            (RunPhase::Closed, Some(code)) => {
                 (Self::Failed, Some(SandboxVerdict::Failed { code: code.to_owned(), message: None }))
             }
         }
@@ -330,11 +330,11 @@ mod tests {
 
     #[test]
     fn one_shot_runs_have_the_same_words() {
-        let closed = |code| SandboxState::of_one_shot(Phase::Closed, code);
+        let closed = |code| SandboxState::of_one_shot(RunPhase::Closed, code);
         assert_eq!(closed(None), (Completed, Some(SandboxVerdict::Success)));
         assert_eq!(closed(Some("cancelled")), (Completed, Some(SandboxVerdict::Cancelled)));
         assert_eq!(closed(Some("internal")), (Failed, Some(failed())));
-        assert_eq!(SandboxState::of_one_shot(Phase::Running, None), (Running, None));
+        assert_eq!(SandboxState::of_one_shot(RunPhase::Running, None), (Running, None));
         for state in SandboxState::ALL {
             assert_eq!(SandboxState::of(state.as_str()), Some(state));
         }

@@ -5,7 +5,7 @@ use sluice_contract::RunKey;
 
 use super::{OpenRun, RunRow, Store, StoreError, run_key};
 use crate::process::Process;
-use crate::run::{Phase, RunVerdict};
+use crate::run::{RunPhase, RunVerdict};
 
 /// One attempt of a run, as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl KnownRun {
     /// Returns true if the run is over.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.phase == Phase::Closed.as_str()
+        self.phase == RunPhase::Closed.as_str()
     }
 
     /// Returns the run as one that has not ended.
@@ -139,7 +139,7 @@ fn known_run(row: &Row<'_>) -> rusqlite::Result<KnownRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Run, RunEvent};
+    use crate::run::{Run, RunUpdate};
     use crate::store::RunDriver;
 
     fn row(key: &str, account: &str) -> RunRow {
@@ -184,8 +184,8 @@ mod tests {
             store.begin(row(key, account)).await.expect("the id is free");
         }
         let one: RunKey = "one.0".parse().expect("it is a key");
-        let run = Run::new().apply(RunEvent::Orphaned).expect("it can lose its controller");
-        let closed = Run { phase: Phase::Closed, ..run };
+        let run = Run::new().apply(RunUpdate::Orphaned).expect("it can lose its controller");
+        let closed = Run { phase: RunPhase::Closed, ..run };
         store.record(&one, 0, &closed, None).await.expect("it is ours");
         store.record_result(&one, 0, Some("internal"), 125).await.expect("it is ours");
 

@@ -5,7 +5,7 @@ use sluice_contract::RunKey;
 
 use super::{Store, StoreError, now_us, run_key};
 use crate::process::Process;
-use crate::run::{Phase, Run};
+use crate::run::{Run, RunPhase};
 
 /// The row of an attempt before anything of the attempt exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -275,6 +275,6 @@ impl OpenRun {
     /// Returns the run as running. The controller that takes it over finds out its real state.
     #[must_use]
     pub fn as_run(&self) -> Run {
-        Run { phase: Phase::Running, ..Run::new() }
+        Run { phase: RunPhase::Running, ..Run::new() }
     }
 }

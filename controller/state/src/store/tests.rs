@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::process::Process;
-use crate::run::{Phase, Run};
+use crate::run::{Run, RunPhase};
 
 mod migrations;
 mod outbox;

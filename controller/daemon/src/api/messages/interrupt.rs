@@ -10,14 +10,14 @@ use sluice_contract::control::{Interrupt, MessageType};
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::events::{EventQuota, NewLoggedEvent};
-use sluice_state::messages::{InjectMode, NewMessage, message_id};
+use sluice_state::messages::{InjectMode, MessageToSend, message_id};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
 use super::withdrawal::withdraw;
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::sandboxes::{check_live, lookup, note_work, record};
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -73,11 +73,11 @@ pub(super) async fn interrupt(
     let run_id = sandbox.key.run_id.as_str();
     let to = SentTo { context: &context, principal: &principal, sandbox: &sandbox, digest };
     let key = match key.reserve(&context, &principal, digest).await? {
-        Repetition::Done(made) => {
+        IdempotentRepeat::Done(made) => {
             let message_id = Some(made).filter(|made| made != run_id);
             return Ok(Json(Interrupted { status: "interrupted", sandbox_id: run_id.to_owned(), message_id }));
         }
-        Repetition::New(key) => key,
+        IdempotentRepeat::New(key) => key,
     };
     match end_calls(to, request.message).await {
         Ok(message_id) => {
@@ -100,7 +100,7 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let message_id = match message {
         None => None,
         Some(content) => {
-            let new = NewMessage {
+            let new = MessageToSend {
                 id: message_id(),
                 content,
                 message_type: MessageType::Interrupt,

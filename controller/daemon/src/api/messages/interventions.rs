@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use sluice_contract::control::MessageType;
-use sluice_state::messages::{InjectMode, Message, MessageFilter, NewMessage, intervention_id, intervention_text};
+use sluice_state::messages::{
+    InjectMode, MessageFilter, MessageToSend, StoredMessage, intervention_id, intervention_text,
+};
 use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
@@ -12,12 +14,12 @@ use super::{DeliveryMode, MessageQuery, states};
 use crate::api::idempotent::RequestKey;
 use crate::api::names::check_text;
 use crate::api::sandboxes::lookup;
-use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::timestamp::{timestamp, timestamp_of};
 
 /// Longest source, in characters.
 const SOURCE_MAX: usize = 64;
@@ -111,7 +113,7 @@ pub(super) async fn intervene(
     let InterventionRequest { message, source, steering_type, priority, inject_mode } = body.value;
     let sandbox = lookup::named(&context, &principal, Operation::Steer, &id).await?;
     check_text("source", &source, SOURCE_MAX)?;
-    let new = NewMessage {
+    let new = MessageToSend {
         id: intervention_id(),
         content: message,
         message_type: MessageType::GuardianNudge,
@@ -148,7 +150,7 @@ struct InterventionView {
 }
 
 impl InterventionView {
-    fn of(message: Message) -> Self {
+    fn of(message: StoredMessage) -> Self {
         let kind = message.steering_type.as_deref().unwrap_or_default();
         Self {
             message: intervention_text(&message.content, kind).to_owned(),

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use sluice_contract::Hash;
 use sluice_state::control_log::ControlEntry;
-use sluice_state::messages::{Message, MessageError, NewMessage, clean_content, type_word};
+use sluice_state::messages::{MessageError, MessageToSend, StoredMessage, clean_content, type_word};
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 use sluice_state::store::now_us;
 use tokio::time::timeout;
 
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::sandboxes::{note_work, record};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
@@ -38,16 +38,16 @@ pub(super) struct SentTo<'a> {
 pub(super) async fn send_message(
     to: SentTo<'_>,
     operation: &str,
-    new: NewMessage,
+    new: MessageToSend,
     key: RequestKey,
-) -> Result<Message, ApiError> {
+) -> Result<StoredMessage, ApiError> {
     let SentTo { context, principal, sandbox, digest } = to;
     let content = clean_content(&new.content)?;
     let key = match key.reserve(context, principal, digest).await? {
-        Repetition::Done(id) => return Ok(context.store.find_message(&sandbox.key.run_id, &id).await?),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(id) => return Ok(context.store.find_message(&sandbox.key.run_id, &id).await?),
+        IdempotentRepeat::New(key) => key,
     };
-    match store(to, operation, NewMessage { content, idempotency: key.clone(), ..new }).await {
+    match store(to, operation, MessageToSend { content, idempotency: key.clone(), ..new }).await {
         Ok(message) => Ok(message),
         Err(error) => {
             release(context, key).await?;
@@ -56,7 +56,7 @@ pub(super) async fn send_message(
     }
 }
 
-async fn store(to: SentTo<'_>, operation: &str, new: NewMessage) -> Result<Message, ApiError> {
+async fn store(to: SentTo<'_>, operation: &str, new: MessageToSend) -> Result<StoredMessage, ApiError> {
     let SentTo { context, principal, sandbox, digest } = to;
     if sandbox.state.is_ended() || sandbox.verdict.is_some() {
         return Err(MessageError::RunFinished.into());

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sluice_contract::text::error_chain;
-use sluice_state::messages::{Message, MessageError, MessageState};
+use sluice_state::messages::{MessageError, MessageState, StoredMessage};
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
@@ -14,7 +14,7 @@ use crate::injection::{self, InjectionError};
 ///
 /// # Errors
 /// 404; 409: it is on its way to the agent. 503: the sidecar has it and does not answer, so that it may send it, or has sent it.
-pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) -> Result<Message, ApiError> {
+pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) -> Result<StoredMessage, ApiError> {
     let run_id = &sandbox.key.run_id;
     let (removed, before) = context.store.delete_message(run_id, id, now_us()).await?;
     if before != MessageState::Offered {

@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use super::create::{check_budget_log, sandbox_disabled, take_creation};
 use super::view::SandboxView;
 use super::{lookup, record};
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::names::check_text;
 use crate::api::receipts::{PageQuery, Receipts, page};
 use crate::api::{Context, NoQuery, agent_accounts};
@@ -54,8 +54,8 @@ pub(super) async fn retry(
 ) -> Result<Json<SandboxView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Create, &id).await?;
     let key = match key.reserve(&context, &principal, Hash::of(&[])).await? {
-        Repetition::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(_) => return Ok(Json(SandboxView::of(sandbox))),
+        IdempotentRepeat::New(key) => key,
     };
     match reopen(&context, &principal, sandbox, key.clone()).await {
         Ok(sandbox) => {
@@ -105,7 +105,8 @@ fn illegal(sandbox: &Sandbox, step: &'static str) -> ApiError {
 
 /// Directories in the sandbox that are those of the host that its agent may read.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct MountTable {
+#[schema(as = MountTable)]
+pub(super) struct MountTableView {
     mount_table: Vec<String>,
 }
 
@@ -114,7 +115,7 @@ pub(super) struct MountTable {
     post, path = "/api/v1/sandboxes/{id}/connect",
     params(("id" = String, Path, description = "Id, or a name of the own owner")),
     responses(
-        (status = 200, body = MountTable), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 200, body = MountTableView), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 503, body = ErrorBody)
     )
@@ -124,7 +125,7 @@ pub(super) async fn connect(
     principal: Principal,
     PathNames([id]): PathNames<1>,
     Query(NoQuery {}): Query<NoQuery>,
-) -> Result<Json<MountTable>, ApiError> {
+) -> Result<Json<MountTableView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Control, &id).await?;
     if sandbox.state.is_ended() {
         return Err(illegal(&sandbox, "connect"));
@@ -141,7 +142,7 @@ pub(super) async fn connect(
     for appended in context.store.append_events(vec![event], EventQuota::default()).await? {
         appended.map_err(|fault| ApiError::internal(&fault))?;
     }
-    Ok(Json(MountTable { mount_table }))
+    Ok(Json(MountTableView { mount_table }))
 }
 
 /// Reason for which a run fails.

@@ -3,7 +3,7 @@
 use sluice_state::idempotency::IdempotencyKey;
 use sluice_state::sandboxes::Sandbox;
 
-use super::chat_turn::ChatTurn;
+use super::chat_turn::ChatTurnRequest;
 use super::create::{record_and_create, sandbox_disabled};
 use super::request::SandboxRequest;
 use crate::api_error::ApiError;
@@ -19,7 +19,7 @@ use crate::principal::Principal;
 pub(in crate::api) async fn create_chat(
     context: &ApiContext,
     principal: &Principal,
-    turn: ChatTurn,
+    turn: ChatTurnRequest,
     key: Option<IdempotencyKey>,
 ) -> Result<Sandbox, ApiError> {
     principal.require(Operation::Chat)?;

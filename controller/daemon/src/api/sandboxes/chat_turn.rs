@@ -12,7 +12,7 @@ use crate::identity::RequestOrigin;
 
 /// A turn of a chat.
 #[derive(Debug)]
-pub(in crate::api) struct ChatTurn {
+pub(in crate::api) struct ChatTurnRequest {
     /// The registered agent, if one was chosen.
     pub(in crate::api) agent_id: Option<String>,
     pub(in crate::api) graph_id: String,

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 use super::request::SandboxRequest;
 use super::resumed;
-use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::{Context, agent_accounts, names};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -120,8 +120,8 @@ pub(super) async fn create(
         return Ok(Json(run).into_response());
     }
     let key = match key.reserve(&context, &principal, body.digest).await? {
-        Repetition::Done(run_id) => return repeated(&context, &principal, &run_id).await,
-        Repetition::New(key) => key,
+        IdempotentRepeat::Done(run_id) => return repeated(&context, &principal, &run_id).await,
+        IdempotentRepeat::New(key) => key,
     };
     match record_and_create(&context, &principal, &policy, (body, &origin), key.clone()).await {
         Ok((created, mounts)) => {

@@ -161,7 +161,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 /// A page of names of a directory, in the order of their bytes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Files {
-    files: Vec<FileView>,
+    files: Vec<DirectoryEntryView>,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
     /// True if more names follow.
@@ -170,7 +170,8 @@ pub(super) struct Files {
 
 /// A name in a directory.
 #[derive(Debug, Serialize, ToSchema)]
-struct FileView {
+#[schema(as = FileView)]
+struct DirectoryEntryView {
     #[serde(flatten)]
     name: FileName,
     /// `file`, `directory`, `link`, or `other` for devices, FIFOs and sockets.
@@ -181,7 +182,7 @@ struct FileView {
     modified_at: Option<String>,
 }
 
-impl From<FileEntry> for FileView {
+impl From<FileEntry> for DirectoryEntryView {
     fn from(entry: FileEntry) -> Self {
         let kind = match entry.kind {
             FileKind::File => "file",
@@ -227,7 +228,7 @@ pub(super) async fn list(
     // The sandbox may have removed the whole page meanwhile.
     has_more &= !entries.is_empty();
     let next_cursor = entries.last().filter(|_| has_more).map(|last| BASE64_URL_SAFE_NO_PAD.encode(&last.name));
-    Ok(Json(Files { files: entries.into_iter().map(FileView::from).collect(), next_cursor, has_more }))
+    Ok(Json(Files { files: entries.into_iter().map(DirectoryEntryView::from).collect(), next_cursor, has_more }))
 }
 
 /// Returns a regular file of a run, or a part of it by `Range`; an answer has at most 64 MiB.

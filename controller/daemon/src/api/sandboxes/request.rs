@@ -14,7 +14,7 @@ use sluice_state::chats::NewChat;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
-use super::chat_turn::ChatTurn;
+use super::chat_turn::ChatTurnRequest;
 use super::requested_limits::{Profile, RequestedLimits, limits, max_cost};
 use super::requested_repository::RequestedRepository;
 use crate::api::names::is_run_name;
@@ -23,9 +23,9 @@ use crate::api::state_errors::unknown_dependency;
 use crate::api_error::ApiError;
 use crate::identity::{RequestOrigin, RunMetadata};
 use crate::mount_table::MountTable;
-use crate::on_cap::OnCap;
+use crate::on_cap::CapTreatment;
 use crate::run_policy::{Graph, RunPolicy};
-use crate::stored_request::{RunLimits, StoredRequest};
+use crate::stored_request::{StoredLimits, StoredRequest};
 use crate::variable_values::Variables;
 
 /// A request for a run. One of `task`, `messages` and `argv` is needed.
@@ -74,7 +74,7 @@ pub(super) struct SandboxRequest {
     /// Cap of all attempts in dollars.
     max_cost_usd: Option<Quantity>,
     /// Treatment of a call that would exceed a cap: it is refused, or it waits for an approval.
-    on_cap: Option<OnCap>,
+    on_cap: Option<CapTreatment>,
     /// Runs of a higher priority begin first.
     #[schema(minimum = -100, maximum = 100)]
     #[serde(default)]
@@ -137,8 +137,8 @@ impl SandboxRequest {
     ///
     /// # Errors
     /// 422: the metadata are not valid.
-    pub(super) fn of_chat(turn: ChatTurn) -> Result<Self, ApiError> {
-        let ChatTurn { agent_id, graph_id, model, messages, metadata, chat, workspace_from, stay, .. } = turn;
+    pub(super) fn of_chat(turn: ChatTurnRequest) -> Result<Self, ApiError> {
+        let ChatTurnRequest { agent_id, graph_id, model, messages, metadata, chat, workspace_from, stay, .. } = turn;
         let metadata = (!metadata.is_empty()).then(|| serde_json::from_value(Value::Object(metadata))).transpose();
         let metadata = metadata.map_err(|error| ApiError::invalid("metadata", format!("metadata: {error}")))?;
         Ok(Self {
@@ -218,7 +218,7 @@ impl SandboxRequest {
 /// Values for what a request leaves out.
 struct Defaults<'a> {
     models: &'a [String],
-    limits: &'a RunLimits,
+    limits: &'a StoredLimits,
     max_cost: Option<i64>,
 }
 

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::api::quantity::{Quantity, whole};
 use crate::api_error::ApiError;
-use crate::stored_request::RunLimits;
+use crate::stored_request::StoredLimits;
 
 /// Limits of a run, in the grammar of settings.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -60,9 +60,9 @@ const CPU_MILLIS_MIN: u64 = 10;
 pub(super) fn limits(
     requested: &RequestedLimits,
     profile: Profile,
-    standard: &RunLimits,
-    most: &RunLimits,
-) -> Result<RunLimits, ApiError> {
+    standard: &StoredLimits,
+    most: &StoredLimits,
+) -> Result<StoredLimits, ApiError> {
     let (memory, cpu_millis, pids) = match profile {
         Profile::Strict => (standard.memory / 2, standard.cpu_millis / 2, standard.pids / 2),
         Profile::Standard => (standard.memory, standard.cpu_millis, standard.pids),
@@ -79,7 +79,7 @@ pub(super) fn limits(
             Some(given) => within(field, given, 1, most.unwrap_or(u64::MAX)).map(Some),
         }
     };
-    Ok(RunLimits {
+    Ok(StoredLimits {
         timeout_s: of("limits.timeout", &requested.timeout, seconds, standard.timeout_s, (1, most.timeout_s))?,
         memory: of("limits.memory", &requested.memory, size, memory, (MEMORY_MIN, most.memory))?,
         cpu_millis: of("limits.cpus", &requested.cpus, cpus, cpu_millis, (CPU_MILLIS_MIN, most.cpu_millis))?,
@@ -160,8 +160,8 @@ fn within(field: &str, given: u64, least: u64, most: u64) -> Result<u64, ApiErro
 mod tests {
     use super::*;
 
-    fn run(memory: u64, max_calls: Option<u64>, rate: Option<&str>) -> RunLimits {
-        RunLimits {
+    fn run(memory: u64, max_calls: Option<u64>, rate: Option<&str>) -> StoredLimits {
+        StoredLimits {
             timeout_s: 600,
             memory,
             cpu_millis: 1000,
@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn profiles_size_what_limits_leave_out() {
-        let (standard, most) = (run(512 << 20, None, None), RunLimits { cpu_millis: 4000, ..run(2 << 30, None, None) });
+        let (standard, most) =
+            (run(512 << 20, None, None), StoredLimits { cpu_millis: 4000, ..run(2 << 30, None, None) });
         let sizes = |profile, text| {
             let limits = limits(&requested(text), profile, &standard, &most).map_err(|error| error.code())?;
             Ok((limits.memory >> 20, limits.cpu_millis, limits.pids))

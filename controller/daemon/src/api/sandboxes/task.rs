@@ -1,11 +1,7 @@
-//! Task of a run.
+//! The operation that returns the task of a run.
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use serde_json::Value;
-use sluice_contract::RunKey;
-use utoipa::ToSchema;
 
 use super::logs::record_removed;
 use super::lookup;
@@ -14,17 +10,7 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
-
-/// Task of a run.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Task {
-    sandbox_id: String,
-    /// The text, if it was one message of the user.
-    task: Option<String>,
-    /// OpenAI messages, as the agent got them; empty for a program without messages.
-    #[schema(value_type = Vec<Object>)]
-    messages: Vec<Value>,
-}
+use crate::run_task::Task;
 
 /// Returns the messages with which a run began.
 #[utoipa::path(
@@ -49,15 +35,4 @@ pub(super) async fn task(
     }
     let request = context.stored_request(&run.key.run_id).await?;
     Ok(Json(Task::of(&run.key, request.messages.unwrap_or_default())))
-}
-
-impl Task {
-    /// Returns the task of a run.
-    pub(crate) fn of(key: &RunKey, messages: Vec<Value>) -> Self {
-        let task = match &messages[..] {
-            [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
-            _ => None,
-        };
-        Self { sandbox_id: key.run_id.to_string(), task, messages }
-    }
 }

@@ -10,12 +10,12 @@ use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxState, SandboxVerdic
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
-use crate::api::timestamp::{timestamp, timestamp_of};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::identity::{RunMetadata, trace_id};
-use crate::on_cap::OnCap;
-use crate::stored_request::RunLimits;
+use crate::on_cap::CapTreatment;
+use crate::stored_request::StoredLimits;
+use crate::timestamp::{timestamp, timestamp_of};
 
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -61,7 +61,8 @@ pub(in crate::api) struct SandboxView {
 
 /// A run with its request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct SandboxDetail {
+#[schema(as = SandboxDetail)]
+pub(in crate::api) struct SandboxDetailView {
     #[serde(flatten)]
     sandbox: SandboxView,
     /// Reason of the last change of its state.
@@ -75,7 +76,7 @@ pub(in crate::api) struct SandboxDetail {
     env_names: Vec<String>,
     limits: LimitsView,
     /// Treatment of a call that would exceed a cap.
-    on_cap: OnCap,
+    on_cap: CapTreatment,
     /// Minutes without work after which it ends; null for those of the host.
     ttl_minutes: Option<u32>,
     /// Directories in the sandbox that are those of the host that its agent may read.
@@ -156,11 +157,11 @@ fn observed_state(sandbox: &Sandbox) -> &'static str {
 }
 
 /// Returns a run with its request.
-pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Result<SandboxDetail, ApiError> {
+pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Result<SandboxDetailView, ApiError> {
     let run_id = &sandbox.key.run_id;
     let request = context.stored_request(run_id).await?;
     let depends_on = context.store.sandbox_dependencies(run_id).await?;
-    Ok(SandboxDetail {
+    Ok(SandboxDetailView {
         reason: reason(context, &sandbox).await?,
         waiting_for: waiting_for(context, &sandbox, &depends_on).await?,
         graph_id: request.graph_id,
@@ -239,7 +240,7 @@ async fn working_for(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<&
 }
 
 impl LimitsView {
-    fn of(limits: RunLimits) -> Self {
+    fn of(limits: StoredLimits) -> Self {
         Self {
             timeout: format!("{}s", limits.timeout_s),
             memory: limits.memory.to_string(),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use utoipa::ToSchema;
 
 use super::lookup;
-use super::view::{SandboxDetail, detail};
+use super::view::{SandboxDetailView, detail};
 use crate::api::Context;
 use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{PathNames, Query};
@@ -66,7 +66,7 @@ impl Until {
     get, path = "/api/v1/sandboxes/{id}/wait",
     params(("id" = String, Path, description = "Id, or a name of the own owner"), WaitQuery),
     responses(
-        (status = 200, description = "The run has reached the state", body = SandboxDetail),
+        (status = 200, description = "The run has reached the state", body = SandboxDetailView),
         (status = 204, description = "It has not reached it in time"),
         (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody), (status = 429, body = ErrorBody)

@@ -9,7 +9,7 @@ fn chat(contract: Contract) -> Translation {
 
 fn event(translation: &mut Translation, event_type: &str, data: &Value) -> Option<ChatEvent> {
     let is_system = !event_type.starts_with("agent.");
-    translation.event(RunEvent { event_type, data, is_system })
+    translation.event(TurnEvent { event_type, data, is_system })
 }
 
 fn text(text: &str) -> Option<ChatEvent> {
@@ -28,7 +28,7 @@ fn messages_of_a_worker_are_paragraphs() {
     assert_eq!(event(&mut chat, "agent.assistant_message", &of_subagent), None);
     assert_eq!(chat.stdout(b"two"), None, "the worker prints the last answer again");
     assert_eq!(chat.last_text(), None);
-    assert_eq!(chat.end(&RunEnd::Success), [ChatEvent::Done { reason: "stop" }]);
+    assert_eq!(chat.end(&ChatEnd::Success), [ChatEvent::Done { reason: "stop" }]);
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn a_failed_call_is_the_reason_of_a_failed_program() {
     let mut failed = chat(Contract::Envelope);
     event(&mut failed, "llm.call", &json!({ "status": 200 }));
     event(&mut failed, "llm.call", &json!({ "status": 503 }));
-    let ends = failed.end(&RunEnd::Failed("container_failed".to_owned()));
+    let ends = failed.end(&ChatEnd::Failed("container_failed".to_owned()));
     let [ChatEvent::Failed(failure), ChatEvent::Done { reason: "error" }] = &ends[..] else { panic!("{ends:?}") };
     assert_eq!(failure.kind.as_str(), "provider_unavailable");
     let mut claimed = chat(Contract::Envelope);
     let data = json!({ "to": "RUNNING" });
-    assert_eq!(claimed.event(RunEvent { event_type: "run.state_changed", data: &data, is_system: false }), None);
+    assert_eq!(claimed.event(TurnEvent { event_type: "run.state_changed", data: &data, is_system: false }), None);
 }
 
 /// An input of a chat.
@@ -73,7 +73,7 @@ enum Input {
     Stdout(&'static str),
     Event(&'static str, Value),
     LastText,
-    End(RunEnd),
+    End(ChatEnd),
 }
 
 fn input() -> impl Strategy<Value = Input> {
@@ -87,7 +87,7 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Input::Event("agent.assistant_message", json!({ "text": "m" }))),
         Just(Input::Event("run.state_changed", json!({ "to": "RUNNING" }))),
         Just(Input::LastText),
-        prop_oneof![Just(RunEnd::Success), Just(RunEnd::Cancelled), Just(RunEnd::Failed("timeout".to_owned()))]
+        prop_oneof![Just(ChatEnd::Success), Just(ChatEnd::Cancelled), Just(ChatEnd::Failed("timeout".to_owned()))]
             .prop_map(Input::End),
     ]
 }

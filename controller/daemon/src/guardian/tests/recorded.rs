@@ -95,7 +95,7 @@ fn costs_of_a_recorded_run_are_added_up() {
 #[test]
 fn a_recorded_call_that_takes_long_is_no_silence() {
     // The call of codex-work takes twelve seconds.
-    let silence = Some(Silence { after: seconds(10), action: NOTIFY });
+    let silence = Some(SilenceRule { after: seconds(10), action: NOTIFY });
     let rules = GuardianRules { silence, ..GuardianRules::default() };
     assert_eq!(met(rules), [("program-silent", vec![Rule::Silence])]);
 }

@@ -4,11 +4,11 @@ use sluice_state::messages::MessageFilter;
 use sluice_state::sandboxes::DesiredState;
 
 use super::*;
-use crate::guardian::{GuardianRules, Repetition, Silence};
+use crate::guardian::{GuardianRules, RepetitionRule, SilenceRule};
 use crate::test_daemon::TestDaemon;
 
 fn rules(action: GuardianAction) -> GuardianRules {
-    let repeated_tool = Some(Repetition { count: 3, within: Duration::from_secs(600), action });
+    let repeated_tool = Some(RepetitionRule { count: 3, within: Duration::from_secs(600), action });
     GuardianRules { repeated_tool, ..GuardianRules::default() }
 }
 
@@ -146,7 +146,7 @@ async fn a_call_from_before_a_restart_is_no_silence() {
     for event_type in ["llm.call_started", "llm.call", "llm.call_started"] {
         call(&daemon, &id, event_type).await;
     }
-    let silence = Some(Silence { after: Duration::ZERO, action: GuardianAction::Notify });
+    let silence = Some(SilenceRule { after: Duration::ZERO, action: GuardianAction::Notify });
     let mut guardian = guardian(&daemon, GuardianRules { silence, ..GuardianRules::default() }).await;
     look(&mut guardian).await;
     assert_eq!(interventions(&daemon).await.len(), 0, "a call is under way");

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use sluice_runs::observer::{NoObserver, Observation};
 use sluice_state::layout::RunPaths;
-use sluice_state::run::Step;
+use sluice_state::run::RunStep;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -145,7 +145,7 @@ async fn what_a_sidecar_says_last_is_recorded() {
 
     let context = Arc::clone(&talking.daemon.running.context);
     let observer = with_last_look(Arc::new(NoObserver), &context, &talking.key());
-    let looked = tokio::task::spawn_blocking(move || observer.observe(Observation::StepBegun(Step::DrainSidecar)));
+    let looked = tokio::task::spawn_blocking(move || observer.observe(Observation::StepBegun(RunStep::DrainSidecar)));
     looked.await.expect("it does not panic");
     forget(&context, &talking.key()).await;
 

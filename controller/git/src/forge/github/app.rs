@@ -17,8 +17,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use crate::forge::api::{ApiClient, Authorization};
-use crate::forge::credential::Token;
+use crate::forge::api::{Authorization, ForgeClient};
+use crate::forge::credential::ForgeToken;
 use crate::forge::error::{CredentialFault, ForgeError};
 use crate::forge::repository::RepositoryName;
 use crate::secret_file::read_secret;
@@ -69,7 +69,7 @@ impl AppKey {
     }
 
     /// Returns the claim, signed: a JWT by RS256.
-    fn claim(&self, now: SystemTime) -> Result<Token, CredentialFault> {
+    fn claim(&self, now: SystemTime) -> Result<ForgeToken, CredentialFault> {
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let encoded = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let claims =
@@ -79,7 +79,7 @@ impl AppKey {
         self.key
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
             .map_err(|_| CredentialFault::Key)?;
-        Token::new(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+        ForgeToken::new(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
 
@@ -94,7 +94,7 @@ fn pem_block(pem: &str, name: &str) -> Option<Zeroizing<Vec<u8>>> {
 #[derive(Debug)]
 pub(super) struct Installation {
     key: AppKey,
-    current: Mutex<Option<(Token, Instant)>>,
+    current: Mutex<Option<(ForgeToken, Instant)>>,
 }
 
 impl Installation {
@@ -103,7 +103,7 @@ impl Installation {
     }
 
     /// Returns a token for contents and pull requests of one repository.
-    pub(super) async fn token(&self, api: &ApiClient, repository: &RepositoryName) -> Result<Token, ForgeError> {
+    pub(super) async fn token(&self, api: &ForgeClient, repository: &RepositoryName) -> Result<ForgeToken, ForgeError> {
         // Callers that come meanwhile wait for the one request.
         let mut current = self.current.lock().await;
         if let Some((token, _)) = current.as_ref().filter(|(_, until)| Instant::now() < *until) {
@@ -115,7 +115,7 @@ impl Installation {
         Ok(token)
     }
 
-    async fn request(&self, api: &ApiClient, repository: &RepositoryName) -> Result<Token, ForgeError> {
+    async fn request(&self, api: &ForgeClient, repository: &RepositoryName) -> Result<ForgeToken, ForgeError> {
         #[derive(Deserialize)]
         struct Granted {
             token: String,
@@ -124,7 +124,7 @@ impl Installation {
         let path = format!("/app/installations/{}/access_tokens", self.key.installation);
         let answer = api.send(&authorization, Method::POST, &path, Some(&grant(repository))).await?;
         let granted = Zeroizing::new(answer.data::<Granted>()?.token);
-        Ok(Token::new(&granted)?)
+        Ok(ForgeToken::new(&granted)?)
     }
 }
 

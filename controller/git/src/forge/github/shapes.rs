@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::forge::error::ForgeError;
 use crate::forge::pull_request::{PullRequest, PullRequestState, branch, commit_id};
-use crate::forge::repository::RepositoryName;
+use crate::forge::repository::{NamedRepository, RepositoryName};
 
 /// A pull request. Lists leave out `mergeable`.
 #[derive(Debug, Deserialize)]
@@ -17,8 +17,8 @@ pub(super) struct GitHubPullRequest {
     #[serde(default)]
     pub(super) draft: bool,
     pub(super) title: String,
-    pub(super) head: Side,
-    pub(super) base: Side,
+    pub(super) head: GitHubSide,
+    pub(super) base: GitHubSide,
     #[serde(default)]
     pub(super) mergeable: Option<bool>,
     #[serde(default)]
@@ -29,16 +29,11 @@ pub(super) struct GitHubPullRequest {
 
 /// Head or base of a pull request. The repository of a head may be deleted.
 #[derive(Debug, Deserialize)]
-pub(super) struct Side {
+pub(super) struct GitHubSide {
     pub(super) r#ref: String,
     pub(super) sha: String,
     #[serde(default)]
     pub(super) repo: Option<NamedRepository>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct NamedRepository {
-    pub(super) full_name: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -17,7 +17,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// A pull request of a local forge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct LocalRecord {
     pub(super) head: String,
     pub(super) base: String,
     pub(super) title: String,
@@ -32,21 +32,21 @@ pub(super) struct Record {
 
 /// The directory of the files.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct LocalRecords {
     directory: PathBuf,
 }
 
-impl Records {
+impl LocalRecords {
     pub(super) fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
     /// Returns all records with their numbers.
-    pub(super) fn all(&self) -> Result<Vec<(u64, Record)>, ForgeError> {
+    pub(super) fn all(&self) -> Result<Vec<(u64, LocalRecord)>, ForgeError> {
         self.numbers()?.into_iter().map(|number| self.get(number).map(|record| (number, record))).collect()
     }
 
-    pub(super) fn get(&self, number: u64) -> Result<Record, ForgeError> {
+    pub(super) fn get(&self, number: u64) -> Result<LocalRecord, ForgeError> {
         match read(&self.path(number)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(number)),
             record => record.map_err(failed("read a pull request")),
@@ -54,7 +54,7 @@ impl Records {
     }
 
     /// Adds a record with the next number.
-    pub(super) fn add(&self, record: &Record) -> Result<u64, ForgeError> {
+    pub(super) fn add(&self, record: &LocalRecord) -> Result<u64, ForgeError> {
         let write = || {
             fs::create_dir_all(&self.directory)?;
             let mut number = self.numbers_of_files()?.into_iter().max().unwrap_or(0) + 1;
@@ -78,7 +78,7 @@ impl Records {
         write().map_err(failed("add a pull request"))
     }
 
-    pub(super) fn replace(&self, number: u64, record: &Record) -> Result<(), ForgeError> {
+    pub(super) fn replace(&self, number: u64, record: &LocalRecord) -> Result<(), ForgeError> {
         let write = || {
             self.unnamed(record)?.persist(self.path(number)).map_err(|error| error.error)?;
             self.sync()
@@ -108,7 +108,7 @@ impl Records {
         Ok(numbers)
     }
 
-    fn unnamed(&self, record: &Record) -> io::Result<NamedTempFile> {
+    fn unnamed(&self, record: &LocalRecord) -> io::Result<NamedTempFile> {
         let mut file = NamedTempFile::new_in(&self.directory)?;
         file.write_all(&serde_json::to_vec_pretty(record)?)?;
         file.as_file().sync_all()?;
@@ -120,7 +120,7 @@ impl Records {
     }
 }
 
-fn read(path: &Path) -> io::Result<Record> {
+fn read(path: &Path) -> io::Result<LocalRecord> {
     if fs::metadata(path)?.len() > FILE_MAX {
         return Err(io::Error::other(format!("its file is longer than {FILE_MAX} bytes")));
     }

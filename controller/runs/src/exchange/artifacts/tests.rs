@@ -35,7 +35,7 @@ impl TestRun {
     }
 
     fn keep(&self) -> (ArtifactList, Option<String>) {
-        let remark = keep(&self.paths, &self.record, &Interrupt::default()).expect("there is room");
+        let remark = keep(&self.paths, &self.record, &CancelFlag::default()).expect("there is room");
         (self.record.artifacts().expect("it is readable").expect("it was written"), remark)
     }
 
@@ -134,6 +134,6 @@ fn a_run_without_results_has_an_empty_list() {
     }
     let without = TestRun::new(1 << 20);
     fs::remove_file(marker(&without.paths)).expect("it is ours");
-    keep(&without.paths, &without.record, &Interrupt::default()).expect("there is nothing to do");
+    keep(&without.paths, &without.record, &CancelFlag::default()).expect("there is nothing to do");
     assert_eq!(without.record.artifacts().expect("it is readable"), None);
 }

@@ -4,7 +4,7 @@
 
 use crate::exchange::diff::{ObjectHash, Version, diff};
 use crate::exchange::lines::LineBudget;
-use crate::exchange::tree::{Entry, Kind};
+use crate::exchange::tree::{Kind, TreeEntry};
 
 /// Work that the comparison of one file may take, as the squares of numbers of lines.
 const COMPARISON: u64 = 1 << 26;
@@ -123,7 +123,7 @@ impl DiffOmitted {
 /// One side of a comparison.
 #[derive(Clone, Copy)]
 pub(super) struct DiffSide<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a TreeEntry,
     pub(super) content: &'a [u8],
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::contents::ContentHash;
-use crate::exchange::tree::Entry;
+use crate::exchange::tree::TreeEntry;
 
 /// Knowledge about a name.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) enum KnownName {
 /// Knowledge about a file.
 #[derive(Debug)]
 pub(super) struct KnownFile {
-    pub(super) entry: Entry,
+    pub(super) entry: TreeEntry,
     /// Hash of its content; `None` if it was not read.
     pub(super) hash: Option<ContentHash>,
     /// False if its content is not text.

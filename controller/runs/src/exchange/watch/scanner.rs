@@ -18,7 +18,7 @@ use super::index::{FileIndex, KnownFile, KnownName, is_left_out};
 use super::limits::{OwnerShare, WatchLimits};
 use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
-use crate::exchange::tree::{Entry, Kind, Tree, find, join, read_found, split};
+use crate::exchange::tree::{Kind, Tree, TreeEntry, find, join, read_found, split};
 
 /// Longest path of a directory that is entered.
 const PATH_MAX: usize = 4000;
@@ -235,7 +235,7 @@ impl WorkspaceScanner {
     }
 
     /// Compares a file with what is known of it, and reports the change.
-    fn compare(&mut self, path: &[u8], found: &OwnedFd, entry: Entry) {
+    fn compare(&mut self, path: &[u8], found: &OwnedFd, entry: TreeEntry) {
         if matches!(self.index.get(path), Some(KnownName::Directory(_))) {
             self.vanished(path);
         }
@@ -280,7 +280,7 @@ impl WorkspaceScanner {
     }
 
     /// Returns the kind of a change, or `None` if it was before the watch began.
-    fn kind_of_change(&self, is_known: bool, found: &OwnedFd, entry: &Entry) -> Option<ChangeKind> {
+    fn kind_of_change(&self, is_known: bool, found: &OwnedFd, entry: &TreeEntry) -> Option<ChangeKind> {
         match self.moment {
             Moment::Later => Some(if is_known { ChangeKind::Modified } else { ChangeKind::Created }),
             Moment::Start(since) => {
@@ -299,7 +299,7 @@ impl WorkspaceScanner {
     fn diff(
         &self,
         path: &[u8],
-        before: Option<(&Entry, Option<[u8; 32]>, bool)>,
+        before: Option<(&TreeEntry, Option<[u8; 32]>, bool)>,
         after: Option<DiffSide<'_>>,
     ) -> Result<TextDiff, DiffOmitted> {
         let max = self.limits.diff;
@@ -314,7 +314,7 @@ impl WorkspaceScanner {
         Ok(difference(path, Some(DiffSide { entry, content: &old }), after, max))
     }
 
-    fn read(&self, found: &OwnedFd, entry: &Entry) -> FoundContent {
+    fn read(&self, found: &OwnedFd, entry: &TreeEntry) -> FoundContent {
         let max = self.limits.file;
         if entry.kind != Kind::File {
             return FoundContent::None(DiffOmitted::NotAFile);

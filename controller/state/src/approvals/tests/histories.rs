@@ -58,14 +58,14 @@ async fn play(ops: Vec<Op>) {
             // A sidecar that does not have the last raise yet would report the cap before it.
             Op::Ask(asked) if model.of_sidecar == model.cap => {
                 let asked = asked.map(|more| model.cap + more);
-                match one.ask(AskedCap::MaxCostUsd, model.cap, asked, now).await {
-                    Asked::Open(approval) => {
+                match one.ask(RaisableCap::MaxCostUsd, model.cap, asked, now).await {
+                    ApprovalOutcome::Open(approval) => {
                         assert_eq!(approval.cap.map(|(_, old, _)| old), Some(model.cap));
                         assert_ne!(model.denied_at, Some(model.cap));
                         model.seen.push(approval);
                     }
-                    Asked::Denied(_) => assert_eq!(model.denied_at, Some(model.cap)),
-                    Asked::Over => panic!("the run works"),
+                    ApprovalOutcome::Denied(_) => assert_eq!(model.denied_at, Some(model.cap)),
+                    ApprovalOutcome::Over => panic!("the run works"),
                 }
             }
             Op::Decide { back, decision, raise } => decide(&one, &mut model, (back, decision, raise)).await,

@@ -3,10 +3,10 @@
 use sluice_contract::{Account, RunKey};
 use tempfile::TempDir;
 
-use crate::budget::{Admission, Balance, BudgetError};
+use crate::budget::{AdmissionRequest, Balance, BudgetError};
 use crate::ledger::Settlement;
 use crate::process::Process;
-use crate::run::{Phase, Run};
+use crate::run::{Run, RunPhase};
 use crate::store::{RunDriver, RunRow, Store};
 
 struct TestDatabase {
@@ -50,7 +50,7 @@ impl TestDatabase {
     }
 
     async fn close(&self, name: &str) {
-        let closed = Run { phase: Phase::Closed, ..Run::new() };
+        let closed = Run { phase: RunPhase::Closed, ..Run::new() };
         self.store.record(&key(name), 0, &closed, None).await.expect("it is ours");
     }
 
@@ -106,7 +106,7 @@ async fn admit(store: &Store, name: &str, cap: Option<i64>) -> Option<Option<i64
         owner: Process::current().expect("there is /proc"),
         driver: RunDriver::Once,
     };
-    match store.admit(Admission { entry, cap, default: 40 }).await {
+    match store.admit(AdmissionRequest { entry, cap, default: 40 }).await {
         Ok(admitted) => Some(admitted.cap),
         Err(BudgetError::Insufficient(_)) => None,
         Err(error) => panic!("{error}"),

@@ -7,8 +7,8 @@ use crate::process::Process;
 use crate::sandboxes::ClaimLimits;
 use sluice_contract::control::MessageType;
 
-fn message(content: &str) -> NewMessage {
-    NewMessage {
+fn message(content: &str) -> MessageToSend {
+    MessageToSend {
         id: message_id(),
         content: content.to_owned(),
         message_type: MessageType::UserMessage,

@@ -7,7 +7,7 @@ use sluice_contract::control::MessageType;
 use super::{AbandonedTurn, ChatTurn, ChatTurnError, ChatWorker, NewChatTurn, find_worker};
 use crate::chats::{SessionBusy, check_caps};
 use crate::events::announce;
-use crate::messages::{self, Afterwards, InjectMode, MessageError, MessageState, NewMessage, message_id};
+use crate::messages::{self, Afterwards, InjectMode, MessageError, MessageState, MessageToSend, message_id};
 use crate::sandboxes;
 use crate::store::Store;
 
@@ -152,7 +152,7 @@ fn tell(
     now_us: i64,
 ) -> Result<Option<i64>, MessageError> {
     let id = message_id();
-    let new = NewMessage {
+    let new = MessageToSend {
         id: id.clone(),
         content: content.to_owned(),
         message_type: MessageType::Interrupt,

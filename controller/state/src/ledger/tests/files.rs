@@ -145,10 +145,10 @@ async fn posted_rows_stay_when_their_file_is_altered() {
 #[tokio::test]
 async fn unread_runs_are_posted_once() {
     use crate::process::Process;
-    use crate::run::{Phase, Run};
+    use crate::run::{Run, RunPhase};
     use crate::store::{RunDriver, RunRow};
     let ledger = TestLedger::new();
-    let closed = Run { phase: Phase::Closed, ..Run::new() };
+    let closed = Run { phase: RunPhase::Closed, ..Run::new() };
     for name in ["read.0", "nothing.0", "open.0"] {
         let entry = RunRow {
             key: key(name),

@@ -77,7 +77,7 @@ fn database_and_contract_convert_tokens_alike() {
             total: count(4, 1550),
             reasoning: None,
         };
-        let tokens = Tokens::from(usage);
+        let tokens = BookedTokens::from(usage);
         let columns = connection
             .execute(
                 "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -90,7 +90,7 @@ fn database_and_contract_convert_tokens_alike() {
                     |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)),
                 )
             });
-        let want = Tokens::from(usage.inclusive());
+        let want = BookedTokens::from(usage.inclusive());
         assert_eq!(columns, Ok((want.input, want.total)), "{usage:?}");
     }
 }

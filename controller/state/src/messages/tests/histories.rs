@@ -125,7 +125,7 @@ async fn perform(fixture: &mut Fixture, model: &mut Model, op: Op) {
     match op {
         Op::Add { urgent, immediate } => {
             let inject_mode = if immediate { InjectMode::Immediate } else { InjectMode::NextTurn };
-            let id = fixture.add(NewMessage { urgent, inject_mode, ..new("x") }).await;
+            let id = fixture.add(MessageToSend { urgent, inject_mode, ..new("x") }).await;
             let (state, until_us, by_call) = (MessageState::Queued, 0, false);
             model.messages.push(ModelMessage { id, urgent, immediate, state, until_us, by_call });
         }

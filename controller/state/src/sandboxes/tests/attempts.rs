@@ -3,7 +3,7 @@
 use super::*;
 use crate::budget::BudgetError;
 use crate::idempotency::{IdempotencyError, IdempotencyKey, KeyReservation};
-use crate::run::{Phase, Run};
+use crate::run::{Run, RunPhase};
 
 fn next(daemon: &Daemon) -> NextAttempt {
     NextAttempt { daemon: daemon.process.clone(), next_try_us: 70, reason: "internal".to_owned() }
@@ -27,7 +27,7 @@ impl Daemon {
 
     /// Closes the row of an attempt, as the controller does, with what its audit file says.
     async fn close(&self, sandbox: &Sandbox, spent: i64) {
-        let closed = Run { phase: Phase::Closed, ..Run::new() };
+        let closed = Run { phase: RunPhase::Closed, ..Run::new() };
         self.store.record(&sandbox.key, 1, &closed, None).await.expect("it is ours");
         let (run, attempt) = (sandbox.key.run_id.as_str(), sandbox.key.attempt);
         self.sql(&format!(

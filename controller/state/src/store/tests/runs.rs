@@ -14,7 +14,7 @@ async fn a_run_is_open_until_it_is_closed() {
     let open = store.open_runs().await.expect("it is readable");
     assert_eq!(open, [OpenRun { entry: row.clone(), generation: 0, sidecar: Some(sidecar) }]);
 
-    let closed = Run { phase: Phase::Closed, ..Run::new() };
+    let closed = Run { phase: RunPhase::Closed, ..Run::new() };
     store.record(&row.key, 0, &closed, None).await.expect("it is ours");
     assert_eq!(store.open_runs().await.expect("it is readable"), []);
     assert_eq!(store.phase(&row.key).await.expect("it is readable").as_deref(), Some("closed"));

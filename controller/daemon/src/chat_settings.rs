@@ -21,7 +21,7 @@ pub struct ChatSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSettings {
     /// Thing that a turn hands on to the next one.
-    pub carried: Carried,
+    pub carried: SessionCarry,
     /// Time without a turn after which a session's workspace is removed.
     pub keep: Duration,
     /// Time without a turn after which a worker ends.
@@ -34,7 +34,7 @@ pub struct SessionSettings {
 
 /// Thing that a turn of a session hands on to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carried {
+pub enum SessionCarry {
     /// Nothing: each turn begins with an empty workspace.
     Nothing,
     /// The workspace.
@@ -76,6 +76,6 @@ impl Default for SessionSettings {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let idle = Duration::from_secs(600);
-        Self { carried: Carried::Workspace, keep: 7 * DAY, idle, count: 100, bytes: 4 << 30 }
+        Self { carried: SessionCarry::Workspace, keep: 7 * DAY, idle, count: 100, bytes: 4 << 30 }
     }
 }

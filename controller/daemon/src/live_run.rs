@@ -8,8 +8,6 @@ use sluice_runs::run_clock::RunClock;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 use tokio::sync::{Notify, watch};
 
-use super::watchdog::LiveFacts;
-
 /// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
@@ -19,6 +17,22 @@ pub(crate) struct PauseWish {
     pub(crate) is_held: bool,
     /// True once its program has started: only then it can stand still.
     pub(crate) has_started: bool,
+}
+
+/// Facts of a run beside its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveFacts {
+    /// Calls that have not ended.
+    pub open_calls: u64,
+    /// Idle time of its request; `None` for that of the host.
+    pub ttl: Option<Duration>,
+    /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
+    /// in microseconds since 1970.
+    pub watched_us: i64,
+    /// Time at which the last call ended.
+    pub last_call_us: Option<i64>,
+    /// Time at which the agent said that it was done.
+    pub done_us: Option<i64>,
 }
 
 /// Knowledge of a run's task about the run.
@@ -41,7 +55,7 @@ pub(crate) struct LiveRun {
 
 impl LiveRun {
     /// Returns what is known of an attempt whose clock stands as its row says.
-    pub(super) fn with_clock(total_us: i64, since_us: Option<i64>) -> Self {
+    pub(crate) fn with_clock(total_us: i64, since_us: Option<i64>) -> Self {
         Self { clock: Arc::new(RunClock::new(total_us, since_us)), ..Self::default() }
     }
 
@@ -51,7 +65,7 @@ impl LiveRun {
     }
 
     /// Says what its rows want.
-    pub(super) fn wish(&self, wish: PauseWish) {
+    pub(crate) fn wish(&self, wish: PauseWish) {
         self.wish.send_if_modified(|known| std::mem::replace(known, wish) != wish);
     }
 
@@ -71,23 +85,23 @@ impl LiveRun {
     }
 
     /// Counts a call that has begun.
-    pub(super) fn begin_call(&self) {
+    pub(crate) fn begin_call(&self) {
         self.open_calls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a call that has ended.
-    pub(super) fn end_call(&self) {
+    pub(crate) fn end_call(&self) {
         // One that began before the file was read has no beginning here.
         let _ = self.open_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
     /// Records the time at which a call ended.
-    pub(super) fn note_call_end(&self, at_us: i64) {
+    pub(crate) fn note_call_end(&self, at_us: i64) {
         self.last_call_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
     /// Takes a look at the run: since when it is watched, and since when its agent says that it is done.
-    pub(super) fn look(&self, run: &Sandbox, now_us: i64) {
+    pub(crate) fn look(&self, run: &Sandbox, now_us: i64) {
         let is_first = self.watched_us.load(Ordering::Relaxed) == 0;
         if is_first || run.paused_us.is_some() {
             self.watched_us.store(now_us, Ordering::Relaxed);
@@ -100,18 +114,18 @@ impl LiveRun {
     }
 
     /// Returns true the first time: the program is to be stopped once.
-    pub(super) fn begin_stop(&self) -> bool {
+    pub(crate) fn begin_stop(&self) -> bool {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }
 
     /// Sets the idle time of the request; none for that of the host.
-    pub(super) fn set_ttl(&self, ttl: Option<Duration>) {
+    pub(crate) fn set_ttl(&self, ttl: Option<Duration>) {
         // A request does not change.
         let _ = self.ttl.set(ttl);
     }
 
     /// Returns what is known; `None` before the request is read.
-    pub(super) fn facts(&self) -> Option<LiveFacts> {
+    pub(crate) fn facts(&self) -> Option<LiveFacts> {
         let ttl = *self.ttl.get()?;
         let time = |time: &AtomicI64| Some(time.load(Ordering::Relaxed)).filter(|us| *us > 0);
         Some(LiveFacts {

@@ -6,23 +6,16 @@ use sluice_contract::text::error_chain;
 
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RunRefusal {
     /// For the owner of the run. No other attempt could begin either.
     Owner(String),
     /// For the operator.
     Host(String),
+    /// For the operator. No other attempt could begin either.
+    Final(String),
 }
 
-/// Another attempt after a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
-    /// As the word of the failure says.
-    ByCode,
-    /// None: it would fail for the same reason.
-    Never,
-}
-
-impl Refusal {
+impl RunRefusal {
     /// Returns the refusal for an error of the host.
     pub(crate) fn host<E: std::error::Error>(error: E) -> Self {
         Self::Host(error_chain(&error))
