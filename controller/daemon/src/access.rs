@@ -1,4 +1,4 @@
-//! From the credential of a request to its principal.
+//! Authentication: finds the principal for the credential of a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -80,7 +80,7 @@ impl Access {
         }
     }
 
-    /// Returns who sends a request. `binding` is that of its channel, for a request with the cookie of a session.
+    /// Returns the principal of a request. `binding` describes its channel, for a request with a session cookie.
     ///
     /// # Errors
     /// [`Refused`]
@@ -125,7 +125,7 @@ impl Access {
         Ok(principal)
     }
 
-    /// Returns whether a principal still has its role: its session goes on, and its token is neither revoked nor expired.
+    /// Returns whether a principal still has its role: its session is open, and its token is neither revoked nor expired.
     ///
     /// # Errors
     /// Tokens cannot be looked up.

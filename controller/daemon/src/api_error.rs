@@ -31,7 +31,7 @@ pub struct ApiError {
     cause: Option<String>,
     /// True for a client of the OpenAI form, whose errors have a type.
     is_openai: bool,
-    /// True if the same request must not be sent again by itself: what it began was done.
+    /// True if the same request must not be retried automatically, because its effect has already begun.
     is_final: bool,
 }
 
@@ -190,7 +190,7 @@ impl ApiError {
         if is_retryable { Self::storage_unavailable(cause) } else { Self::internal(cause) }
     }
 
-    /// Returns the error for a client of a chat: what is wrong with its request is 400.
+    /// Returns the error for a chat client: an invalid request gets status 400.
     #[must_use]
     pub(crate) fn for_chat(mut self) -> Self {
         if matches!(self.status, StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE) {

@@ -1,4 +1,4 @@
-//! Which operations take a body: those that the document says.
+//! Which operations take a body, according to the OpenAPI document.
 //!
 //! Pure.
 

@@ -16,7 +16,7 @@ pub(crate) struct ClientGone(pub(crate) watch::Receiver<()>);
 impl ClientGone {
     /// Waits until the client is gone.
     pub(crate) async fn wait(&mut self) {
-        // Nothing is ever sent: it ends when the sender is dropped.
+        // Nothing is ever sent: the loop ends when the sender is dropped.
         while self.0.changed().await.is_ok() {}
     }
 }

@@ -19,7 +19,7 @@ use crate::front::Front;
 use crate::limits::HttpLimits;
 use crate::stop_signal::StopSignal;
 
-/// Bytes that hyper holds of one connection; not less than a head.
+/// Maximum size of hyper's buffer for one connection; at least the size of a request head.
 const BUFFER_MAX: usize = 64 << 10;
 
 /// Answers the requests of connections.

@@ -82,12 +82,12 @@ impl ConnectionClock {
         }
     }
 
-    /// Returns the stream, whose first bytes of a head are noticed.
+    /// Returns the stream, wrapped so that the clock notices the first bytes of a head.
     pub(crate) fn watch<S>(&self, stream: S) -> WatchedStream<S> {
         WatchedStream { stream, clock: self.clone(), stalled: None }
     }
 
-    /// Returns the body, whose end is noticed.
+    /// Returns the body, wrapped so that the clock notices its end.
     #[must_use]
     pub(crate) fn watch_body(&self, body: Body) -> WatchedBody {
         WatchedBody { body, clock: self.clone() }

@@ -40,9 +40,9 @@ pub(crate) struct Conversations {
     /// Attempts whose worker is recorded.
     workers: Mutex<HashSet<RunKey>>,
     signs: Mutex<HashMap<RunKey, SandboxActivity>>,
-    /// One at a time decides what the sidecar of an attempt is to have, and gives it that.
+    /// The lock of an attempt is held while its sidecar's messages are decided and sent.
     given: Mutex<HashMap<RunKey, Arc<tokio::sync::Mutex<GivenMessages>>>>,
-    /// Attempts whose sidecar was given messages, and what it said last.
+    /// Attempts whose sidecar got messages, with its last report about them.
     last: Mutex<HashMap<RunKey, Vec<InjectedMessage>>>,
 }
 
@@ -84,8 +84,8 @@ impl Conversations {
         lock(&self.workers).insert(key.clone());
     }
 
-    /// Returns what the sidecar of an attempt has. Who holds the lock gives it its messages: a list that was decided first is
-    /// never given last.
+    /// Returns the messages that the sidecar of an attempt has. The lock holder sends the messages, so that a list that was
+    /// decided earlier is never sent later.
     pub(crate) fn given(&self, key: &RunKey) -> Arc<tokio::sync::Mutex<GivenMessages>> {
         Arc::clone(lock(&self.given).entry(key.clone()).or_default())
     }
@@ -120,7 +120,7 @@ impl Conversations {
         lock(&self.last).contains_key(key)
     }
 
-    /// Keeps what the sidecar of an attempt said before its end.
+    /// Keeps the last report of an attempt's sidecar before its end.
     pub(crate) fn keep_last(&self, key: &RunKey, entries: Vec<InjectedMessage>) {
         lock(&self.last).insert(key.clone(), entries);
     }

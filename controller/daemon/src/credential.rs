@@ -1,7 +1,7 @@
 //! The credential of a request: a bearer token, the cookie of a session, or none.
 //!
-//! A request with a credential is judged by that credential alone. What is not one well-formed credential fails, and is
-//! never the absence of one.
+//! A request with a credential is judged by that credential alone. A malformed credential, or more than one, fails: it
+//! never counts as a missing credential.
 //!
 //! Pure.
 
@@ -18,7 +18,7 @@ pub(crate) enum Credential {
     Bearer(String),
     /// The value of a session.
     Session(String),
-    /// Something that is no valid credential here.
+    /// An invalid credential.
     Invalid,
 }
 
@@ -52,7 +52,7 @@ impl Credential {
     }
 }
 
-/// Without the token.
+/// Leaves the token out.
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! The limits of what runs may report, and the level of the event log.
+//! The limits of the events that runs report, and the fill level of the event log.
 //!
 //! Pure.
 
@@ -9,7 +9,7 @@ use sluice_state::events::EventQuota;
 
 use crate::request_rate::RequestRate;
 
-/// Limits of the events that runs report. What the daemon reports itself has none.
+/// Limits of the events that runs report. The daemon's own events have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventLimits {
     /// Events that a run may report in a minute.
@@ -120,8 +120,8 @@ impl fmt::Display for StoreFull {
     }
 }
 
-/// Returns the reason to refuse the events of runs. Once refused, they are taken again only when a twentieth of the size, or
-/// one percent of the disk, is there to be used. A large disk needs no tenth of it free.
+/// Returns the reason to refuse the events of runs. After a refusal, they are accepted again only when a twentieth of the
+/// size, or one percent of the disk, is free. A large disk does not need a tenth of its space free.
 pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool) -> Option<StoreFull> {
     let (store_max, free_min) = match was_full {
         true => (limits.store_max - limits.store_max / 20, u64::from(limits.disk_free_min) + 1),

@@ -70,7 +70,7 @@ pub(crate) enum ExecLimit {
     OfAll,
 }
 
-/// The place of one program; dropping it frees the place.
+/// The slot of one program; it is freed on drop.
 #[derive(Debug)]
 pub(crate) struct ExecSlot {
     execs: Arc<Execs>,
@@ -98,7 +98,7 @@ impl Execs {
         self.host.as_ref()
     }
 
-    /// Lets programs be started, once those of an earlier daemon have ended.
+    /// Allows programs to start, once the programs of an earlier daemon have ended.
     pub(crate) fn open(&self) {
         self.lock().phase = ExecPhase::Open;
     }

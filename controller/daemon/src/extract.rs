@@ -142,7 +142,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<ApiContext>> for Query<T> {
         let query = AxumQuery::<T>::try_from_uri(&parts.uri);
         query.map(|AxumQuery(query)| Self(query)).map_err(|error| {
             let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            // The path to the member stands before the message.
+            // The message begins with the path to the member.
             let (path, text) = text.split_once(": ").unwrap_or((".", &text));
             field_error(path, text)
         })

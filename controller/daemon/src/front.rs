@@ -97,7 +97,7 @@ impl Front {
             peer.address = forwarded_for(request.headers()).or(peer.address);
         }
         let channel = SessionChannel::of(&names, request.headers(), peer.end.zip(local));
-        // The files of pages are the same for everybody, and a page has forty of them: they count for no rate.
+        // Page assets are the same for every client, and a page has forty of them, so they do not count towards a rate.
         if opener == Opener::Client && !pages::is_asset(request.uri().path()) {
             let principal = self.authenticate(&peer, channel.as_ref(), &request).await?;
             principal.into_iter().for_each(|principal| drop(request.extensions_mut().insert(principal)));

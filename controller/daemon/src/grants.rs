@@ -28,13 +28,13 @@ pub struct GrantPolicy {
 /// A grant that is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantRefusal {
-    /// The text is no path of a directory.
+    /// The text is not the path of a directory.
     #[error("{0:?} is not an absolute path without . and .., or it is too long")]
     Invalid(String),
-    /// No root holds it.
+    /// The path is under none of the roots.
     #[error("{0} does not lie under a directory of grant_roots")]
     OutsideRoots(String),
-    /// No sandbox may see it.
+    /// The path is forbidden for sandboxes.
     #[error("{path} {reason}")]
     Forbidden {
         /// The grant.

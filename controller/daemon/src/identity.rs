@@ -2,7 +2,7 @@
 //!
 //! Pure. The account pays and is the end user of each call; nothing here changes that. A caller sets a closed list of
 //! names, and the daemon adds its own afterwards. LiteLLM reads most of them from headers, which the sidecar makes of the
-//! members: so their texts are ASCII, and bounded. Names of people are percent-encoded.
+//! members: so their texts are ASCII, and bounded. Names of users and sessions are percent-encoded.
 
 mod trace_parent;
 
@@ -147,12 +147,12 @@ impl RunMetadata {
         Ok(())
     }
 
-    /// Returns the metadata with users and sessions in ASCII: a name of people may have any letter. All bytes of such a text
+    /// Returns the metadata with users and sessions in ASCII: such a name may have any letter. All bytes of such a text
     /// that are not ASCII are percent-encoded, and `%` and spaces too.
     #[must_use]
     pub fn in_ascii(mut self) -> Self {
         for text in [&mut self.user_id, &mut self.session_id, &mut self.trace_user_id].into_iter().flatten() {
-            // What has control characters, or spaces at its ends, is refused as it is.
+            // A text with control characters, or with spaces at its ends, stays as it is and is refused later.
             if !text.is_ascii() && !text.contains(char::is_control) && text.trim() == text.as_str() {
                 *text = percent_encoded(text);
             }
@@ -179,7 +179,7 @@ impl RunMetadata {
         self.trace_user_id.as_deref().or(self.user_id.as_deref())
     }
 
-    /// Returns the members that each call of a run carries: those of the operator, then those of the caller, then those
+    /// Returns the members that each call of a run carries: the operator's members, then the caller's, then the members
     /// that neither may set. Tags of the operator and of the caller are joined.
     #[must_use]
     pub fn of_calls(&self, run: &RunIdentity<'_>, operator: Map<String, Value>) -> Map<String, Value> {
@@ -239,13 +239,13 @@ impl RunMetadata {
 }
 
 impl RunIdentity<'_> {
-    /// Returns the name of the run's trace: that of its agent, else its own, else its program.
+    /// Returns the name of the run's trace: the name of its agent, else its own name, else its program.
     #[must_use]
     pub fn trace_name(&self) -> &str {
         self.agent.or(self.name).unwrap_or(self.graph_id)
     }
 
-    /// Returns the id of the run's trace, 32 hexadecimal digits: that of the caller, else one of the run.
+    /// Returns the id of the run's trace, 32 hexadecimal digits: the caller's trace id, else an id made for the run.
     #[must_use]
     pub fn trace_id(&self) -> String {
         trace_id(&self.key.run_id, self.traceparent)

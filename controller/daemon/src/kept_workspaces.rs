@@ -1,4 +1,4 @@
-//! The directory of kept workspaces: what is in it, and its removal.
+//! The directory of kept workspaces: listing and removal.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use sluice_runs::rundir;
 use sluice_state::layout::Layout;
 use tokio::task::spawn_blocking;
 
-/// Beginning of the name of one that is being removed.
+/// Name prefix of a workspace that is being removed.
 const REMOVED: &str = ".removed-";
 
 /// Returns the attempts with a kept workspace.

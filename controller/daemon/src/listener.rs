@@ -76,7 +76,7 @@ impl Listener {
         let (front, stop) = (Arc::clone(front), stop.clone());
         match accepted {
             Accepted::Unix(stream) => {
-                // Without a peer's uid, nobody is root.
+                // A peer whose uid is unknown is never root.
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let Some(counted) = count.admit(None) else { return };
                 let served = serve(stream, Peer { uid, ..Peer::default() }, None, front, stop);

@@ -32,7 +32,7 @@ pub struct LoopStatus {
     pub turns: u64,
     /// Turns that have failed.
     pub failures: u64,
-    /// Begin of the turn that goes on, in microseconds since 1970.
+    /// Begin of the turn in progress, in microseconds since 1970.
     pub running_since_us: Option<i64>,
     /// End of the last turn, in microseconds since 1970.
     pub last_end_us: Option<i64>,

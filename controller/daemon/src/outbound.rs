@@ -30,7 +30,7 @@ pub(crate) struct Destination<'a> {
 /// Reason why a request was not taken. It has nothing of the answer but its status.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryFault {
-    /// No connection can be tried.
+    /// The settings allow no connection.
     #[error("the address cannot be used")]
     Settings(#[source] sluice_upstream::SetupError),
     /// There is no connection.

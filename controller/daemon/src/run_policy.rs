@@ -35,7 +35,7 @@ pub struct Graph {
     pub max_cost: Option<i64>,
 }
 
-/// Values of runs that one account pays for, in place of those of the host.
+/// Values of runs that one account pays for, instead of the host's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in `RunPolicy`")]
 pub struct AccountPolicy {
@@ -67,7 +67,7 @@ pub struct RunPolicy {
     pub graphs: Vec<Graph>,
     /// Image of a run that names none.
     pub default_image: String,
-    /// Images that a request may name beside those of programs, each with its digest.
+    /// Images that a request may name in addition to those of programs, each with its digest.
     pub images: Vec<String>,
     /// Projects that a request may name.
     pub projects: Vec<Project>,
@@ -93,13 +93,13 @@ pub struct RunPolicy {
     pub hold: i64,
     /// Runs that may be at work on this host.
     pub running_max: u32,
-    /// Runs of one owner that may be at work.
+    /// Maximum number of running runs of one owner.
     pub owner_running_max: u32,
-    /// Runs of one project that may be at work.
+    /// Maximum number of running runs of one project.
     pub project_running_max: u32,
     /// Runs of one owner that may wait in the queue.
     pub queued_max: u32,
-    /// Treatment of calls at a cap, for a run whose request does not say.
+    /// Behaviour of calls at a cap, for a run whose request does not set it.
     pub on_cap: OnCap,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,

@@ -1,4 +1,4 @@
-//! The way of a request as far as sessions depend on it: with TLS, or over loopback from a process of one user.
+//! The channel of a request as far as sessions depend on it: with TLS, or over loopback from a process of one user.
 
 use std::net::{IpAddr, SocketAddr};
 

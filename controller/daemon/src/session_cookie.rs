@@ -25,7 +25,7 @@ pub(crate) enum SentCookie<'a> {
     None,
     /// Value.
     Value(&'a str),
-    /// The cookie stands twice, or is no text.
+    /// The cookie occurs twice or is not text.
     Invalid,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Sessions(Mutex<SessionTable>);
 #[error("the kernel gave no random bytes")]
 pub(crate) struct NoRandomBytes;
 
-/// A new secret, and the public id of what it opens.
+/// A new secret, and the public id of the code or session that it opens.
 pub(crate) struct NewSecret {
     /// The value, for its client alone.
     pub(crate) value: Zeroizing<String>,
@@ -75,7 +75,7 @@ impl Sessions {
         self.lock().find(&Hash::of(value.as_bytes()), binding?, Instant::now())
     }
 
-    /// Returns who has made the code of a session that goes on.
+    /// Returns the principal that made the login code of an open session.
     pub(crate) fn maker(&self, id: &str) -> Option<String> {
         self.lock().maker(id, Instant::now())
     }

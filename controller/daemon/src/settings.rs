@@ -59,9 +59,9 @@ pub struct RunSettings {
     pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,
-    /// Upstream of the runs, whose state is shown; none if no sandboxes may be created.
+    /// Upstream of the runs, whose state is shown; `None` if no sandboxes may be created.
     pub upstream: Option<Upstream>,
-    /// Makes requests of what is stored.
+    /// Makes runs from stored requests.
     pub planner: Arc<dyn Planner>,
     /// Bytes of output that are kept of each stream.
     pub output_max: u64,

@@ -43,7 +43,7 @@ impl ShellCommand {
     }
 }
 
-/// Returns a word in single quotes, unless no shell reads a character of it as more than itself.
+/// Returns a word in single quotes, unless all its characters are literal in every shell.
 fn quoted(word: &str) -> Result<Cow<'_, str>, UnsafeWord> {
     if sluice_contract::text::sanitize(word) != word {
         return Err(UnsafeWord);

@@ -1,6 +1,6 @@
-//! Request of a daemon's run, as the database keeps it.
+//! Request of a daemon's run, in the form that the database keeps.
 //!
-//! Pure. Values of environment variables are never part of it: the database has only their names.
+//! Pure. Values of environment variables are never included: the database has only their names.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub struct StoredRequest {
     pub variables: BTreeSet<String>,
     /// Limits.
     pub limits: RunLimits,
-    /// Idle time after which the run ends, in minutes; none for that of the host.
+    /// Idle time after which the run ends, in minutes; `None` for the host's idle time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_minutes: Option<u32>,
     /// Host directories that the run reads, in each of its attempts.
@@ -89,7 +89,7 @@ pub struct StoredRepository {
     pub pull_request: bool,
 }
 
-/// Limits of a run. `None` is no limit of its own.
+/// Limits of a run. `None` means no limit of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLimits {

@@ -49,7 +49,7 @@ impl Tasks {
         }
     }
 
-    /// Stops all tasks, and waits for them. What has not ended in this time is cut. Returns true if all ended by themselves.
+    /// Stops all tasks, and waits this long for them; then it aborts the rest. Returns true if all ended by themselves.
     pub async fn stop(mut self, time: Duration) -> bool {
         self.sender.stop();
         let all = async { while self.set.join_next().await.is_some() {} };

@@ -1,4 +1,4 @@
-//! A daemon in a temporary directory, and a client that writes what it is told.
+//! A daemon in a temporary directory, and a client for its requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -277,7 +277,7 @@ impl TestDaemon {
         self.request(token, "GET", path, None).await
     }
 
-    /// Sends a request over TCP with a token and one more header; null is no body.
+    /// Sends a request over TCP with a token and one more header; null means no body.
     pub(crate) async fn with_header(&self, token: &str, request: (&str, &str), body: &Value, header: &str) -> Answer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let headers = [&format!("Host: {}", self.address()), &self.bearer(token), header];

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-/// A sidecar that takes messages and interruptions, and says of messages what a test tells it to.
+/// A sidecar that accepts messages and interrupts, and reports the states of messages that a test sets.
 pub(crate) struct FakeSidecar {
     state: Arc<Mutex<FakeState>>,
     serving: JoinHandle<()>,
@@ -53,12 +53,12 @@ impl FakeSidecar {
         self.state.lock().expect("nothing panics").interrupts.clone()
     }
 
-    /// Lets it give no answer to some requests: those whose lines begin so; `None` for an answer to each.
+    /// Stops answering requests whose lines begin with this text; `None` answers all again.
     pub(crate) fn silence(&self, line: Option<&'static str>) {
         self.state.lock().expect("nothing panics").silent = line;
     }
 
-    /// Lets it refuse some requests: those whose lines begin so; `None` for none.
+    /// Refuses requests whose lines begin with this text; `None` refuses none.
     pub(crate) fn refuse(&self, line: Option<&'static str>) {
         self.state.lock().expect("nothing panics").refused = line;
     }

@@ -52,8 +52,8 @@ pub fn make_directory(path: &Path) -> Result<(), SocketError> {
 }
 
 impl ListeningSocket {
-    /// Binds and listens. The socket appears with its mode, independent of the umask. A socket that nobody answers on is
-    /// replaced.
+    /// Binds and listens. The socket appears with its mode, independent of the umask. A stale socket, on which no process
+    /// answers, is replaced.
     ///
     /// # Errors
     /// [`SocketError`]

@@ -59,7 +59,7 @@ const RETENTION: LoopTimer = LoopTimer { name: "retention", period: HOUR, first:
 const AGENTS: LoopTimer = LoopTimer { name: "agents", period: MINUTE, first: MINUTE };
 const HEARTBEATS: LoopTimer =
     LoopTimer { name: "heartbeats", period: Duration::from_secs(5), first: Duration::from_secs(5) };
-/// A call waits for what is decided.
+/// Calls wait for these decisions, so the interval is short.
 const DECISIONS: LoopTimer =
     LoopTimer { name: "approvals and questions", period: Duration::from_secs(1), first: Duration::from_secs(1) };
 const EVENT_STORE: LoopTimer =

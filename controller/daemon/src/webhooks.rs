@@ -19,7 +19,7 @@ pub use secret::{SecretError, WebhookSecret};
 pub use sender::send;
 pub use target::{TargetError, WebhookTarget};
 
-/// Most webhooks of one daemon.
+/// Maximum number of webhooks of one daemon.
 pub const WEBHOOKS_MAX: usize = 32;
 /// Types of events of a webhook that names none.
 pub const DEFAULT_TYPES: [&str; 6] = ["run.*", "sandbox.*", "question.*", "approval.*", "budget.*", "guardian.*"];

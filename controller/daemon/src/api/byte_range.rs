@@ -8,7 +8,7 @@ use http::header::{IF_RANGE, RANGE};
 /// The part of a file that an answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FilePart {
-    /// All of it.
+    /// The whole file.
     Whole,
     /// Some of its bytes.
     Range {

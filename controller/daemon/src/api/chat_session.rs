@@ -18,7 +18,7 @@ use crate::principal::Principal;
 pub(super) struct NewTurn {
     /// None for a turn without a session.
     pub(super) turn: Option<SessionTurn>,
-    /// Attempt whose workspace the turn begins with; none for the first turn.
+    /// Attempt whose workspace the turn begins with; `None` for the first turn.
     pub(super) workspace_from: Option<RunKey>,
     /// Worker of the session, which gets the turn.
     pub(super) worker: Option<ChatWorker>,
@@ -75,7 +75,7 @@ pub(super) async fn new_turn(
     Ok(NewTurn { turn: Some(turn), workspace_from, worker: None })
 }
 
-/// Makes room for another worker of a principal: its longest idle one is told to end.
+/// Makes room for another worker of a principal: requests the end of its longest idle worker.
 async fn make_room(context: &ApiContext, workers: &[ChatWorker], principal: &str) -> Result<(), ApiError> {
     match room(workers, principal, context.chat.sessions.count) {
         Room::Free => Ok(()),
@@ -92,7 +92,7 @@ async fn make_room(context: &ApiContext, workers: &[ChatWorker], principal: &str
     }
 }
 
-/// Returns whether a kept workspace is there: somebody may have removed it.
+/// Returns whether a kept workspace still exists; it may have been removed by hand.
 async fn is_kept(context: &ApiContext, key: &RunKey) -> Result<bool, ApiError> {
     let (key, paths) = (key.clone(), context.layout.run(key));
     let opened = spawn_blocking(move || KeptWorkspace::open(&key, &paths).map(|kept| kept.is_some()));

@@ -243,7 +243,7 @@ impl Chunks {
                     if let Err(error) = broken {
                         self.follower.report(&error);
                     }
-                    // Otherwise a client would take what it has for the whole answer.
+                    // Otherwise a client would take the partial answer for the whole one.
                     self.is_last = true;
                     return Some(CompletionWriter::failed(&ChatFailure::broken_off()));
                 }

@@ -35,7 +35,7 @@ pub(super) struct EventStream {
     context: Arc<ApiContext>,
     principal: Principal,
     filter: EventFilter,
-    /// The run whose end is the end of the stream.
+    /// The run whose end also ends the stream.
     run_id: Option<RunId>,
     /// Position of the last event that was read.
     after: i64,
@@ -51,7 +51,7 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// Returns a stream of what is after a position. It begins with a snapshot.
+    /// Returns a stream of the events after a position. It begins with a snapshot.
     pub(super) fn new(
         context: Arc<ApiContext>,
         principal: Principal,

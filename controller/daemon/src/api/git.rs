@@ -205,7 +205,7 @@ async fn diff(
 /// Returns the branch of a run as the API shows it.
 ///
 /// # Errors
-/// 404 for a run without a repository; errors of the look at what it changes.
+/// 404 for a run without a repository; errors from reading its changes.
 async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -> Result<GitView, ApiError> {
     let row = row(context, run).await?;
     let _counted = admit_look(context, principal)?;
@@ -265,7 +265,7 @@ fn publication<'a>(context: &'a ApiContext, run: &'a Sandbox) -> Result<Publicat
     Ok(Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id })
 }
 
-/// Returns the answer to an error of a publication. The log has what an owner is not told.
+/// Returns the response for a failed publication. The log has the details that an owner does not see.
 fn refused(context: &ApiContext, run: &Sandbox, error: PublicationError) -> ApiError {
     if error.is_of_host() {
         (context.log)(&format!("run {}: its branch stays here: {}", run.key, error_chain(&error)));

@@ -36,7 +36,7 @@ impl FromRequestParts<Arc<ApiContext>> for RequestKey {
         let mut keys = parts.headers.get_all("idempotency-key").iter();
         let key = match (keys.next(), keys.next()) {
             (None, _) => None,
-            // A key that is no text is not valid, nor are two.
+            // A key that is not text is invalid, and so are two keys.
             (Some(key), None) => Some(key.to_str().unwrap_or_default().to_owned()),
             (Some(_), Some(_)) => Some(String::new()),
         };

@@ -12,7 +12,7 @@ use super::timestamp::timestamp;
 /// A line of a run's output.
 #[derive(Debug, Serialize)]
 struct OutputLine {
-    /// Position after it: `after` of a request that goes on.
+    /// Position after the line: `after` of the next request.
     position: u64,
     stream: &'static str,
     /// Offset of its first byte in the stream.

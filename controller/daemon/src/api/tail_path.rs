@@ -1,4 +1,4 @@
-//! The path of a request whose end is a path itself: bytes, since a name of a file need not be text.
+//! The path at the end of a request's path: as bytes, because a file name need not be text.
 
 use std::sync::Arc;
 

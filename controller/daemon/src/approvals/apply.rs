@@ -24,7 +24,7 @@ pub(super) enum ApplyError {
     Approval(#[from] ApprovalError),
 }
 
-/// Tells the sidecar what was decided. Repeated, it changes nothing more: caps are absolute.
+/// Sends the decision to the sidecar. A repetition changes nothing, because caps are absolute.
 ///
 /// # Errors
 /// [`ApplyError`]

@@ -1,4 +1,4 @@
-//! Which caps of a run are nearly used up.
+//! Finds the caps of a run that are nearly used up.
 //!
 //! Pure.
 
@@ -18,7 +18,7 @@ pub(super) fn in_force(caps: &CapsInForce, cap: AskedCap) -> Option<i64> {
     }
 }
 
-/// Returns the caps of which most is used up, each with its value.
+/// Returns the caps that are mostly used up, each with its value.
 pub(super) fn near_caps(state: &SidecarState) -> Vec<(AskedCap, i64)> {
     let used = |cap| match cap {
         AskedCap::MaxCalls => state.used.calls.try_into().ok(),
@@ -42,7 +42,7 @@ pub(super) fn cap_of(cause: HoldCause) -> Option<AskedCap> {
     }
 }
 
-/// Returns what a call that waits needs.
+/// Returns the value that a waiting call needs.
 pub(super) fn asked_value(cap: AskedCap, text: &str) -> Option<i64> {
     match cap {
         AskedCap::MaxCostUsd => nanos(text),

@@ -44,8 +44,8 @@ pub(super) fn check(
     if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
-/// Checks a raise by a browser session. A page that was attacked must not spend, so it has an amount of its own, and raises
-/// no calls and tokens: a run without a cap of its cost would spend by them.
+/// Checks a raise by a browser session. A compromised page must not spend, so sessions have a limit of their own, and cannot
+/// raise calls and tokens: a run without a cost cap would spend money by them.
 ///
 /// # Errors
 /// [`RaiseRefusal::NeedsToken`]

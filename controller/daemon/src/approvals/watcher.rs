@@ -1,4 +1,4 @@
-//! Looks at the caps of one attempt, and asks people.
+//! Checks the caps of one attempt, and asks people.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Time after a report of the sidecar until it is looked at once more: it writes the record before the call waits.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Looks at the caps of one attempt.
+/// Checks the caps of one attempt.
 #[derive(Debug)]
 pub(crate) struct ApprovalWatcher {
     context: Arc<ApiContext>,
@@ -100,7 +100,7 @@ impl ApprovalWatcher {
             let Some(cap) = cap_of(call.cause) else { continue };
             let Some(old) = in_force(&state.caps, cap) else { continue };
             let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
-            // What it needs is more than there is, whatever it says.
+            // A call that waits needs more than the present cap, whatever amount it states.
             let asked = asked.unwrap_or(0).max(old.saturating_add(1));
             if let Asked::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
                 self.deny(&call.hold_id, &denied.id).await?;

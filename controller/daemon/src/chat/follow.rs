@@ -1,7 +1,7 @@
 //! One client that follows a chat.
 //!
-//! Everything is read from the event log and from the stored output, from the beginning: up to the client's cursor it is
-//! only taken in, and from there on it is passed on. So a client that comes back loses nothing and gets nothing twice, after
+//! Everything is read from the event log and from the stored output, from the beginning. Items up to the client's cursor
+//! only update the state, and later items are sent. So a client that comes back loses nothing and gets nothing twice, after
 //! a restart of the daemon too.
 
 use std::collections::VecDeque;
@@ -136,7 +136,7 @@ impl ChatFollower {
         Ok(follower)
     }
 
-    /// Returns what is next; `None` at the end, and when the daemon stops.
+    /// Returns the next item; `None` at the end, and when the daemon stops.
     ///
     /// # Errors
     /// The state cannot be read; the client may come back.
@@ -188,7 +188,7 @@ impl ChatFollower {
         }
     }
 
-    /// Takes in what the client has seen.
+    /// Replays the part that the client has already seen.
     async fn replay(&mut self, to: ChatCursor) -> Result<(), ApiError> {
         while self.cursor.output < to.output && self.read_output(to.output).await? {
             self.waiting.clear();
@@ -206,7 +206,7 @@ impl ChatFollower {
         Ok(())
     }
 
-    /// Reads what is next, until there is something for the client. The end comes when all is read.
+    /// Reads on until there is an item for the client. The end is reported after everything was read.
     async fn read(&mut self) -> Result<(), ApiError> {
         self.look().await?;
         while !self.has_read_all_events {
@@ -234,7 +234,7 @@ impl ChatFollower {
         if is_complete && self.is_look_at_events_due() {
             self.events_read = Some(Instant::now());
             self.committed.borrow_and_update();
-            // Read before events and output: what the run has done is there when it is over.
+            // Read before events and output, so that everything a finished run did is included.
             let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
             let run = run.ok_or_else(ApiError::not_found)?;
             self.ended = (run.state.is_ended() || run.key != self.key).then_some(run);
@@ -243,7 +243,7 @@ impl ChatFollower {
         Ok(())
     }
 
-    /// Ends the stream, if the turn or the run is over: all of it is read.
+    /// Ends the stream if the turn or the run is over and everything was read.
     async fn look_at_end(&mut self) -> Result<(), ApiError> {
         match self.turn.as_ref().and_then(|turn| turn.end.map(|(place, seen)| (turn, place, seen))) {
             Some((turn, place, seen)) => {
@@ -307,7 +307,7 @@ impl ChatFollower {
             self.take_event(event);
         }
         self.has_read_all_events = batch.is_newest || batch.next >= to;
-        // The position moves with events alone: what is new for others is not for this chat.
+        // Only events move the position: an event of another run is not part of this chat.
         if batch.next > self.cursor.event {
             self.cursor.event = batch.next.min(to);
         }

@@ -41,7 +41,7 @@ impl ChatFollowers {
         ChatPresence { followers: Arc::clone(self), run_id: run_id.clone(), resume }
     }
 
-    /// Returns those of the live chats that nobody has followed for too long, and forgets chats that have ended.
+    /// Returns the live chats that had no follower for too long, and forgets chats that have ended.
     pub(crate) fn left(&self, live: &[RunId], first_time: Duration) -> Vec<RunId> {
         let now = Instant::now();
         let mut chats = self.lock();
@@ -59,8 +59,8 @@ impl ChatFollowers {
         left
     }
 
-    /// Lets a chat whose clients have left wait no longer for them: a client has begun something else. The client of a chat that
-    /// was just made is not known yet.
+    /// Ends the waiting time of a chat whose clients have left: a client has begun something else. The client of a chat
+    /// that was just created is not known yet.
     pub(crate) fn expect_none(&self, run_id: &RunId) {
         if let Some(presence) = self.lock().get_mut(run_id).filter(|presence| presence.clients == 0) {
             presence.cancel_at = presence.cancel_at.min(Instant::now());

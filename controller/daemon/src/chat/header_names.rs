@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::request::{invalid, set_name};
 use crate::api_error::ApiError;
 
-/// Headers of each member of the metadata, the first one first. Those of Open WebUI come with its setting
+/// Headers of each member of the metadata, by priority. Open WebUI sends its headers with the setting
 /// `ENABLE_FORWARD_USER_INFO_HEADERS`.
 const HEADERS: [(&str, [&str; 2]); 2] = [
     ("user_id", ["x-sluice-user-id", "x-openwebui-user-id"]),

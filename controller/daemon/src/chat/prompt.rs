@@ -1,4 +1,4 @@
-//! A conversation for a program that takes one message, and the new message of one for a worker that has the rest.
+//! Prompts: a whole conversation for a program that takes one message, or the new message for a worker that has the rest.
 //!
 //! Pure.
 

@@ -1,4 +1,4 @@
-//! From what happens in a run to what happens in a chat.
+//! Translates the events of a run into the events of a chat.
 //!
 //! Pure: a state machine. Its order is a property: results follow their call and come once, nothing follows `done`, and an
 //! error comes right before it. The text has one source, the first that has any: the program's stdout, or the events of a
@@ -30,7 +30,7 @@ pub(crate) enum ChatEvent {
     Status { phase: &'static str, label: Option<String> },
     /// The chat has failed. `Done` follows.
     Failed(ChatFailure),
-    /// Nothing follows.
+    /// The last event of a chat.
     Done { reason: &'static str },
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct RunEvent<'a> {
 pub(crate) enum RunEnd {
     Success,
     Cancelled,
-    /// With its failure code.
+    /// The program failed, with its failure code.
     Failed(String),
 }
 
@@ -109,7 +109,7 @@ impl Translation {
             return None;
         }
         let data = event.data;
-        // Only the conversation with the user: what a subagent says is not the answer.
+        // Only the main conversation: the text of a subagent is not part of the answer.
         let is_own = !data["parent_tool_use_id"].is_string();
         match event.event_type {
             "sandbox.created" if event.is_system => phase("PENDING"),
@@ -205,7 +205,7 @@ impl Translation {
         })
     }
 
-    /// Returns a value whose texts load nothing in a client that shows them as Markdown.
+    /// Returns a value whose texts load nothing in a client that renders them as Markdown.
     fn safe(&self, value: &Value) -> Value {
         if self.defang.is_some() { defanged(value) } else { value.clone() }
     }

@@ -1,4 +1,4 @@
-//! The place of one turn among the events of a worker's run, and the tokens of its calls.
+//! The position of one turn among the events of a worker's run, and the tokens of its calls.
 //!
 //! Pure. A turn begins when the worker has its message, and is over when the worker waits. Calls of the turn that end later
 //! count as long as its client waits for them, and with the next turn otherwise.
@@ -33,7 +33,7 @@ pub(crate) enum EventPlace {
 #[derive(Debug)]
 pub(crate) struct TurnWatch {
     message_id: Option<String>,
-    /// Messages after that of the turn.
+    /// Messages after the message of the turn.
     later: BTreeSet<String>,
     has_begun: bool,
     is_over: bool,
@@ -64,7 +64,7 @@ impl TurnWatch {
             self.call(event_type, data);
         }
         if self.is_over {
-            // Calls from here on are those of the next turn.
+            // From here on, calls belong to the next turn.
             self.is_next |= is_system && event_type == "message.queued" && data["message_type"] == "user_message";
             return EventPlace::Outside;
         }

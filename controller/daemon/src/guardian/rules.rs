@@ -1,4 +1,4 @@
-//! The rules of the Guardian, as an admin sets them. A run is never told them.
+//! The rules of the Guardian, as an admin sets them. They are never disclosed to a run.
 //!
 //! Pure.
 
@@ -8,11 +8,11 @@ use std::time::Duration;
 /// Action of the Guardian when a rule is met, beside the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianAction {
-    /// Nothing more.
+    /// Only records the event.
     Notify,
     /// Sends the agent a fixed text.
     Nudge,
-    /// Pauses the run. Only a person lets it go on.
+    /// Pauses the run. Only a person can resume it.
     Pause,
 }
 
@@ -38,7 +38,7 @@ pub struct CostRate {
     pub action: GuardianAction,
 }
 
-/// Rule: calls go on, and no file changes.
+/// Rule: calls continue, and no file changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoFileChange {
     /// Time without a changed file.

@@ -40,9 +40,9 @@ pub(super) struct Hit {
 pub(super) struct Evidence {
     /// Events that count.
     pub(super) count: u64,
-    /// Positions of the last of them in the event log.
+    /// Positions of the last matched events in the event log.
     pub(super) events: Vec<i64>,
-    /// Time from the first to the last, or without what was waited for.
+    /// Time from the first to the last event, or the time without the expected event.
     pub(super) seconds: u64,
     /// Nano-USD.
     pub(super) cost: Option<i64>,
@@ -58,7 +58,7 @@ pub(super) struct RunGuard {
     costs: VecDeque<(i64, i64, i64)>,
     /// Time of the last changed file, or of the begin.
     file_us: i64,
-    /// Calls that have ended since then, and the positions of the last of them.
+    /// Number of calls that have ended since then, and the positions of the last ones.
     calls: u64,
     calls_at: VecDeque<i64>,
     open_calls: u64,
@@ -134,7 +134,7 @@ impl RunGuard {
         self.no_file_change(now_us).into_iter().chain(self.silence(now_us)).collect()
     }
 
-    /// Notes that the run stands still: its silence begins anew.
+    /// Notes that the run is paused: its silence is counted anew afterwards.
     pub(super) fn rest(&mut self, now_us: i64) {
         self.last.0 = self.last.0.max(now_us);
         self.file_us = self.file_us.max(now_us);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use sluice_contract::text::sanitize;
 
-/// Largest number of values of one label.
+/// Maximum number of values of one label.
 const VALUES_MAX: usize = 100;
 /// Characters of the longest value.
 const CHARACTERS_MAX: usize = 100;

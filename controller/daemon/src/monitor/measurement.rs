@@ -1,6 +1,6 @@
 //! Counters of each event of the log.
 //!
-//! Only events of the system count: an agent's are claims.
+//! Only events of the system count: events of an agent are claims.
 //!
 //! Pure.
 

@@ -27,7 +27,7 @@ pub(crate) enum ScrapeError {
     /// The database cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The metrics are no text.
+    /// The metrics cannot be written as text.
     #[error(transparent)]
     Text(#[from] std::fmt::Error),
 }

@@ -1,7 +1,7 @@
 //! The task of one target: from the event log to its queue, and from there to the target.
 //!
-//! The position in the log is that of the process: what a daemon had not sent when it was killed is not sent again, and
-//! events that a new daemon adds for the time between are.
+//! The position in the log is kept in memory: events that a killed daemon had not sent are never sent, except
+//! events that the new daemon adds for the time between.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Shortest time between two requests with metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
-/// Longest time of one request.
+/// Maximum time of one request.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Longest time of the last requests, at the end of the daemon.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
 /// Events that are read at once.
 const EVENTS: u32 = 200;
-/// Runs whose facts are remembered.
+/// Maximum number of runs whose facts are kept in memory.
 const RUNS_MAX: usize = 512;
 
 /// The task of one target.
@@ -103,11 +103,11 @@ impl Exporter {
     async fn finish(mut self) {
         self.next_try = Instant::now();
         self.next_metrics = Instant::now();
-        // What the target does not take now is lost, and the daemon ends.
+        // Data that the target does not take now is lost, because the daemon ends.
         let _ = timeout(LAST_WITHIN, self.turn()).await;
     }
 
-    /// Takes new events, and sends what is due.
+    /// Takes new events, and sends the spans and metrics that are due.
     async fn turn(&mut self) -> Result<(), LoopFault> {
         self.take().await?;
         let sent = self.send_spans().await;
@@ -123,7 +123,7 @@ impl Exporter {
             let batch = self.context.store.events_after(self.read, filter.clone(), EVENTS).await?;
             for event in batch.events.iter().filter(|event| event.source == EventSource::System) {
                 let run = self.facts(event).await?;
-                // From here on nothing waits: a turn that is cancelled takes each event once.
+                // Nothing is awaited from here on, so that a cancelled turn takes each event once.
                 if let Some(span) = self.span(event, run) {
                     let dropped = self.queue.add(span);
                     self.count("dropped", dropped);

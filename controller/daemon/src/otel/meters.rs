@@ -10,7 +10,7 @@ use super::otlp::{attributes, nanos};
 use super::spans::EndedCall;
 use super::target::Semconv;
 
-/// Most series of one metric; further models are `other`.
+/// Maximum number of series of one metric; further models are `other`.
 const SERIES_MAX: usize = 200;
 /// Seconds, as the conventions advise.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];

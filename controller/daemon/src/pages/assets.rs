@@ -87,7 +87,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 /// Level of the compressed copies, which are made once.
 const LEVEL: u8 = 9;
 
-/// One hash for all of them: a new build has new paths.
+/// One hash for all assets: a new build has new paths.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let pieces = ASSETS.iter().flat_map(|asset| [asset.name.as_bytes(), b"\0", asset.content.as_bytes(), b"\0"]);
     Hash::of_all(pieces).to_hex()
@@ -158,7 +158,7 @@ fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns a module and what it imports at once.
+    /// Returns a module and its static imports.
     fn imported<'a>(name: &'a str, found: &mut Vec<&'a str>) {
         if found.contains(&name) {
             return;

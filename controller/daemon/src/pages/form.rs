@@ -12,7 +12,7 @@ const CODE_MAX: usize = 128;
 pub(super) struct LoginForm {
     /// The code.
     pub(super) code: String,
-    /// The run whose page follows.
+    /// The run whose page is shown next.
     pub(super) run: Option<RunId>,
 }
 

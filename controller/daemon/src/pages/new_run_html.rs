@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::html::escape;
 
-/// What the host lets a run of this owner have. Each pair is the value of a run that names none, and the highest one.
+/// Choices that the host offers for a run of this owner. Each pair is the default value and the highest one.
 pub(super) struct Choices {
     /// Ids and names of programs.
     pub(super) programs: Vec<(String, String)>,

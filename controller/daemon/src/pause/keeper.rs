@@ -1,4 +1,4 @@
-//! Brings one attempt to what is wanted: its sidecar's gate, its clocks, its container.
+//! Brings one attempt to its wanted state: its sidecar's gate, its clocks, its container.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::runs::live_run::LiveRun;
 
 /// Time after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// Time for which a call goes on waiting whose client would not come again.
+/// Time for which a waiting call is kept open if its client would not retry.
 const BOUND: Duration = Duration::from_secs(10);
 /// Longest time for which a tool counts as working: clients stop theirs after ten minutes at the latest.
 const TOOL_MAX: Duration = Duration::from_secs(15 * 60);
@@ -47,7 +47,7 @@ pub(crate) struct PauseKeeper {
     freezer: Freezer,
     control: SidecarControl,
     gate: Gate,
-    /// State of the clocks that the sidecar was told; none if an earlier daemon told it.
+    /// Clock state that was last sent to the sidecar; `None` if an earlier daemon sent it.
     clocks_stopped: Option<bool>,
     /// True if the virtual key may end before the run.
     key_is_due: bool,
@@ -166,7 +166,7 @@ impl PauseKeeper {
     async fn step(&mut self) -> Result<PauseStep, KeeperError> {
         let Some(look) = self.look().await? else { return Ok(PauseStep::Rest) };
         if self.clocks_stopped != Some(look.view.clocks_stopped) {
-            // The row decides. A step that was interrupted may have told the sidecar something else.
+            // The row decides: an interrupted step may have sent the sidecar another state.
             self.set_clock(look.view.clocks_stopped).await?;
         }
         let step = next_step(&look.view);
@@ -313,7 +313,7 @@ impl PauseKeeper {
         let set = SetClock { stopped, by: Some(BY.to_owned()), reason: Some(reason.to_owned()) };
         match self.control.set_clock(&set).await {
             Ok(_) => {}
-            // It has stood still for the longest time, and goes on; or it has no deadline.
+            // It has been paused for the maximum time and continues, or it has no deadline.
             Err(error) if error.is_moot() => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,12 +1,12 @@
 //! The next step of a pause.
 //!
-//! Pure. The calls under way end first. Then every call that waits is told to come again later, and a second after that, with
+//! Pure. The calls under way end first. Then waiting calls get the answer to retry later, and a second after that, with
 //! no call open or waiting and no tool at work, the container is frozen: a client whose call waits while it is frozen would find
 //! its timer expired, and a tool would find its time used up.
 
 use std::time::Duration;
 
-/// Reason that a run stands still.
+/// Reason for a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     /// A person or a rule wants it.
@@ -31,7 +31,7 @@ pub(super) enum Gate {
 pub(super) struct PauseView {
     pub(super) cause: Option<Cause>,
     pub(super) gate: Gate,
-    /// True if its clocks stand still.
+    /// True if its clocks are stopped.
     pub(super) clocks_stopped: bool,
     /// True if its row says that it is paused.
     pub(super) is_marked: bool,
@@ -55,7 +55,7 @@ pub(super) enum PauseStep {
     OpenGate,
     /// Records the pause, and stops the clocks.
     Mark(Cause),
-    /// Records the end of the pause, and lets the clocks go on.
+    /// Records the end of the pause, and restarts the clocks.
     Unmark,
     /// Tells every call that waits to come again later.
     AnswerLater,
@@ -73,7 +73,7 @@ const QUIET: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(200);
 /// Time between two looks at calls that wait for an approval.
 const HELD_LOOK: Duration = Duration::from_millis(500);
-/// Time between two looks at a run that stands still.
+/// Time between two checks of a paused run.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 /// Time after which freezing is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ fn hold(view: &PauseView) -> PauseStep {
     freeze_when_quiet(view)
 }
 
-/// Returns the step of a container that stands still: a call that came in just before is answered first.
+/// Returns the step of a frozen container: a call that came in just before is answered first.
 fn frozen(view: &PauseView, mark: PauseStep) -> PauseStep {
     if view.open_calls > 0 || view.waiting > 0 {
         return PauseStep::Thaw;
@@ -277,7 +277,7 @@ mod tests {
             PauseStep::AnswerLater => PauseView { waiting: 0, quiet: Duration::ZERO, ..view },
             PauseStep::Freeze => PauseView { is_frozen: true, ..view },
             PauseStep::Thaw => PauseView { is_frozen: false, quiet: Duration::ZERO, ..view },
-            // Calls end, tools end, time goes on.
+            // Calls end, tools end, time passes.
             PauseStep::Look(time) => PauseView {
                 open_calls: 0,
                 waiting: if view.cause == Some(Cause::Approval) { 0 } else { view.waiting },

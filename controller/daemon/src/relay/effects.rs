@@ -1,5 +1,5 @@
-//! Effects of the events of a run. All of them are claims: an agent can say that it lives, that it works and that it is
-//! done or has failed. Its exit code says whether it has succeeded.
+//! Effects of the events of a run. All events are claims: an agent can claim that it lives, that it works and that it is
+//! done or has failed. Only its exit code decides whether it has succeeded.
 
 use serde_json::{Map, Value};
 use sluice_state::agents::Heartbeat;
@@ -105,7 +105,7 @@ fn seen(sandbox: &Sandbox, work_us: Option<i64>, heartbeat: Option<(i64, Option<
     SandboxActivity { key: sandbox.key.clone(), work_us, observed_work_us: None, heartbeat }
 }
 
-/// Returns what is kept of the data of a completion.
+/// Returns the part of a completion's data that is kept.
 fn result(data: &Value) -> Value {
     let mut kept: Map<_, _> = data.as_object().cloned().unwrap_or_default();
     kept.retain(|name, _| RESULT.contains(&name.as_str()));

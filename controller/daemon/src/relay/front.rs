@@ -62,7 +62,7 @@ impl RelayFront {
         }
     }
 
-    /// Checks that the token is that of the attempt of this socket, and that the attempt is the present one.
+    /// Checks that the token belongs to the attempt of this socket, and that the attempt is the present one.
     async fn authenticate(&self, request: &Request<Incoming>) -> Result<(), ApiError> {
         if let Credential::Bearer(token) = Credential::of(request.headers(), None)
             && self.context.store.find_run_token(&token).await?.as_ref() == Some(&self.key)

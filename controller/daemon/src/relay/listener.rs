@@ -23,7 +23,7 @@ use crate::connection::serve;
 use crate::context::ApiContext;
 use crate::unix_socket::{ListeningSocket, SocketError};
 
-/// Connections of one sidecar: as many as it relays at once, with those that it keeps.
+/// Maximum number of connections of one sidecar: the requests that it relays at once, and the idle ones that it keeps.
 const CONNECTIONS: usize = 16;
 /// Time between two tries to bind, while the directory is made.
 const AGAIN: Duration = Duration::from_millis(20);

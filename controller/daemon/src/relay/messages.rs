@@ -50,7 +50,7 @@ pub(super) struct MessageForAgent {
     content: String,
     message_type: &'static str,
     timestamp: String,
-    /// Of an interrupt whose text begins no turn: `wait` or `end`.
+    /// For an interrupt that starts no turn: `wait` or `end`.
     #[serde(rename = "then", skip_serializing_if = "Option::is_none")]
     afterwards: Option<&'static str>,
 }
@@ -87,7 +87,7 @@ pub(super) async fn take(
     let until = Instant::now() + Duration::from_secs(wait);
     let (mut committed, mut stop) = (context.store.events_committed(), context.stop.clone());
     loop {
-        // From here on: a message that comes after the look is seen by the wait.
+        // Marked before the check, so that the wait notices a message that arrives after it.
         committed.mark_unchanged();
         if context.store.has_messages_for_worker(&caller.key.run_id, now_us()).await? {
             let taken = context.store.take_messages(&caller.key, mode, limit, now_us()).await?;

@@ -11,14 +11,14 @@ use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
-/// Takes the token of a sidecar that has ended, records its last signs of life and what became of its messages, and forgets
+/// Takes the token of a sidecar that has ended, records its last signs of life and the state of its messages, and forgets
 /// the conversation.
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     let signs = context.conversations.take();
     if !signs.is_empty()
         && let Err(error) = context.store.record_activity(signs.clone()).await
     {
-        // Those of other runs are recorded later.
+        // Signs of other runs are recorded later.
         signs.into_iter().for_each(|seen| context.conversations.add(seen));
         (context.log)(&format!("run {key}: its last signs of life are not recorded: {}", error_chain(&error)));
     }

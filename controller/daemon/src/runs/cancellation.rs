@@ -12,7 +12,7 @@ const TRIES: usize = 8;
 /// Cancels a run. One that waits has ended then; one that works is about to end.
 ///
 /// # Errors
-/// There is no such run; it changes all the time; errors of the database.
+/// The run does not exist; it changes all the time; errors of the database.
 pub(crate) async fn cancel(context: &ApiContext, run_id: &RunId) -> Result<Sandbox, SandboxError> {
     let mut generation = 0;
     for _ in 0..TRIES {

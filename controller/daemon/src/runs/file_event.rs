@@ -54,7 +54,7 @@ pub(super) fn file_edited(run: &Sandbox, change: &FileChange, now_us: i64) -> Ne
     NewLoggedEvent { diff: stored, ..event(run, FILE_EDITED, &Value::Object(data), now_us) }
 }
 
-/// Returns what is stored of an event.
+/// Returns the event in the form that is stored.
 pub(super) fn bounded(event: NewLoggedEvent, stored: Stored) -> Option<NewLoggedEvent> {
     match stored {
         Stored::Whole => Some(event),
@@ -73,7 +73,7 @@ pub(super) fn changes_left_out(run: &Sandbox, left: LeftOutChanges, now_us: i64)
     event(run, LEFT_OUT, &json!({ "created": created, "modified": modified, "deleted": deleted }), now_us)
 }
 
-/// Returns an event about the watch: a stable word for what happened to it.
+/// Returns an event about the watch, with a stable reason word.
 pub(super) fn watch_event(run: &Sandbox, reason: &str, since: Option<String>, now_us: i64) -> NewLoggedEvent {
     let data = match since {
         Some(since) => json!({ "reason": reason, "since": since }),

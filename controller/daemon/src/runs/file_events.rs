@@ -70,7 +70,7 @@ impl FileReporter {
         self.mark();
     }
 
-    /// Watches the workspace of a run that an earlier daemon began. Of what changed meanwhile, the content before is not known.
+    /// Watches the workspace of a run that an earlier daemon began. The earlier content of files that changed meanwhile is lost.
     pub(super) fn adopt(&mut self) {
         if !self.paths.work.exists() {
             return;
@@ -86,7 +86,7 @@ impl FileReporter {
         self.watch.iter_mut().for_each(WorkspaceWatch::finish);
     }
 
-    /// Reports changes until it is dropped. Cancel-safe: what was read stays until it is in the log, under its id.
+    /// Reports changes until it is dropped. Cancel-safe: a change stays until it is in the log, under its id.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
             self.write().await;
@@ -101,7 +101,7 @@ impl FileReporter {
         }
     }
 
-    /// Reports what is left of a run that is over.
+    /// Reports the remaining changes of a run that is over.
     pub(super) async fn finish(mut self) {
         self.stop();
         self.write().await;
@@ -202,7 +202,7 @@ impl FileReporter {
         }
     }
 
-    /// Path of the file whose time says up to when changes are in the log.
+    /// Path of the file whose time marks how far changes are in the log.
     fn marker(&self) -> PathBuf {
         self.paths.conf.join("watched")
     }

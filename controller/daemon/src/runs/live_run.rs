@@ -13,11 +13,11 @@ use super::watchdog::LiveFacts;
 /// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
-    /// True if its owner wants it to stand still.
+    /// True if its owner wants it paused.
     pub(crate) is_paused: bool,
-    /// True if a call of it waits for an approval.
+    /// True if one of its calls waits for an approval.
     pub(crate) is_held: bool,
-    /// True once its program has started: only then it can stand still.
+    /// True once its program has started: only then can it be paused.
     pub(crate) has_started: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct LiveRun {
     last_call_us: AtomicI64,
     done_us: AtomicI64,
     is_stopping: AtomicBool,
-    /// Time for which its timeout stands still.
+    /// Clock of the timeout; it stops during pauses.
     clock: Arc<RunClock>,
     wish: watch::Sender<PauseWish>,
     /// A call has ended, or one waits at a cap.
@@ -40,7 +40,7 @@ pub(crate) struct LiveRun {
 }
 
 impl LiveRun {
-    /// Returns what is known of an attempt whose clock stands as its row says.
+    /// Returns the facts of an attempt, with its clock set as its row says.
     pub(super) fn with_clock(total_us: i64, since_us: Option<i64>) -> Self {
         Self { clock: Arc::new(RunClock::new(total_us, since_us)), ..Self::default() }
     }
@@ -104,13 +104,13 @@ impl LiveRun {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }
 
-    /// Sets the idle time of the request; none for that of the host.
+    /// Sets the idle time of the request; `None` for the host's idle time.
     pub(super) fn set_ttl(&self, ttl: Option<Duration>) {
         // A request does not change.
         let _ = self.ttl.set(ttl);
     }
 
-    /// Returns what is known; `None` before the request is read.
+    /// Returns the known facts; `None` before the request is read.
     pub(super) fn facts(&self) -> Option<LiveFacts> {
         let ttl = *self.ttl.get()?;
         let time = |time: &AtomicI64| Some(time.load(Ordering::Relaxed)).filter(|us| *us > 0);

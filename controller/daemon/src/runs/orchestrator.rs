@@ -39,7 +39,7 @@ const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 #[derive(Debug)]
 pub struct Orchestrator {
     context: Arc<ApiContext>,
-    /// None if nothing is claimed: then only runs that have begun are looked after.
+    /// `None` if nothing is claimed: then only runs that have begun are managed.
     policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenRun>,
@@ -73,7 +73,7 @@ impl Orchestrator {
         &self.service.host
     }
 
-    /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.
+    /// Works until the signal. Then the tasks are dropped, and the runs continue by themselves.
     pub async fn run(mut self, mut stop: StopSignal) {
         let mut committed = self.context.store.events_committed();
         let mut look_at = Instant::now();
@@ -105,7 +105,7 @@ impl Orchestrator {
         match ended {
             // The next attempt may have a task already.
             Some(key) => self.driven.retain(|_, run| run.key != key),
-            // A task that panicked does not say whose it was: all without a task are adopted at the next look.
+            // The task that panicked cannot be identified: all runs without a task are adopted at the next check.
             None => self.driven.retain(|_, run| !run.cancel.is_closed()),
         }
     }
@@ -144,7 +144,7 @@ impl Orchestrator {
         let (cancel, cancelled) = watch::channel(None);
         let live = Arc::new(LiveRun::with_clock(run.stopped_total_us, run.clocks_stopped_us));
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
-        // What an earlier daemon has seen is no new work.
+        // Output that an earlier daemon has seen is not new work.
         let output = output_size(self.context.layout.records().of(&key).directory());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
         let watches = Arc::clone(&self.watches);
@@ -232,7 +232,7 @@ impl Orchestrator {
         }
     }
 
-    /// Records the signs of life that runs reported, and that runs work whose output has grown.
+    /// Records the signs of life that runs reported, and counts grown output as work.
     async fn record_signs(&mut self) -> Result<(), SandboxError> {
         let (records, now) = (self.context.layout.records(), now_us());
         let mut seen = self.context.conversations.take();
@@ -258,7 +258,7 @@ impl Orchestrator {
 /// Asks a program to end, and kills it when it does not. Its exit code decides about the run, as if it had ended by itself.
 async fn stop_program(service: RunService, key: RunKey) {
     let (engine, name) = (&service.host.engine, container_name(&key));
-    // A program that has ended meanwhile is an error here, and what is meant.
+    // An error means that the program has ended meanwhile, which is the goal.
     let _ = engine.kill(&name, "SIGTERM").await;
     tokio::time::sleep(service.stop_grace).await;
     let _ = engine.kill(&name, "SIGKILL").await;

@@ -7,7 +7,7 @@ use sluice_contract::text::error_chain;
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// For the owner of the run. No other attempt could begin either.
+    /// For the owner of the run. Another attempt could not begin either.
     Owner(String),
     /// For the operator.
     Host(String),

@@ -14,7 +14,7 @@ pub(super) enum RunSignal {
     Prepared(SystemTime),
     /// The program has started.
     Started,
-    /// No process of it is left.
+    /// No process of the run is left.
     Stopped,
 }
 
@@ -30,7 +30,7 @@ impl Observer for SignalObserver {
             Observation::StepDone { step: Step::StopContainer | Step::RemoveContainer, .. } => RunSignal::Stopped,
             _ => return,
         };
-        // Nobody waits for it after the end of the attempt.
+        // After the end of the attempt, no task waits for the signal.
         let _ = self.0.send(signal);
     }
 }

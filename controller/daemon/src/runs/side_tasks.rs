@@ -1,4 +1,4 @@
-//! Tasks beside a run while it goes on: its pauses, its approvals, and its conversation.
+//! Tasks beside a run in progress: its pauses, its approvals, and its conversation.
 
 use std::convert::Infallible;
 use std::sync::Arc;

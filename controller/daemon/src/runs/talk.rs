@@ -1,4 +1,4 @@
-//! The conversation with the sandbox of one attempt: what it reports, and the messages that its sidecar adds to calls.
+//! The conversation with the sandbox of one attempt: its reports, and the messages that its sidecar adds to calls.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ async fn has_token(context: &ApiContext, key: &RunKey) -> bool {
     found.unwrap_or_default()
 }
 
-/// Gives the sidecar its messages, and asks what became of them.
+/// Sends the sidecar its messages, and reads their state.
 #[derive(Debug)]
 struct MessagePusher {
     context: Arc<ApiContext>,

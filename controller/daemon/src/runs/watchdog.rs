@@ -14,16 +14,16 @@ const CLAIMED_WORK: Duration = Duration::from_secs(3600);
 /// Words of heartbeats that say that the worker works.
 const WORKING: [&str; 2] = ["running", "alive"];
 
-/// Times after which runs end. Those of silence may be zero: then they end no run.
+/// Times after which runs end. The times of silence may be zero: then they end no run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunTimes {
     /// Time from the claim to the start of the program.
     pub stale_start: Duration,
     /// Time without work.
     pub idle: Duration,
-    /// Time without work of a run whose worker says that it works.
+    /// Time without work of a run whose worker reports that it works.
     pub stuck: Duration,
-    /// Time without a heartbeat, of a run whose worker sent some.
+    /// Time without a heartbeat, of a run whose worker sent some before.
     pub heartbeat: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for RunTimes {
 pub struct LiveFacts {
     /// Calls that have not ended.
     pub open_calls: u64,
-    /// Idle time of its request; `None` for that of the host.
+    /// Idle time of its request; `None` for the host's idle time.
     pub ttl: Option<Duration>,
     /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
     /// in microseconds since 1970.
@@ -97,7 +97,7 @@ pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us
     }
 }
 
-/// Returns the reason to end a run whose worker sent heartbeats, and sends none any more. A call shows that the agent lives.
+/// Returns the reason to end a run whose worker stopped sending heartbeats. A call shows that the agent lives.
 fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     let limit = times.heartbeat;
     let last = run.last_heartbeat_us?.max(facts.watched_us).max(facts.last_call_us.unwrap_or_default());
@@ -108,7 +108,7 @@ fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: 
     Some(Overdue { code: "heartbeat_timeout", message })
 }
 
-/// Returns the reason to end a run that does nothing. One idle time holds for it: that of its request, else that of the host.
+/// Returns the reason to end an idle run. One idle time applies to it: the request's, else the host's.
 fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     if facts.open_calls > 0 {
         return None;

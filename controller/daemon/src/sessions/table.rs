@@ -1,6 +1,6 @@
-//! The table of login codes and sessions: how long they are valid, and for whom.
+//! The table of login codes and sessions: their lifetimes and their principals.
 //!
-//! Pure: the caller states the time, and makes values.
+//! Pure: the caller passes the time and the new secrets.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(crate) const CODE_LIFE: Duration = Duration::from_secs(60);
 pub(crate) const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// Time after the last request at which a session ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(3600);
-/// Sessions of one principal, and codes that it has open.
+/// Maximum number of sessions, and of open codes, of one principal.
 const PER_PRINCIPAL: usize = 5;
 /// Ended sessions that wait for their line in the control log.
 const ENDED_MAX: usize = 1000;
@@ -113,7 +113,7 @@ impl Code {
 }
 
 impl Session {
-    /// Returns the word for the end of a session whose time is over.
+    /// Returns the word for the end of an expired session.
     fn over(&self, now: Instant) -> Option<&'static str> {
         if now.saturating_duration_since(self.began) >= LIFE {
             return Some("expired");
@@ -141,7 +141,7 @@ impl SessionTable {
         self.codes.push(Code { hash, id, view, made: now, is_used: false });
     }
 
-    /// Returns whom a code logs in.
+    /// Returns the principal that a code logs in.
     pub(crate) fn preview(&self, hash: &Hash, now: Instant) -> Option<LoginView> {
         let found = self.codes.iter().find(|code| code.hash == *hash && !code.is_used && code.is_valid(now));
         found.map(|code| code.view.clone())
@@ -180,7 +180,7 @@ impl SessionTable {
         Some((found.principal(), found.view.maker.clone()))
     }
 
-    /// Returns the maker of the code of a session that goes on.
+    /// Returns the principal that made the code of an open session.
     pub(crate) fn maker(&self, id: &str, now: Instant) -> Option<String> {
         let found = self.sessions.iter().find(|session| session.id == id && session.over(now).is_none());
         found.map(|session| session.view.maker.clone())
@@ -202,7 +202,7 @@ impl SessionTable {
         }
     }
 
-    /// Ends the sessions whose time is over.
+    /// Ends expired sessions.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let over: Vec<_> =
             self.sessions.iter().filter_map(|session| Some((session.id.clone(), session.over(now)?))).collect();

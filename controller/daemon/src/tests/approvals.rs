@@ -16,7 +16,7 @@ use crate::run_policy::RunPolicy;
 use crate::runs::live_run::LiveRun;
 use crate::test_daemon::{Answer, TestDaemon, policy};
 
-/// A daemon with one run of alice that works, and whose cap on calls is 10.
+/// A daemon with one running run of alice, whose cap on calls is 10.
 struct Asking {
     daemon: TestDaemon,
     id: String,

@@ -116,7 +116,7 @@ impl Objects {
     }
 }
 
-/// Returns a value for a parameter after the one of a run: what it names is a part of that run.
+/// Returns a value for a parameter after the run's: it names a part of that run.
 fn of_run(name: &str) -> &'static str {
     match name {
         "event_id" | "name" | "path" | "exec_id" | "message_id" | "approval_id" | "question_id" => "x",
@@ -155,7 +155,7 @@ async fn foreign_objects_in_paths_never_existed() {
         }
     }
     assert!(seen >= 40, "{seen}");
-    // Nothing has happened to them.
+    // The objects are unchanged.
     let mine = objects.daemon.get("slu_alice", "/api/v1/sandboxes/mine").await.json();
     assert_eq!((&mine["state"], &mine["generation"]), (&json!("PENDING"), &json!(0)));
     let bot = objects.daemon.get("slu_alice", "/api/v1/agents/bot").await.json();

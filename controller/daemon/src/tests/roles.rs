@@ -1,4 +1,4 @@
-//! Which role may do what, in each operation of the document.
+//! Permissions of the roles, in each operation of the document.
 
 use serde_json::json;
 
@@ -118,7 +118,7 @@ async fn a_body_with_a_forbidden_member_is_refused() {
             let answer = daemon.request("slu_alice", &operation.method, &path, Some(&body)).await;
             let refused = answer.error();
             let is_named = answer.json()["error"]["details"]["field"] == field;
-            // A chat client is told the same with the status of its own form.
+            // A chat client gets the same error with the status of its own form.
             let unknown = match (is_chat(&path), path.starts_with("/v1/")) {
                 (true, true) => (400, "unsupported_parameter".to_owned()),
                 (true, false) => (400, "unknown_field".to_owned()),

@@ -153,7 +153,7 @@ async fn budget_name_and_queue_bound_what_is_created() {
     }
     let fourth = json!({ "task": "x", "max_cost_usd": "0.1" });
     assert_eq!(post(&daemon, "slu_alice", PATH, &fourth).await, (429, "queue_full".to_owned()));
-    // What failed left nothing behind.
+    // The failed creation left no hold.
     let budgets = daemon.get("slu_alice", "/api/v1/budgets").await.json();
     assert_eq!(budgets["budgets"][0]["held_usd"], "0.3");
 }

@@ -1,4 +1,4 @@
-//! Removal of what is past its age: events, records, kept workspaces and repositories of runs, idempotency keys, messages of
+//! Removal of expired data: events, records, kept workspaces and repositories of runs, idempotency keys, messages of
 //! webhooks.
 //!
 //! Rows of runs, receipts, holds and audit files are never removed here.
@@ -42,7 +42,7 @@ impl Keep {
     }
 }
 
-/// Removes what is past its age. What fails does not stop the rest.
+/// Removes expired data. A failure does not stop the rest.
 pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFault> {
     let (store, now_us) = (&context.store, now_us());
     let events = store.remove_old_events(ages(now_us, keep.events)).await;

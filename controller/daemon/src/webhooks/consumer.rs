@@ -32,7 +32,7 @@ const MESSAGES: u32 = 16;
 /// Events without a message after which the position is written.
 const WRITE_EVERY: i64 = 1000;
 
-/// Share of one webhook in what all use.
+/// Limits of one webhook within the shared totals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     waiting_max: u32,
@@ -104,7 +104,7 @@ impl Consumer {
         }
     }
 
-    /// Takes new events, and sends what is due. Returns the time of the next turn, and the last failed delivery, which stays in
+    /// Takes new events, and sends due messages. Returns the time of the next turn, and the last failed delivery, kept in
     /// `failing` until a delivery succeeds.
     async fn turn(
         &self,
@@ -120,7 +120,7 @@ impl Consumer {
                 Cursor { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
             }
         };
-        // None after an error: the database says what was written.
+        // Reset after an error, so that the position is read from the database.
         *cursor = None;
         let (position, mut fault) = self.take(position).await?;
         let due = self.store.due_webhook_messages(&self.webhook.name, now_us(), MESSAGES).await?;
@@ -167,7 +167,7 @@ impl Consumer {
             at.is_overdue &= !batch.is_newest;
             if !messages.is_empty() || at.read - at.written >= WRITE_EVERY {
                 if !self.store.take_webhook_events(name, (at.written, at.read), messages, now_us()).await? {
-                    // Its row was removed, or changed by another program: begin again from what it has.
+                    // Its row was removed, or changed by another program: begin again from the position in the row.
                     at.read = self.store.begin_webhook(name, now_us()).await?;
                 }
                 at.written = at.read;

@@ -82,7 +82,7 @@ pub(super) async fn register(
 }
 
 impl Registration {
-    /// Checks all members, and fills in what is left out.
+    /// Checks all members, and fills in defaults for missing ones.
     async fn checked(self, context: &ApiContext, principal: &Principal) -> Result<NewAgent, ApiError> {
         let is_admins = self.owner_id.is_some()
             || self.billing_account_id.is_some()

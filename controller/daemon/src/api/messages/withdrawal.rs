@@ -21,7 +21,7 @@ pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) 
         return Ok(removed);
     }
     match take_back(context, sandbox).await {
-        // Without a sidecar, nobody has it.
+        // Without a sidecar, the message cannot have been delivered.
         Err(InjectionError::Control(error)) if error.is_absent() => return Ok(removed),
         Err(InjectionError::Control(error)) => {
             (context.log)(&format!("run {}: a message is not taken back: {}", sandbox.key, error_chain(&error)));
@@ -40,7 +40,7 @@ pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) 
 
 async fn take_back(context: &ApiContext, sandbox: &Sandbox) -> Result<(), InjectionError> {
     injection::push(context, &sandbox.key).await?;
-    // The sidecar has no more of it than what it had sent before.
+    // After this, the sidecar has only the part that it had already sent.
     injection::pull(context, &sandbox.key).await
 }
 

@@ -180,7 +180,7 @@ pub(in crate::api) fn sandbox_disabled() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sandbox_disabled", message)
 }
 
-/// Checks that the budgets of the database are those of the budget log, as `sluice run` does: an account whose budget was
+/// Checks that the budgets in the database match the budget log, as `sluice run` does: an account whose budget was
 /// lost must not spend without a limit.
 pub(super) async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
     let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
@@ -250,7 +250,7 @@ async fn new_run(
     };
     let payer = match &agent {
         Some(agent) => Some(agent.billing_account_id.clone()),
-        // Without an account, the run is refused below.
+        // A run without an account is refused below.
         None => agent_accounts::default(principal, Some(policy)).ok(),
     };
     let resumed = match &request.resume_from {
@@ -329,8 +329,8 @@ fn repository<'a>(policy: &'a RunPolicy, project: Option<&str>) -> Result<&'a Pr
     })
 }
 
-/// Returns the mount table of an agent's grants. If one of them cannot be mounted, the operator's log says why, and the run
-/// sees none.
+/// Returns the mount table of an agent's grants. If a grant cannot be mounted, the operator's log has the reason, and the
+/// run sees no grant at all.
 async fn mount_table(context: &ApiContext, policy: &RunPolicy, agent: &Agent) -> MountTable {
     match policy.grants.mount_table(&agent.grants).await {
         Ok(table) => table,

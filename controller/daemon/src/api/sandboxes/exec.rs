@@ -139,7 +139,7 @@ pub(super) async fn start(
     Ok(response)
 }
 
-/// Returns what the control log has of a request: no value of a variable, and of the arguments a digest.
+/// Returns the control log entry of a request. It has no values of variables, and only a digest of the arguments.
 fn entry(exec_id: &str, request: &ExecRequest) -> ControlEntry {
     let argv = serde_json::to_vec(&request.argv).unwrap_or_default();
     let after = json!({

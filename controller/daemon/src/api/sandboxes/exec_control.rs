@@ -81,7 +81,7 @@ pub(super) async fn write(
             () = live.control.input_closed() => return Err(closed()),
         };
         let Some(piece) = piece else { break };
-        // What a client has sent before it hung up is there.
+        // Data that a client sent before it hung up has already been received.
         let Ok(piece) = piece else { return Err(conflict("stdin_incomplete", "the body ended before its end")) };
         if checked.elapsed() >= context.limits.stream_check {
             checked = Instant::now();

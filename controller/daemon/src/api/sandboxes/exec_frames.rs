@@ -49,7 +49,7 @@ impl ExecFrames {
         self.streams[index].take(NAMES[index], bytes)
     }
 
-    /// Returns the last lines: what is left of the output, and the end.
+    /// Returns the last lines: the rest of the output, and the end.
     pub(super) fn end(mut self, end: &ExecEnd) -> Bytes {
         let mut lines = Vec::new();
         for (stream, name) in self.streams.iter_mut().zip(NAMES) {

@@ -1,6 +1,6 @@
 //! Files of a sandbox: lists and content.
 //!
-//! The border is [`file_roots`](sluice_runs::file_roots): what is outside of the roots of a run does not exist.
+//! [`file_roots`](sluice_runs::file_roots) sets the border: a path outside the roots of a run does not exist.
 
 use axum::Json;
 use axum::extract::State;

@@ -117,7 +117,7 @@ pub(super) async fn logs(
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// Returns whether a client asks for text. Its type stays that of a download: no browser shows what a sandbox wrote.
+/// Returns whether a client asks for text. Its content type stays a download, so no browser renders sandbox output.
 fn asks_for_text(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).is_some_and(|accept| accept == "text/plain")
 }
@@ -141,7 +141,7 @@ pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -
     Ok(key)
 }
 
-/// Returns the error of a run whose record is not there any more.
+/// Returns the error of a run whose record was removed.
 pub(in crate::api) fn record_removed() -> ApiError {
     let message = "there is no record of this attempt: its time is over, or it never began";
     ApiError::new(StatusCode::GONE, "record_removed", message)
@@ -179,7 +179,7 @@ impl Output {
         let mut stop = self.context.stop.clone();
         loop {
             self.check_principal().await?;
-            // Read before the output: what the run has written is there when it is over.
+            // Read before the output, so that all output of a finished run is included.
             let is_over = !self.follow || self.is_over().await?;
             let lines = self.read().await?;
             if !lines.is_empty() {
@@ -211,7 +211,7 @@ impl Output {
         Ok(run.state.is_ended() || run.key != self.key)
     }
 
-    /// Reads what is there; empty for nothing.
+    /// Reads the available output; empty if there is none.
     async fn read(&mut self) -> Result<Bytes, Cut> {
         let mut reader = self.reader.take().ok_or(Cut::Unreadable)?;
         let (only, form) = (self.only, self.form);

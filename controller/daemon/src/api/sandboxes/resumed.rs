@@ -1,4 +1,4 @@
-//! The earlier run that a new one goes on from.
+//! The earlier run that a new run continues from.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -12,7 +12,7 @@ use crate::context::ApiContext;
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// An attempt that another run can go on from.
+/// An attempt that another run can continue from.
 #[derive(Debug)]
 pub(super) struct ResumedAttempt {
     pub(super) key: RunKey,
