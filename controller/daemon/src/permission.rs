@@ -88,7 +88,7 @@ pub fn session_permission(role: Role, operation: Operation) -> Permission {
     };
     match (operation, permission(role, operation)) {
         (Read | ReadContent | Control | Decide | Monitor, permission) => permission,
-        // An admin's session creates what its own owner pays for. It suspends only its own agents, as others could not be resumed.
+        // An admin's session creates what its own owner pays for, and suspends its own agents; others would stay suspended.
         (Create | Chat | SuspendAgent, Permission::All) => Permission::Own,
         (Create | Chat | SuspendAgent, permission) => permission,
         (Publish | Steer | Execute | RegisterAgent | GrantAgent | ChangeBudget | Diagnose | OpenSession, _) => {

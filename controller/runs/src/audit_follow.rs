@@ -68,7 +68,7 @@ impl AuditFollower {
         Ok((next != begin).then_some(FollowedEvents { events, holds, refusals, next }))
     }
 
-    /// Waits for new lines. Cancel-safe: what is not returned comes again.
+    /// Waits for new lines. Cancel-safe: lines that were not returned are returned by the next call.
     ///
     /// # Errors
     /// As of [`AuditFollower::read_new`].

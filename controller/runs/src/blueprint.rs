@@ -59,7 +59,7 @@ pub struct ContainerSpec<'a> {
     pub tty: bool,
     /// User and group of the program.
     pub uid: u32,
-    /// Size of the engine's log in bytes for a run of a daemon, whose output is read from there.
+    /// Size of the engine's log in bytes for a run of a daemon, which reads the output from the engine's log.
     pub log_max: Option<u64>,
     /// Limits.
     pub limits: &'a SandboxLimits,

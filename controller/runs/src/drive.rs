@@ -33,7 +33,7 @@ pub struct DriveContext {
     pub generation: u32,
     /// Maximum duration of the program, from now.
     pub timeout: Duration,
-    /// Time for which the timeout stands still.
+    /// Clock of the timeout; it stops during pauses.
     pub clock: Arc<RunClock>,
     /// Receiver of observations.
     pub observer: Arc<dyn Observer>,
@@ -83,7 +83,7 @@ pub async fn drive(
         let events = match plan(&run, &snapshot.state, remaining) {
             NextAction::Perform(steps) => perform(&mut resources, &steps, observer).await,
             NextAction::Wait(remaining) => tokio::select! {
-                // Both are cancel-safe: the next snapshot has what is not taken here. A sender that is gone cannot cancel.
+                // Both are cancel-safe: the next snapshot has events that are not taken here. A dropped sender cannot cancel.
                 event = resources.wait(remaining) => event.into_iter().collect(),
                 Ok(()) = cancelled.changed(), if run.verdict.is_none() => vec![],
             },

@@ -1,6 +1,6 @@
 //! The output of an envelope agent: exactly one JSON object, after lines with parts of its answer if it streams.
 //!
-//! Unknown members are tolerated, so that agents can write more than we read. Billing reads none of it.
+//! Unknown members are tolerated, so that agents can write more than we read. Billing never reads it.
 //!
 //! Pure.
 

@@ -1,4 +1,4 @@
-//! A log with one JSON object per line: what the controller does with a run.
+//! A log of the controller's actions for a run, with one JSON object per line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

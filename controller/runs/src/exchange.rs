@@ -1,4 +1,4 @@
-//! The files of a run: what goes into its workspace, and what comes out of it.
+//! The files of a run: its input in the workspace, and its results.
 //!
 //! A run that may change a repository works on a copy. At its end, when no process of it is left, the copy is compared with
 //! the start: the changes become a patch, or are applied to the directory of the host. Nothing that git on the host would
@@ -301,7 +301,7 @@ fn temporary(paths: &RunPaths) -> Vec<u8> {
     [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()
 }
 
-/// Returns what a run may make, and what never comes out: metadata of git, devices, FIFOs and sockets.
+/// Returns files that a run may create, and that are never exported: metadata of git, devices, FIFOs and sockets.
 fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> impl Iterator<Item = LeftOut> {
     let git = changes.git.iter().map(|path| LeftOut::new(path, "git on the host would take it for a repository"));
     let special = changes.special.iter().map(|path| LeftOut::new(path, "it is a device, a FIFO or a socket"));

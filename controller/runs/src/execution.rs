@@ -34,7 +34,7 @@ pub(crate) struct Execution {
     /// Writes the forwarded output.
     pub(crate) printer: Option<Printer>,
     pub(crate) stop: StopPolicy,
-    /// Time for which its timeout stands still.
+    /// Clock of its timeout; it stops during pauses.
     pub(crate) clock: Arc<RunClock>,
     /// Writes the record of the run, if it has one.
     pub(crate) recorder: Option<RunRecorder>,

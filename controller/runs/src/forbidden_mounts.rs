@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Places of this host that no sandbox may see, in addition to those of all hosts.
+/// Directories of this host that no sandbox may see, in addition to those of all hosts.
 #[derive(Debug, Clone, Default)]
 pub struct ForbiddenPlaces {
     /// Path of the engine's socket, if it has one.

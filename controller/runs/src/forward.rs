@@ -1,4 +1,4 @@
-//! Forwards a program's output to our own stdout and stderr: all of it, as it comes, in bounded memory.
+//! Forwards a program's output to our own stdout and stderr: completely, immediately, in bounded memory.
 //!
 //! One thread writes, since a write to a pipe or a terminal can block for ever. The reader of the container's streams
 //! waits for room in the queue, so that a slow reader of ours slows the program down. A failed write ends the run.

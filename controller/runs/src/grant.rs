@@ -72,7 +72,7 @@ impl From<Errno> for GrantFault {
     }
 }
 
-/// Checks that a directory is there, that its path has no link, that only root can replace a part of the path, and that a user
+/// Checks that a directory exists, that its path has no link, that only root can replace a part of the path, and that a user
 /// of sandboxes can enter it.
 ///
 /// # Errors
@@ -154,7 +154,7 @@ mod tests {
         for (path, expected) in [
             (kept.clone(), ""),
             (kept.join("deep"), ""),
-            // What is in it may belong to anybody: only the place counts.
+            // The owner of its contents does not matter: only its path counts.
             (of_user, ""),
             (open, ""),
             (sticky, ""),

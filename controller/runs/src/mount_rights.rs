@@ -1,6 +1,6 @@
 //! Rights of a sandbox's user to mounted files, checked before a run starts.
 //!
-//! Nothing is reported if modes do not decide alone, as with an ACL or on a file system with other rules.
+//! No fault is reported if other rules than modes apply, as with an ACL or on some file systems.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

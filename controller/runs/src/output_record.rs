@@ -45,7 +45,7 @@ struct RecordQueue {
     is_closed: bool,
 }
 
-/// Bytes of one stream that are not written yet: the end of its head, and its newest bytes.
+/// Unwritten bytes of one stream: the end of its head, and its newest bytes.
 #[derive(Debug)]
 struct PendingStream {
     limits: SegmentLimits,

@@ -20,7 +20,7 @@ pub struct ProjectRepository {
     pub publish: PublishRule,
     /// True if people may merge pull requests of runs.
     pub may_merge: bool,
-    /// Author and committer of what runs commit; one that names the run otherwise.
+    /// Author and committer of the runs' commits; by default, an identity that names the run.
     pub author: Option<Identity>,
     /// Commits of the history that runs get; all otherwise.
     pub depth: Option<u32>,
@@ -77,14 +77,14 @@ pub struct ForgeSettings {
 /// Kind of a forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForgeKind {
-    /// None: branches are published, and there are no pull requests.
+    /// No forge: branches are published, and there are no pull requests.
     #[default]
     None,
     /// GitHub, or GitHub Enterprise Server.
     GitHub,
     /// Gitea or Forgejo.
     Gitea,
-    /// A bare repository of the host, whose pull requests Sluice keeps itself.
+    /// A bare repository of the host. Sluice itself keeps its pull requests.
     Local,
 }
 

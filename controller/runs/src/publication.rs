@@ -1,8 +1,8 @@
-//! The way of a run's branch out of this host: its publication, its pull request, and the merge.
+//! Exports a run's branch from this host: its publication, its pull request, and the merge.
 //!
-//! Publishing is egress, since the forge runs what the agent wrote with a network of its own. So a publication names the
-//! commit that was looked at, and says that the changes of files which CI executes are wanted. Each step is recorded after it
-//! was done, and can be repeated: the forge is asked for what is there before anything is made.
+//! Publishing is egress, since the forge runs the agent's code with a network of its own. So a publication names the
+//! commit that was reviewed, and confirms changes of files that CI executes. Each step is recorded after it
+//! was done, and can be repeated: before an object is created, the forge is asked whether it exists.
 
 use sluice_contract::RunId;
 use sluice_git::branch_name::candidate;
@@ -21,7 +21,7 @@ mod summary;
 pub use error::PublicationError;
 pub use summary::{RunSummary, last_task};
 
-/// Names that are tried when that of the branch is taken.
+/// Maximum number of names that are tried when the branch's name is taken.
 const CANDIDATES: u32 = 20;
 
 /// The branch of a run, and the places that it goes to.

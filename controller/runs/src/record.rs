@@ -1,6 +1,6 @@
 //! The record of one run, written while the run is driven.
 //!
-//! The request is on disk before the run starts, output and log come while it runs, the result at its end. So a controller
+//! The request is on disk before the run starts, output and log follow while it runs, the result at its end. So a controller
 //! that is killed leaves a record without a result, and the controller that takes the run down adds one.
 
 use std::fs::File;
@@ -110,7 +110,7 @@ impl RunRecorder {
     /// Writes the rest of the output, and the result.
     ///
     /// # Errors
-    /// The first error of the file system, also that of an earlier write of output.
+    /// The first error of the file system, including an earlier write of output.
     pub fn finish(self, result: &ResultRecord) -> io::Result<()> {
         let output = self.output.map_or(Ok(()), RecordingThread::finish);
         self.record.write_json(RESULT, result)?;

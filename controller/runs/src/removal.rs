@@ -53,7 +53,7 @@ pub fn set_aside_in(runs: &Path) -> io::Result<Vec<String>> {
     Ok(all.into_iter().filter(|(_, path)| matches!(claim(path), Ok(Some(_)))).map(|(name, _)| name).collect())
 }
 
-/// Deletes all renamed directories in `runs`, or as much of them as there is time for. A directory that another process
+/// Deletes all renamed directories in `runs`, or as many as the time allows. A directory that another process
 /// deletes is left to that process, except that the call waits for `own`.
 #[must_use]
 pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec<RemainingDirectory> {

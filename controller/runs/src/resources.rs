@@ -1,6 +1,6 @@
-//! The resources of one run: directories, sidecar, container and audit file; how each step changes them.
+//! The resources of one run: directories, sidecar, container and audit file, and the changes by each step.
 //!
-//! Sidecar and container never wait for each other: their steps go side by side.
+//! Sidecar and container never wait for each other: their steps run in parallel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -251,7 +251,7 @@ impl RunResources {
         // The engine's notice of an end can be missed; a look now and then costs nothing.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
-            // All three are cancel-safe: the next look finds what is not taken here.
+            // All three are cancel-safe: the next observation finds changes that are not taken here.
             () = self.sandbox.changed() => {}
             () = self.sidecar.ended() => return Some(RunEvent::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
@@ -380,7 +380,7 @@ fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSp
         bridge: &spec.bridge,
         argv: &spec.argv,
         workdir: &spec.workdir,
-        // Without its directory the engine refuses the container.
+        // If its directory is missing, the engine refuses the container.
         uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
         log_max: spec.daemon.as_ref().map(|daemon| log_size(daemon.output_max)),
         env: &spec.env,

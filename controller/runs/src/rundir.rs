@@ -47,13 +47,13 @@ pub fn create(
     // The sandbox reaches the socket through this directory.
     make(&paths.sock, 0o755)?;
     make(&paths.conf, 0o700)?;
-    // The sidecar works in it and connects to the socket in it; nobody else gets past the directories above.
+    // The sidecar works in it and connects to the socket in it; the directories above keep all other users out.
     let relay = paths.relay.parent().unwrap_or(&paths.conf);
     make(relay, 0o711)?;
     fs::set_permissions(relay, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
     make(&paths.work, 0o700)?;
     fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    // The sidecar removes its socket at the end, when it is no longer root.
+    // The sidecar removes its socket at the end, when it no longer runs as root.
     chown(&paths.sock, Some(user.uid), Some(user.gid))?;
     chown(&paths.work, Some(agent), Some(agent))
 }
@@ -106,7 +106,7 @@ pub(crate) fn write_metadata(paths: &RunPaths, text: &str) -> io::Result<PathBuf
     Ok(path)
 }
 
-/// Returns the owners of this directory of all existing runs, also of those that are being removed.
+/// Returns the owners of this directory for all existing runs, including runs that are being removed.
 fn taken(runs: &Path, directory: &str) -> io::Result<Vec<u32>> {
     let owner =
         |run: io::Result<fs::DirEntry>| Some(fs::symlink_metadata(run.ok()?.path().join(directory)).ok()?.uid());
@@ -182,7 +182,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
     }
 }
 
-/// Fails when the time is up. It is called for each directory, and for each thousand files of one.
+/// Fails when the time is up. It is called for each directory, and for each thousand files in one.
 fn in_time(until: Option<Instant>) -> io::Result<()> {
     if until.is_some_and(|until| Instant::now() >= until) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
@@ -200,7 +200,7 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::R
     }
 }
 
-/// The first names in a directory: a sandbox can make more of them than we have memory for.
+/// The first names in a directory: a sandbox can create more names than our memory can hold.
 fn some_entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     const AT_ONCE: usize = 1024;
     let mut names = Vec::new();

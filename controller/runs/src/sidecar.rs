@@ -55,7 +55,7 @@ pub struct SidecarSpec<'a> {
     pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
-    /// Setting that lets it relay what the sandbox reports and pushes to its controller.
+    /// Setting for relaying the sandbox's reports and pushes to its controller.
     pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
@@ -65,7 +65,7 @@ pub struct SidecarSpec<'a> {
     pub flags: &'a [String],
 }
 
-/// Setting that lets a sidecar relay what the sandbox reports.
+/// Setting for relaying the sandbox's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayMode {
     /// The sidecar relays nothing.
@@ -265,7 +265,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     words.extend(spec.flags.iter().map(OsString::from));
     match spec.lifetime {
         SidecarLifetime::WithController => words.push("--die-with-parent".into()),
-        // By this socket, the daemon that adopts the run reaches the sidecar too.
+        // A daemon that adopts the run also reaches the sidecar by this socket.
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
     if spec.relay == RelayMode::ToController {

@@ -45,7 +45,7 @@ pub enum ControlError {
     Refused {
         /// Stable word, such as [`sluice_contract::control::NOT_RAISED`].
         code: String,
-        /// Message that says what was wrong, and what to do.
+        /// Message with the fault and the fix.
         message: String,
     },
     /// The answer is not one of a sidecar.
@@ -54,14 +54,14 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Returns whether a client cannot be told to come again, since it would not.
+    /// Returns whether this was the client's last attempt, so that an answer to retry later would be useless.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == LAST_ATTEMPT)
     }
 
-    /// Returns whether the change has nothing to do: the cap in force is higher, there is no such limit, or the clock has stood
-    /// still for the longest time.
+    /// Returns whether the change is unnecessary: the cap in force is higher, there is no such limit, or the clock was
+    /// stopped for the maximum time.
     #[must_use]
     pub fn is_moot(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if [NOT_RAISED, NOT_LIMITED, STOPPED_TOO_LONG].contains(&code.as_str()))
@@ -104,7 +104,7 @@ impl SidecarControl {
         self.request(&format!("POST {CAPS_PATH}"), &json(raise)).await
     }
 
-    /// Stops the clock of the deadline, or lets it go on. A repeated request changes nothing, and succeeds.
+    /// Stops or restarts the clock of the deadline. A repeated request changes nothing, and succeeds.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -125,7 +125,7 @@ impl SidecarControl {
     /// # Errors
     /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
     pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
-        // An id is a word: nothing of it can end the line of the request.
+        // The id is a word, so it cannot end the line of the request.
         let is_word =
             !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !is_word {
@@ -162,7 +162,7 @@ fn json(request: &impl Serialize) -> String {
     serde_json::to_string(request).expect("numbers and texts are JSON")
 }
 
-/// Reads the answer of a sidecar: what was asked for, or what was wrong.
+/// Reads the response of a sidecar: the requested value, or the error.
 fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
     let text = std::str::from_utf8(answer).map_err(|_| ControlError::Unreadable)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(ControlError::Unreadable)?;

@@ -39,7 +39,7 @@ pub struct RunSpec {
     pub workdir: String,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
-    /// Files that go into the workspace, and come out of it.
+    /// Input files of the workspace, and result files.
     pub exchange: FileExchange,
     /// Clone of a repository in the workspace, from which the run may push.
     pub clone: Option<Arc<RunClone>>,
@@ -74,7 +74,7 @@ pub struct DaemonOptions {
     pub output_max: u64,
     /// Number of bytes of the files in `/workspace/out` that the record keeps at the end; 0 keeps none.
     pub artifacts_max: u64,
-    /// Token by which the daemon knows what the sidecar relays from the sandbox; `None` for a run whose sandbox reports nothing.
+    /// Token that proves to the daemon which sidecar relays a report; `None` for a run whose sandbox reports nothing.
     pub relay_token: Option<RunTokenValue>,
 }
 
@@ -85,7 +85,7 @@ impl RunSpec {
         if self.daemon.is_some() { RunDriver::Daemon } else { RunDriver::Once }
     }
 
-    /// Returns the lifetime of the sidecar: that of a daemon's run outlives its controller.
+    /// Returns the lifetime of the sidecar: a daemon run's sidecar outlives its controller.
     #[must_use]
     pub fn sidecar_lifetime(&self) -> SidecarLifetime {
         if self.daemon.is_some() { SidecarLifetime::Independent } else { SidecarLifetime::WithController }

@@ -68,7 +68,7 @@ pub enum SweepMode {
     Remove,
 }
 
-/// Runs of a sweep. Those of a daemon have a controller also while no process drives them.
+/// Runs of a sweep. Daemon runs have a controller even while no process drives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepScope {
     /// Runs without a daemon.

@@ -1,7 +1,7 @@
 //! Checks that the upstream accepts connections.
 //!
-//! A run checks no more: the first call shows if the key is good, and an HTTP request would be a call that the audit log has
-//! to tell from the agent's. `sluice preflight` sends one, through a sidecar of its own.
+//! A run makes no further checks: the first call shows whether the key is valid, and an HTTP request would be a call that the
+//! audit log must distinguish from the agent's. `sluice preflight` sends one, through a sidecar of its own.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -73,7 +73,7 @@ pub fn address(url: &str) -> Result<Address, UpstreamUnreachable> {
 /// Connects, negotiates TLS where the address asks for it, and disconnects.
 ///
 /// # Errors
-/// [`UpstreamUnreachable::Tls`], and those of [`reach`].
+/// [`UpstreamUnreachable::Tls`], and the errors of [`reach`].
 pub async fn negotiate(upstream: &Upstream) -> Result<(), UpstreamUnreachable> {
     let Upstream { url, ca } = upstream;
     reach(url, None).await?;

@@ -33,7 +33,7 @@ pub enum ErrorCode {
     BudgetExceeded,
     /// The account's budget has too little left to start the run.
     InsufficientCredits,
-    /// The audit log is incomplete, so there may be unknown calls; or the sidecar ended before the run did, which then had
+    /// The audit log is incomplete, so there may be unknown calls; or the sidecar ended before the run, which then had
     /// no model.
     AuditFailed,
     /// The run was cancelled.

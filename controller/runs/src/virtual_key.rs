@@ -97,8 +97,8 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
     Ok(generated?)
 }
 
-/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life so that the key outlives a run
-/// that ends at this time. Repeated, it changes nothing more.
+/// Raises the virtual key of a run, if it has one: its budget to match this cap, and its life so that the key outlives a run
+/// that ends at this time. A repetition changes nothing.
 ///
 /// # Errors
 /// [`RaiseKeyError`]

@@ -31,7 +31,7 @@ pub const NAMES_MAX: usize = 1_000_000;
 /// Maximum length of a path.
 const PATH_MAX: usize = 4096;
 
-/// The files of one run, or of a directory of the host that it was granted.
+/// The files of one run, or of a directory of the host that was granted to it.
 #[derive(Debug)]
 pub struct WorkspaceFiles {
     root: OwnedFd,
@@ -88,7 +88,7 @@ pub enum FileKind {
 /// A file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no such file")]
     NotFound,
     /// The path leads through a link or out of the workspace.
@@ -100,7 +100,7 @@ pub enum FileError {
     /// The name is not a directory.
     #[error("it is not a directory")]
     NotADirectory,
-    /// The path is no path of a file.
+    /// The path is not the path of a file.
     #[error("the path is empty, too long, or has a NUL")]
     BadPath,
     /// The directory has more names than are listed.
@@ -206,7 +206,7 @@ impl WorkspaceFiles {
     /// [`FileError`].
     pub fn list(&self, path: &[u8], after: &[u8]) -> Result<FileList, FileError> {
         let directory = self.directory(path)?;
-        // The first names alone: a sandbox can make more of them than we have memory for.
+        // Only the first names are read: a sandbox can create more names than our memory can hold.
         let mut names = BTreeMap::new();
         for (seen, entry) in Dir::from_fd(directory.try_clone()?)?.iter().enumerate() {
             if seen == NAMES_MAX {
@@ -247,7 +247,7 @@ impl WorkspaceFiles {
         Ok(directory)
     }
 
-    /// Checks that every user may open what was opened in a directory of the host: we are root there, and the agent is not.
+    /// Checks that every user may open this file of a host directory: we run as root, and the agent does not.
     fn check_readable(&self, path: &[u8], opened: impl AsFd, needed: Mode) -> Result<(), FileError> {
         let has = |stat: &FileStat, needed: Mode| Mode::from_bits_truncate(stat.st_mode).contains(needed);
         if self.uid.is_some() {

@@ -70,7 +70,7 @@ impl FileReporter {
         self.mark();
     }
 
-    /// Watches the workspace of a run that an earlier daemon began. The earlier content of files that changed meanwhile is lost.
+    /// Watches the workspace of a run that an earlier daemon began. Earlier content of files changed meanwhile is unknown.
     pub(super) fn adopt(&mut self) {
         if !self.paths.work.exists() {
             return;

@@ -1,7 +1,7 @@
 //! The streams of a container as the engine sends them.
 //!
-//! Without a terminal the engine sends frames, which bollard decodes. With one it sends the bytes alone: bollard's
-//! decoder would take a chunk that begins with the byte 0, 1 or 2 for a frame, so these bytes are read here.
+//! Without a terminal the engine sends frames, which bollard decodes. With a terminal it sends raw bytes: bollard's
+//! decoder would mistake a chunk that begins with the byte 0, 1 or 2 for a frame, so raw bytes are read here.
 
 use std::path::Path;
 use std::pin::Pin;

@@ -22,7 +22,7 @@ pub struct FoundContainer {
     pub id: String,
     /// State.
     pub state: ContainerState,
-    /// True if its processes stand still.
+    /// True if its processes are frozen.
     pub is_frozen: bool,
     /// Exit, if it has ended.
     pub exit: Option<ContainerExit>,

@@ -101,7 +101,7 @@ impl Target<'_> {
         if !self.applied.left_out.contains_key(&change.path)
             && let Err(error) = self.interrupt.check().and_then(|()| action(self, change))
         {
-            // No later change is made either: each would need a copy to fail.
+            // Later changes are not made either: each would need a copy to fail.
             self.is_full |= error.kind() == io::ErrorKind::FileTooLarge;
             self.applied.left_out.insert(change.path.clone(), reason(&error));
         }
@@ -254,7 +254,7 @@ fn would_be_repository(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     Ok(is_git_directory(names.iter().map(Vec::as_slice)))
 }
 
-/// Checks that the host still has what it had at the start of the run.
+/// Checks that the host's file is unchanged since the start of the run.
 fn check_unchanged(before: Option<&Original>, now: Option<&Entry>) -> io::Result<()> {
     let reason = match (before, now) {
         (None, None) => return Ok(()),
@@ -276,8 +276,8 @@ fn mode_on_host(after: &Entry, now: Option<&Entry>) -> u32 {
     }
 }
 
-/// Returns whether a link may lead out of the tree, or leads through a name of git, by its text. Behind a name, `..` is
-/// where another link leads, so it is refused.
+/// Returns whether the text of a link may lead out of the tree, or through a name of git. After a name, `..` depends on
+/// the target of another link, so it is refused.
 fn leads_out(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") || super::git_names::has_git_name(target) {
         return true;

@@ -1,7 +1,7 @@
 //! Copies of files, directories and links between two trees.
 //!
-//! The owner of a directory can change it while root writes there. So an owner is only ever given to what a descriptor
-//! shows to be new.
+//! The owner of a directory can change it while root writes there. So a file changes its owner only if its descriptor
+//! shows that the file is new.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

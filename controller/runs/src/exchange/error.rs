@@ -1,8 +1,8 @@
-//! Files that could not be brought into a run, or out of it.
+//! Errors of the import of files into a run, and of their export.
 
 use std::io;
 
-/// Files that could not be brought into a run, or out of it.
+/// Error of the import of files into a run, or of their export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// A file or a directory cannot be read or written.
@@ -54,7 +54,7 @@ pub enum ExchangeError {
         /// Maximum.
         max: usize,
     },
-    /// Git does not read a configuration, so what it executes is not known.
+    /// Git does not accept a configuration, so the files that it would execute are unknown.
     #[error("{path}, line {line}: this is not a configuration of git; repair it, or remove it")]
     Config {
         /// Path, made printable.
@@ -83,7 +83,7 @@ pub enum ExchangeError {
         count: usize,
         /// Directory of the host.
         path: String,
-        /// The first of them, with the reasons.
+        /// The first files, with the reasons.
         names: String,
         /// Place of the kept workspace.
         workspace: String,

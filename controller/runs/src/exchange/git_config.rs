@@ -1,4 +1,4 @@
-//! The settings of a repository of the host: read for what git executes, and cleaned for the copy of a run.
+//! The settings of a host repository: read to find programs that git executes, and cleaned for the copy of a run.
 //!
 //! Pure. Git on the host runs programs that the configuration names. Where these are files of the work tree, such as hooks
 //! of `core.hooksPath`, a run must not change them.
@@ -37,7 +37,7 @@ pub(super) fn add_executed(
             paths.extend(path_of(value, place).filter(|path| !path.is_empty()));
             continue;
         }
-        // A program that is no command: its name can have white space without quotes.
+        // A program without arguments: its name can contain white space without quotes.
         paths.extend(path_of(value, place).filter(|path| exists(path)));
         for word in words(value).chain(shell_words(value)) {
             let path = path_of(&word, place).filter(|path| !path.is_empty());

@@ -19,8 +19,8 @@ pub fn has_git_name(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(is_git_name)
 }
 
-/// Returns whether git takes a directory with these names for a repository, as for a bare one. The objects and references
-/// of a repository can be in another directory, which `commondir` names.
+/// Returns whether git treats a directory with these names as a repository, such as a bare one. The objects and references
+/// of a repository can be in another directory, named by `commondir`.
 #[must_use]
 pub fn is_git_directory<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let [mut head, mut objects, mut refs, mut commondir] = [false; 4];

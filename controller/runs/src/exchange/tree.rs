@@ -1,7 +1,7 @@
 //! A directory tree that another user can change at any time.
 //!
-//! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Nothing but
-//! regular files is opened, and nothing blocks. What a tree is read for, such as the rights of a user, is checked on
+//! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Only regular
+//! files are opened, and no call blocks. Conditions of a read, such as the rights of a user, are checked on
 //! descriptors.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(super) struct Tree {
     root: OwnedFd,
     /// Path for messages.
     name: String,
-    /// User in whose name directories are opened; `None` for the controller itself.
+    /// User on whose behalf directories are opened; `None` for the controller itself.
     reader: Option<Owner>,
     interrupt: Interrupt,
 }
@@ -215,7 +215,7 @@ impl Entry {
         self == other
     }
 
-    /// Returns whether the content is that of `other`, by everything that a program of the host does not forge.
+    /// Returns whether the content equals that in `other`, by all properties that a program of the host does not forge.
     pub(super) fn has_same_content(&self, other: &Self) -> bool {
         let facts = |entry: &Self| (entry.kind, entry.size, entry.modified, entry.target.clone());
         facts(self) == facts(other)
@@ -238,7 +238,7 @@ pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
     look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Returns the entry of this name in a directory, with a descriptor of it that reads nothing.
+/// Returns the entry of this name in a directory, with a descriptor that cannot read.
 pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, Entry)> {
     let found = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let entry = look(&found, b"", AtFlags::EMPTY_PATH)?;

@@ -1,9 +1,9 @@
 //! The changes of a live workspace, seen from the host, whatever program has made them.
 //!
-//! A thread of its own looks at each workspace. Notices of the kernel say where to look, and the files themselves say what
-//! has changed: each name is compared with what was known of it, so a lost notice delays a change and hides none. Where
-//! notices run out, the thread walks through the workspace now and then. Its work is bounded: it rests four times as long as
-//! it works. `.sluice` and everything of git are left out. See docs/design/workspace-watch.md.
+//! Each workspace has a thread. Kernel notices tell it which names to check, and the files themselves show the
+//! changes: each name is compared with its last known state, so a lost notice delays a change and hides none. If
+//! notices run out, the thread walks through the workspace at intervals. Its work is bounded: it rests four times as long as
+//! it works. `.sluice` and all metadata of git are left out. See docs/design/workspace-watch.md.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -64,7 +64,7 @@ pub enum WatchError {
     /// The workspace cannot be opened.
     #[error(transparent)]
     Workspace(#[from] ExchangeError),
-    /// There is no thread or no descriptor for it.
+    /// The host has no thread or no descriptor left.
     #[error("there is no thread or no descriptor to watch a workspace with")]
     Resources(#[from] io::Error),
 }

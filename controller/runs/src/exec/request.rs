@@ -19,7 +19,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 pub struct ExecRequest {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Variables beside those of the container.
+    /// Variables in addition to those of the container.
     pub env: BTreeMap<String, String>,
     /// Absolute path of the working directory.
     pub cwd: String,
@@ -32,7 +32,7 @@ pub struct ExecRequest {
 /// A request that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecRefused {
-    /// No program.
+    /// The request names no program.
     #[error("argv is empty; name a program")]
     NoProgram,
     /// Too many words.
@@ -53,7 +53,7 @@ pub enum ExecRefused {
 }
 
 impl ExecRequest {
-    /// The time of a program whose request names none.
+    /// Timeout of a program whose request sets none.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
     /// Checks the rules.

@@ -21,7 +21,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Returns what the record of a run has, and the database; the words of the agent are in neither. A record that was removed
+    /// Returns the summary from a run's record and the database; neither has the agent's words. A record that was removed
     /// leaves its parts empty.
     ///
     /// # Errors

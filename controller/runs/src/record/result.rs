@@ -32,7 +32,7 @@ pub struct ResultRecord {
     pub unknown_costs: u64,
     /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Number of them per reason.
+    /// Number of refused requests per reason.
     pub refused_by_reason: BTreeMap<String, u64>,
     /// Tokens of all calls.
     pub usage: Usage,

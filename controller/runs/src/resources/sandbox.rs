@@ -32,7 +32,7 @@ pub(super) struct Sandbox {
     identity: BTreeMap<String, String>,
     id: Option<String>,
     state: ContainerState,
-    /// True if its processes stood still when it was last looked up.
+    /// True if its processes were frozen when it was last inspected.
     is_frozen: bool,
     expires: Option<SystemTime>,
     stop: StopPolicy,
@@ -174,7 +174,7 @@ impl Sandbox {
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop.grace);
         if matches!(self.running, Some(RunningContainer::Logged(_))) {
-            // Only the daemon's runs are frozen, since the last look as well.
+            // Only daemon runs can be frozen, also after the last inspection.
             self.find().await?;
         }
         if let Some(running) = &self.running {
@@ -193,7 +193,7 @@ impl Sandbox {
                 self.detach();
             }
             if self.is_frozen {
-                // Processes that stand still take no signal. If it fails, the next attempt tries again.
+                // Frozen processes take no signal. If this fails, the next attempt tries again.
                 let _ = self.engine.thaw(self.target()).await;
             }
             // The container's state says whether a failed kill had an effect.

@@ -95,7 +95,7 @@ impl RunSidecar {
                 (file, note) = (Some(current.file), current.note);
             }
         }
-        // Without a cap, prices still say how much to reserve for each call.
+        // Even without a cap, prices decide how much to reserve for each call.
         flags.extend(file.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
         Ok((flags, note))
     }

@@ -22,7 +22,7 @@ use super::PushTally;
 use super::push_routes::{answer_push, has_token, unauthorized};
 use crate::rundir;
 
-/// Connections of one sidecar.
+/// Maximum number of connections of one sidecar.
 const CONNECTIONS: usize = 16;
 /// Pause after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);

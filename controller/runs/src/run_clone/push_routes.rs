@@ -9,7 +9,7 @@ use sluice_git::{GitError, Push, RunRepository};
 
 use super::message::{RequestBytes, WholeBody};
 
-/// The answer to a request of a push, and what the request did.
+/// The response to a request of a push, and the effect of the request.
 #[derive(Debug)]
 pub struct PushAnswer {
     /// Answer for the sandbox. It names nothing of this host.

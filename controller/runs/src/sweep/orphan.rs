@@ -92,7 +92,7 @@ pub(crate) struct LeftRun {
     pub(crate) clone: Option<AdoptedClone>,
 }
 
-/// Takes down an orphan, reads its output, and collects what it committed, if there is a way.
+/// Takes down an orphan, reads its output, and collects its commits, if that is possible.
 pub(crate) async fn take_down_with(
     host: &Arc<Host>,
     orphan: &OpenRun,
@@ -108,7 +108,7 @@ pub(crate) async fn take_down_with(
     };
     let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
     let found = resources.state().container;
-    // The clone of a program that has not started has no commits, or is a part of one.
+    // The clone of a program that has not started has no commits, or is incomplete.
     if let Some(clone) = left.clone.filter(|_| matches!(found, ContainerState::Running | ContainerState::Exited)) {
         resources.adopt_clone(clone).await;
     }

@@ -13,7 +13,7 @@ use sluice_contract::hex;
 
 use super::{FileError, beneath};
 
-/// A file that is being written. Dropping it removes what was written.
+/// A file that is being written. Dropping it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
     directory: OwnedFd,

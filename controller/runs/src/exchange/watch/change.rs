@@ -6,7 +6,7 @@ use crate::exchange::diff::{ObjectHash, Version, diff};
 use crate::exchange::lines::LineBudget;
 use crate::exchange::tree::{Entry, Kind};
 
-/// Work that the comparison of one file may take, as the squares of numbers of lines.
+/// Maximum work of the comparison of one file, as the squares of numbers of lines.
 const COMPARISON: u64 = 1 << 26;
 
 /// An observed change of a file.
@@ -16,7 +16,7 @@ pub struct FileChange {
     pub path: Vec<u8>,
     /// Kind of the change.
     pub change: ChangeKind,
-    /// Kind of the file: for a deleted one, that of before.
+    /// Kind of the file: for a deleted one, its earlier kind.
     pub kind: ObservedKind,
     /// Size in bytes; `None` for a deleted file.
     pub size: Option<u64>,

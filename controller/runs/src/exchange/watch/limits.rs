@@ -1,4 +1,4 @@
-//! Limits of the watch of one workspace, and of all together.
+//! Limits of the watch of one workspace, and of all watches together.
 
 use std::collections::HashMap;
 use std::fs;
@@ -92,7 +92,7 @@ impl WatchShare {
     }
 }
 
-/// The part of one owner.
+/// The watch resources of one owner.
 #[derive(Debug, Clone)]
 pub struct OwnerShare {
     share: Arc<WatchShare>,

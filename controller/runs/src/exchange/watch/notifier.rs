@@ -1,6 +1,6 @@
 //! Notices of the kernel about directories of one workspace.
 //!
-//! A directory is watched by its descriptor, so no name in the workspace decides what is watched.
+//! A directory is watched by its descriptor, so names in the workspace cannot redirect the watch.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -37,14 +37,14 @@ pub(super) struct Notifier {
 /// Completeness of the notices that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// All of them were there.
+    /// The kernel had room for all notices.
     Complete,
     /// The kernel had no room for some.
     Overflown,
 }
 
 impl Notifier {
-    /// Opens a queue of notices; `None` if the host has no more of them.
+    /// Opens a queue of notices; `None` if the host has no queue left.
     pub(super) fn open(max: usize, share: OwnerShare) -> Option<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         Some(Self { fd, directories: HashMap::new(), max, share })
@@ -58,7 +58,7 @@ impl Notifier {
             .flatten();
         let is_new = added.is_some_and(|watch| self.directories.insert(watch, path.to_vec()).is_none());
         if is_counted && !is_new {
-            // There was no room in the kernel, or the directory had another path before.
+            // The kernel had no room, or the directory had another path before.
             self.share.return_watches(1);
         }
         added

@@ -1,7 +1,7 @@
-//! Comparison of a workspace with what is known of it.
+//! Compares a workspace with its last known state.
 //!
-//! The sandbox changes names while they are looked at. Each is opened beneath the workspace, through no link and no mount,
-//! and nothing but a regular file is read.
+//! The sandbox can change names during a scan. Each name is opened beneath the workspace, through no link and no mount,
+//! and only regular files are read.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,7 +31,7 @@ enum Moment {
     Later,
 }
 
-/// Compares a workspace with what is known of it.
+/// Compares a workspace with its last known state.
 #[derive(Debug)]
 pub(super) struct WorkspaceScanner {
     tree: Tree,
@@ -172,7 +172,7 @@ impl WorkspaceScanner {
         self.sink.is_closed() || until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Compares one name of a directory with what is known of it. Returns true for a directory to enter.
+    /// Compares one name of a directory with its last known state. Returns true for a directory to enter.
     fn look(&mut self, directory: &OwnedFd, parent: &[u8], name: &[u8]) -> bool {
         let path = join(parent, name);
         if path.len() > PATH_MAX || is_left_out(&path) {
@@ -191,7 +191,7 @@ impl WorkspaceScanner {
                 self.vanished(&path);
                 false
             }
-            // What cannot be looked at stays as it was known.
+            // A name that cannot be checked keeps its last known state.
             Err(_) => {
                 self.index.meet(&path);
                 false
@@ -234,7 +234,7 @@ impl WorkspaceScanner {
         self.index.set(path, KnownName::Directory(watch.or(before)));
     }
 
-    /// Compares a file with what is known of it, and reports the change.
+    /// Compares a file with its last known state, and reports the change.
     fn compare(&mut self, path: &[u8], found: &OwnedFd, entry: Entry) {
         if matches!(self.index.get(path), Some(KnownName::Directory(_))) {
             self.vanished(path);
@@ -378,7 +378,7 @@ impl WorkspaceScanner {
     }
 }
 
-/// Returns true if the error says that there is no such name.
+/// Returns true if the error says that the name does not exist.
 fn is_gone(error: &std::io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))

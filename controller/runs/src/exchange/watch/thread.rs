@@ -1,4 +1,4 @@
-//! The thread of one watched workspace: waits for notices, looks, rests.
+//! The thread of one watched workspace: waits for notices, checks, rests.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
@@ -13,9 +13,9 @@ use super::sink::WatchNotice;
 
 /// Time between two readings of notices while names wait.
 const TICK: Duration = Duration::from_millis(100);
-/// Work of one turn, in about.
+/// Approximate time of work in one turn.
 const TURN: Duration = Duration::from_millis(250);
-/// Rest after work, as a multiple of it.
+/// Rest after work, as a multiple of its time.
 const REST: u32 = 4;
 /// Rest after a walk, as a multiple of the time that it took.
 const WALK_REST: u32 = 20;
@@ -26,7 +26,7 @@ const LAST_LOOK: Duration = Duration::from_secs(20);
 /// Time by which the clock of files may be late, in about.
 const CLOCK_MARGIN: Duration = Duration::from_millis(20);
 
-/// Reason to go on.
+/// Reason to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     /// Notices, or the end of the time.
@@ -56,7 +56,7 @@ impl WatchThread {
         Self { control, scanner, dirty: DirtyNames::default(), rest_until, walk_at: None, last_walk }
     }
 
-    /// Watches until the run is over, or nobody reads the reports any more.
+    /// Watches until the run is over, or the reader of the reports is gone.
     pub(super) fn run(mut self, since: Option<SystemTime>) {
         let begun = Instant::now();
         self.scanner.begin(since);
@@ -128,7 +128,7 @@ impl WatchThread {
                 self.dirty.note(path, begun);
             }
             if self.walk_at.is_none() {
-                // A directory for which there was no watch is walked from now on.
+                // A directory without a watch is walked from now on.
                 self.schedule_walk();
             }
         }
