@@ -61,7 +61,7 @@ pub enum BackupError {
     Key(#[from] KeyError),
 }
 
-/// Copies a state directory to a new directory. The database is that of one moment, and has seen no line that the copied
+/// Copies a state directory to a new directory. The database is a snapshot of one moment, and has no line that the copied
 /// audit files do not have.
 ///
 /// # Errors
@@ -102,13 +102,13 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
     if control.exists() {
         add(&mut manifest, &control, &unfinished.path, "audit/control.jsonl")?;
     }
-    // The keys come last: they are those of all files before.
+    // The keys are copied last, so that they include the keys of all files before.
     make(&unfinished.path.join("keys"))?;
     make(&unfinished.path.join("keys/public"))?;
     let mut public = keys.public()?;
     public.dedup();
     for key in public {
-        // By its id: an operator may have named its file, or put several keys into one.
+        // Named by its id: an operator may have named its file differently, or put several keys into one.
         let name = format!("keys/public/{}", key.id());
         manifest.files.push(write(&unfinished.path, &name, format!("{key}\n").as_bytes())?);
     }

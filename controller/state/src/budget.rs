@@ -1,9 +1,9 @@
 //! Budgets of accounts, and the admission of runs.
 //!
 //! Pure. An account has a budget only if the operator set one. Its remainder is the granted amount, less the spending in
-//! the ledger since then, less the amounts held for runs. A run holds its cap before anything of it exists; its receipts
-//! replace that hold when they are in the ledger. Amounts that are not known stay held: a call of unknown cost holds
-//! what its sidecar reserved for it, and a run without a trusted audit log holds everything that was not billed.
+//! the ledger since then, less the amounts held for runs. A run holds its cap before any of its resources exist; its receipts
+//! replace that hold when they are in the ledger. Unknown amounts stay held: a call of unknown cost holds
+//! the amount that its sidecar reserved for it, and a run without a trusted audit log holds everything that was not billed.
 
 use std::fmt;
 

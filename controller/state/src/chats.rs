@@ -28,7 +28,7 @@ pub struct NewChat {
     pub session_id: Option<String>,
     /// True if a client that was cut off may come back.
     pub is_resumable: bool,
-    /// Place of the turn in its session, if turns of a session go on from each other.
+    /// Position of the turn in its session, if turns of a session continue from each other.
     pub turn: Option<SessionTurn>,
 }
 
@@ -129,7 +129,7 @@ fn chat(row: &Row<'_>) -> rusqlite::Result<Chat> {
     })
 }
 
-/// Returns the cap of a new run: where the chats of a token may cost no more than so much, each of them has one.
+/// Returns the cap of a new run: if the chats of a token have a cost limit, each chat needs a cap.
 pub(crate) fn run_cap(
     transaction: &Transaction<'_>,
     new: Option<&NewChat>,
@@ -173,7 +173,7 @@ pub(crate) fn begin(
     check_caps(transaction, &new.principal, now_us)
 }
 
-/// Checks the caps of a principal of which a chat, or a turn of one, was just added.
+/// Checks the caps of a principal after a chat, or a turn of one, was added.
 fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Result<(), ChatBeginError> {
     let Some(caps) = caps(transaction, principal)? else { return Ok(()) };
     let day_us = now_us.div_euclid(DAY_US) * DAY_US;
@@ -191,8 +191,8 @@ fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Re
     Ok(())
 }
 
-/// Number of a principal's chats since a time, with the later turns of workers, and their cost. A chat costs what its calls have cost; one that lives, or has a call
-/// of unknown cost, its whole cap. An upstream can state absurd amounts, so the sum is no integer.
+/// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its
+/// calls; a live chat, or one with a call of unknown cost, its whole cap. Stated amounts can be absurd, so the sum is no integer.
 const SPENT: &str = "
     SELECT count(*) FILTER (WHERE chats.created_us >= ?2) + (
             SELECT count(*) FROM chat_turns JOIN chats AS own ON own.run_id = chat_turns.run_id

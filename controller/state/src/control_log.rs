@@ -1,4 +1,4 @@
-//! The log of what people and tokens do: `STATE/audit/control.jsonl`, one chained and signed line for each operation.
+//! The log of the actions of people and tokens: `STATE/audit/control.jsonl`, one chained and signed line for each operation.
 //!
 //! A line is on disk before its operation takes effect. Several processes append, the daemon and commands: each takes the
 //! lock of the file, and verifies the lines that others have added before it adds its own.
@@ -155,7 +155,7 @@ impl ControlLog {
     fn last(&self, file: &mut File) -> Result<End, ControlLogError> {
         let failed = |error| ControlLogError::Io(self.path.clone(), error);
         let len = file.metadata().map_err(failed)?.len();
-        // Two lines: a part of one may follow the last whole one.
+        // Length of two lines: a partial line may follow the last complete one.
         let start = len.saturating_sub(2 * LINE_MAX);
         file.seek(SeekFrom::Start(start)).map_err(failed)?;
         let mut tail = Vec::new();

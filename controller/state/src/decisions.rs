@@ -53,7 +53,7 @@ pub struct Decisions {
     pub voids: Vec<VoidedReceipt>,
     /// The newest import of each file that was imported.
     pub imports: BTreeMap<RunKey, FileImport>,
-    /// Runs whose audit files were pruned, each with the time of that.
+    /// Runs whose audit files were pruned, each with the time of pruning.
     pub pruned: BTreeMap<RunKey, (PrunedRun, i64)>,
 }
 

@@ -1,11 +1,11 @@
 //! The event log: what happened to runs and agents, in the order of commits.
 //!
 //! `seq` grows in the order in which events become visible: SQLite lets one transaction write at a time, and a number is
-//! given inside it. So a reader that asks for what is after the last `seq` that it has seen misses no event. What
-//! retention removed in front of a reader is reported to it as a gap.
+//! assigned inside it. So a reader that asks for events after the last `seq` that it has seen misses no event. Events that
+//! retention removed ahead of a reader are reported to it as a gap.
 //!
-//! Events of agents are evicted by their own run's quota. All others are removed by their age alone, so that a sandbox
-//! cannot push out the record of what was done to it.
+//! Events of agents are evicted by their own run's quota. All others are removed only by age, so that a sandbox
+//! cannot push out the record of actions on it.
 
 mod append;
 mod content;

@@ -17,7 +17,7 @@ pub struct DatabaseFigures {
     pub waiting_since_us: Option<i64>,
     /// Number of sidecars of runs that are not closed.
     pub sidecars: u64,
-    /// Number of receipts whose cost is not known yet.
+    /// Number of receipts whose cost is still unknown.
     pub open_receipts: u64,
     /// Time of the first call among them.
     pub open_receipt_since_us: Option<i64>,

@@ -176,7 +176,7 @@ impl Keys {
         let seed = random_seed()?;
         let key = PrivateKey::from_seed(&seed).public();
         self.publish(&key)?;
-        // With its final size, so that no copy stays in freed memory.
+        // Allocated with its final size, so that no copy stays in freed memory.
         let mut line = Zeroizing::new(String::with_capacity(2 * seed.len()));
         hex::push(&mut line, &*seed);
         self.put(&self.signing(), line.as_bytes())?;

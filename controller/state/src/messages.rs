@@ -79,11 +79,11 @@ pub struct Message {
     pub created_us: i64,
     /// Time of its delivery.
     pub delivered_us: Option<i64>,
-    /// Of an interrupt whose text begins no turn: what follows.
+    /// For an interrupt that starts no turn: the next step.
     pub afterwards: Option<Afterwards>,
 }
 
-/// Step of a worker after an interrupt whose text begins no turn.
+/// Step of a worker after an interrupt that starts no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Afterwards {
     /// Waits for the next message.
@@ -213,7 +213,7 @@ fn random_id(prefix: &str) -> String {
     format!("{prefix}{}", &digits[..12])
 }
 
-/// Returns the number of the first messages whose texts have at most this many bytes together: one at least, if there is one.
+/// Returns the number of the first messages whose texts fit in this many bytes together; at least one, if there is one.
 #[must_use]
 pub fn fitting(messages: &[Message], bytes_max: usize) -> usize {
     let mut bytes = 0_usize;

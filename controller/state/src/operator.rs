@@ -2,7 +2,7 @@
 
 use nix::unistd::Uid;
 
-/// Returns the name of the user that runs this process: behind sudo, the one that called sudo.
+/// Returns the name of the user that runs this process: under sudo, the user that called sudo.
 #[must_use]
 pub fn name() -> String {
     let uid = Uid::effective();

@@ -1,6 +1,6 @@
 //! Tokens by which the sidecar of one attempt reports to the daemon: `slr_` and 64 hex digits.
 //!
-//! The database has their hashes. The value is in a file of its run that only the sidecar is given.
+//! The database has their hashes. The value is in a file of its run that only the sidecar gets.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Approvals are made, and brought up to date, by what the sidecar of a run reports.
+//! Creates and updates approvals from the reports of a run's sidecar.
 
 use rusqlite::{Transaction, TransactionBehavior};
 use serde_json::json;
@@ -86,11 +86,11 @@ fn settle(
             let (open, seq) = refresh(transaction, sandbox, ask, open, now_us)?;
             return Ok((Asked::Open(open), seq));
         }
-        // The cap was raised by other means: what a person saw is no longer so.
+        // The cap was raised by other means, so the approval that a person saw is outdated.
         seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
     }
     let clause =
-        // Nobody had to decide about an approval that no call waited for.
+        // No person had to decide about an approval that no call waited for.
         format!(
             "{of_cap} AND old_value = ?4 AND (decision = 'deny' OR decision = 'expired' AND held_us IS NOT NULL)
              ORDER BY decided_us DESC LIMIT 1"
@@ -148,7 +148,7 @@ fn refresh(
         next.cap = Some((cap, old, propose(old, ask.asked, ask.highest)));
     }
     if ask.is_held && next.held_us.is_none() {
-        // The time until then was nobody's to decide in: an approval at 80 % of a cap can be as old as its run.
+        // The time until then does not count for the decision: an approval at 80 % of a cap can be as old as its run.
         next.held_us = Some(now_us);
         next.expires_us = expiry(ask, now_us);
     }

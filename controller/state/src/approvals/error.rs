@@ -10,7 +10,7 @@ pub enum ApprovalError {
     /// The run has no such approval.
     #[error("there is no such approval")]
     NotFound,
-    /// The digest is not that of the approval, or its cap has moved.
+    /// The digest does not match the approval, or its cap has changed.
     #[error("the approval has changed since it was read: read it again, and decide on its present digest")]
     Changed,
     /// Another decision came first.

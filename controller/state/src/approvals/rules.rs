@@ -27,7 +27,7 @@ pub enum ApprovalDecision {
     Deny,
     /// The run is cancelled.
     Cancel,
-    /// No decision came in time, which denies it.
+    /// No decision was made in time, which denies the approval.
     Expired,
     /// The cap is another one, or the attempt is over.
     Changed,
@@ -91,8 +91,8 @@ impl ApprovalDecision {
     }
 }
 
-/// Returns the value that is proposed for a cap: twice the present one, or what the call that waits needs if that is more, and
-/// no more than the highest one that the operator allows, unless the call needs more than that.
+/// Returns the proposed value for a cap: twice the present one, or the need of the waiting call if that is more, and
+/// at most the highest value that the operator allows, unless the call needs more than that.
 #[must_use]
 pub fn propose(old: i64, asked: Option<i64>, highest: Option<i64>) -> i64 {
     let least = asked.unwrap_or(0).max(old.saturating_add(1));

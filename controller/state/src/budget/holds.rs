@@ -1,4 +1,4 @@
-//! Holds of runs on budgets: their rows, and the state of the runs behind them.
+//! Holds of runs on budgets: their rows, and the states of their runs.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sluice_contract::RunKey;

@@ -12,7 +12,7 @@ fn balance(granted: i128, spent: i128, held: i128) -> Balance {
 #[test]
 fn a_run_holds_at_most_the_remainder() {
     let rows = [
-        // granted, spent, held, cap, what it holds
+        // granted, spent, held, cap, amount that it holds
         ((100, 0, 0), Some(100), Some(100)),
         ((100, 0, 0), Some(101), None),
         ((100, 40, 30), Some(30), Some(30)),

@@ -1,7 +1,7 @@
 //! Sessions of chats: the turns of one end user's conversation with one agent, and their kept workspaces.
 //!
-//! Of a session, one workspace at most is kept: that of its newest turn which has succeeded. The rows say which; a directory
-//! without a row is for the sweep.
+//! A session has at most one kept workspace: that of its newest successful turn. The rows name it; the sweep removes
+//! directories without a row.
 
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use sluice_contract::{RunId, RunKey};
@@ -9,7 +9,7 @@ use sluice_contract::{RunId, RunKey};
 use super::NewChat;
 use crate::store::{Store, StoreError};
 
-/// A session of chats. All members are those of its turns.
+/// A session of chats. All its turns have these values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatSession {
     /// Principal of the turns.
@@ -49,7 +49,7 @@ pub struct SessionState {
 pub struct SessionLimits {
     /// Number of workspaces.
     pub count: u32,
-    /// Bytes of all of them together.
+    /// Maximum number of bytes of all of them together.
     pub bytes: u64,
 }
 
@@ -83,9 +83,9 @@ impl Store {
         .await
     }
 
-    /// Keeps the workspace of a turn for the next one of its session. Returns the attempts whose workspaces are not needed
-    /// any more: that of the session's turn before, and of the principal those beyond its limits, which are the longest
-    /// unused. One of a session with a live turn is needed. `None`: the run is no turn of a session.
+    /// Keeps the workspace of a turn for the next one of its session. Returns the attempts whose workspaces are no longer
+    /// needed: the session's previous one, and those beyond the principal's limits, which are the longest
+    /// unused. The workspace of a session with a live turn is needed. `None`: the run is not a turn of a session.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -130,7 +130,7 @@ impl Store {
         .await
     }
 
-    /// Returns the attempt of a run whose workspace is kept for the next turn of its session: `None` if the run is no turn of
+    /// Returns the attempt of a run whose workspace is kept for its session's next turn: `None` if the run is not a turn of
     /// a session, `Some(None)` if its workspace is not needed.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub struct ChatWorker {
     pub takes_messages: bool,
     /// Newest turn.
     pub turn: ChatTurn,
-    /// Time at which the worker was told to end.
+    /// Time at which the worker was requested to end.
     pub told_to_end_us: Option<i64>,
     /// Time of the last observed work of the run.
     pub worked_us: Option<i64>,
@@ -151,7 +151,7 @@ impl Store {
         .await
     }
 
-    /// Returns the turn of a run that is the newest one of those that begin before a position of the event log. `None` for a
+    /// Returns the newest turn of a run among those that begin before a position of the event log. `None` for a
     /// run that is not a worker's.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Store {
     }
 }
 
-/// Runs at work, and owners whose runs wait for a place.
+/// Working runs, and owners whose runs wait for a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueuePressure {
     /// Owners, and the number of their runs that have begun and not ended.
@@ -217,8 +217,8 @@ fn find_worker(transaction: &Transaction<'_>, run_id: &RunId) -> rusqlite::Resul
     transaction.prepare_cached(&query)?.query_row([run_id.as_str()], worker).optional()
 }
 
-/// The time of a turn's end: of the newest report that the worker waits after the turn's message, or a later one. A report can
-/// come late, or twice. One that names no message counts once the worker has that of the turn.
+/// Time of a turn's end: the newest report, after the turn's message, that the worker waits for a message. A report can
+/// come late, or twice. A report that names no message counts once the worker has the turn's message.
 macro_rules! waiting_us {
     ($turn:literal) => {
         concat!(

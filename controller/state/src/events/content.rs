@@ -15,7 +15,7 @@ pub const EVENT_DATA_MAX: usize = 100_000;
 pub const EVENT_TYPE_MAX: usize = 100;
 /// Deepest nesting of arrays and objects.
 pub const JSON_DEPTH_MAX: u32 = 32;
-/// Largest number of members of one object.
+/// Maximum number of members of one object.
 pub const JSON_MEMBERS_MAX: usize = 1_000;
 
 /// Reason that the content of an event is refused.

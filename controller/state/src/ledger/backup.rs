@@ -13,10 +13,10 @@ use crate::file;
 use crate::store::Store;
 
 impl Store {
-    /// Copies the database as of one moment to a new file. The copy is complete, checked and on disk, or does not exist.
+    /// Copies a snapshot of the database to a new file. The copy is complete, checked and on disk, or does not exist.
     ///
     /// # Errors
-    /// [`LedgerError::Backup`], [`LedgerError::Damaged`], and those of SQLite.
+    /// [`LedgerError::Backup`], [`LedgerError::Damaged`], and errors of SQLite.
     pub async fn back_up(&self, to: &Path) -> Result<(), LedgerError> {
         let to = to.to_owned();
         self.query(move |connection| {

@@ -178,8 +178,8 @@ impl BookedReceipt {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
     }
 
-    /// Returns true if a budget holds what was reserved for the call: its cost is unknown, and not by a status that no
-    /// provider bills. A row that comes later is billed all the same.
+    /// Returns true if a budget holds the amount reserved for the call: its cost is unknown, and its status is not one that no
+    /// provider bills. A later row is billed all the same.
     #[must_use]
     pub fn holds_budget(&self) -> bool {
         self.is_open() && (self.status != ReceiptStatus::PendingCost || could_be_billed(self.http_status))
@@ -235,7 +235,7 @@ impl BookedEntry {
 
 impl From<Usage> for Tokens {
     fn from(usage: Usage) -> Self {
-        // No line of an audit file has more than 2^53.
+        // Numbers in an audit file do not exceed 2^53.
         let count = |tokens: Option<u64>| tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
         Self {
             cache_write: count(usage.cache_write),

@@ -1,4 +1,4 @@
-//! Removal of audit files whose receipts are in the ledger for good.
+//! Removal of audit files whose receipts are permanently in the ledger.
 //!
 //! The receipts stay, and so do the last hash and the number of lines of each file, so that a file that comes back is
 //! recognized. The removal is recorded before it is done.

@@ -48,7 +48,7 @@ impl AuditArchive<'_> {
     pub async fn check(&self) -> Result<RebuildReport, LedgerError> {
         let mut rebuilt = RebuildReport::default();
         let audited = self.audited()?;
-        // Before the files are read: a run that ends in the meantime is skipped.
+        // Read before the files, so that a run that ends in the meantime is skipped.
         let open = self.open_runs().await?;
         let keys: Vec<_> = audited.iter().filter(|key| !open.contains(key)).cloned().collect();
         let mut batches = keys.chunks(BATCH);

@@ -24,8 +24,8 @@ pub struct UsageTable {
 }
 
 impl Store {
-    /// Sums up what counts in a selection: receipts and entries of its run, account and model that arrived in its time.
-    /// Without times of a part of a day, the time grows with runs and days, and with receipts of unknown cost.
+    /// Sums up a selection: receipts and entries of its run, account and model that arrived in its time.
+    /// If no time is within a day, the query's duration grows with runs and days, and with receipts of unknown cost.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -138,7 +138,7 @@ fn source(filter: &Filter) -> String {
     )
 }
 
-/// Returns the sum of one half of a column of entries, as migration 7 adds it up.
+/// Returns the sum of one half of a column of entries, as migration 7 computes it.
 fn sum_of_half(half: &str) -> String {
     let (name, part) = half.rsplit_once('_').unwrap_or((half, ""));
     let column = match name {

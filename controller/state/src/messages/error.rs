@@ -9,13 +9,13 @@ use crate::store::StoreError;
 /// Error of sending, changing or delivering a message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run {}", .0.as_str())]
     NoRun(RunId),
     /// The run takes no messages any more.
     #[error("the run has finished, and takes no messages; send them to a run that goes on")]
     RunFinished,
-    /// There is no such message of the run.
+    /// The run has no such message.
     #[error("the run has no message {0}; list its messages")]
     NotFound(String),
     /// The message is on its way, or gone.

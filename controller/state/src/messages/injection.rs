@@ -68,7 +68,7 @@ impl Store {
         .await
     }
 
-    /// Records what became of messages at the sidecar of an attempt. Entries that were read before are left out.
+    /// Records the states of messages at the sidecar of an attempt. Entries that were read before are left out.
     ///
     /// # Errors
     /// [`MessageError::RunFinished`]: another attempt is at work, or none.
@@ -141,7 +141,7 @@ fn record(
     entry: &InjectedMessage,
     now_us: i64,
 ) -> Result<Option<i64>, MessageError> {
-    // A sidecar may have a message of which the database knows nothing, if the database was restored from a backup.
+    // A sidecar may have a message that is missing in the database, if the database was restored from a backup.
     let Some(message) = find(transaction, &sandbox.key.run_id, &entry.message_id)? else { return Ok(None) };
     if let Some(anchor) = &entry.anchor {
         let anchor = serde_json::to_string(anchor).expect("texts are JSON");

@@ -14,11 +14,11 @@ use crate::store::{Parameters, Store};
 /// Selection of messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageFilter {
-    /// Only those in one of these states; none for all.
+    /// Only messages in one of these states; an empty list selects all.
     pub states: Vec<MessageState>,
     /// Only interventions.
     pub interventions: bool,
-    /// Only those that were sent before this one, by its number.
+    /// Only messages that were sent before this one, by its number.
     pub before: Option<i64>,
 }
 

@@ -66,7 +66,7 @@ impl Store {
         .await
     }
 
-    /// Records that the worker of an attempt has messages. Returns the ids of those that it had on lease, or had acknowledged
+    /// Records that the worker of an attempt has messages. Returns the ids of those that were on lease, or acknowledged
     /// before.
     ///
     /// # Errors

@@ -48,11 +48,11 @@ pub struct Question {
 /// State of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionState {
-    /// There is no answer yet.
+    /// Not answered yet.
     Open,
     /// There is an answer.
     Answered,
-    /// No answer came in time, or the attempt is over.
+    /// The time for an answer is over, or the attempt is over.
     Expired,
 }
 
@@ -255,7 +255,7 @@ impl Store {
         .await
     }
 
-    /// Closes questions that nobody answered in time, and those of attempts that are over. Returns their number.
+    /// Closes questions that were not answered in time, and those of attempts that are over. Returns their number.
     ///
     /// # Errors
     /// Errors of SQLite.

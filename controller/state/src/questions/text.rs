@@ -18,7 +18,7 @@ pub enum QuestionFault {
     /// The question is empty or too long.
     #[error("a question is 1 to {QUESTION_MAX} characters of plain text")]
     Question,
-    /// There are too many options, or one of them is empty, too long, or there twice.
+    /// There are too many options, or one of them is empty, too long, or a duplicate.
     #[error("options are at most {OPTIONS_MAX} different texts of 1 to {OPTION_MAX} characters")]
     Options,
 }
@@ -45,7 +45,7 @@ fn has_length(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.chars().count())
 }
 
-/// Removes what is no plain text: control characters but for line ends, and characters without a shape of their own.
+/// Reduces a text to plain text: removes control characters except line ends, and characters without a shape of their own.
 #[must_use]
 pub fn plain_text(text: &str) -> String {
     let plain: String = text.chars().filter(|c| *c == '\n' || !(c.is_control() || is_hidden(*c))).collect();

@@ -32,7 +32,7 @@ pub async fn remove_old_records(layout: &Layout, store: &Store, keep: Duration) 
 }
 
 impl Store {
-    /// Returns the runs of the daemon whose records are needed: those that are not over, and those that ended lately.
+    /// Returns the runs of the daemon whose records are needed: unfinished runs, and runs that ended lately.
     async fn sandboxes_with_records(&self, now: SystemTime, keep: Duration) -> Result<HashSet<RunId>, StoreError> {
         let keep_us = duration_micros(keep.max(KEEP_OF_DAEMON_RUNS_MIN));
         let since_us = unix_micros(now).unwrap_or_default().saturating_sub(keep_us);

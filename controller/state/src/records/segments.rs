@@ -1,6 +1,6 @@
 //! A stream in files of bounded size: the first one and the last two are kept.
 //!
-//! The name of a file has the offset of its first byte in the stream, so that a reader sees what is missing, also while
+//! The name of a file has the offset of its first byte in the stream, so that a reader notices missing bytes, also while
 //! the stream is written.
 
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ impl SegmentWriter {
         Self { directory, name, limits, position: 0, current: None, has_first: false, last: VecDeque::new() }
     }
 
-    /// Continues a stream of which this many bytes count. What is stored beyond them is removed.
+    /// Continues a stream of which this many bytes count. Bytes stored beyond them are removed.
     ///
     /// # Errors
     /// Errors of the file system.

@@ -1,4 +1,4 @@
-//! Signs of life of runs, which are recorded in batches and are no change of a run.
+//! Signs of life of runs, which are recorded in batches and do not count as a change of a run.
 
 use rusqlite::{TransactionBehavior, params};
 use sluice_contract::RunKey;

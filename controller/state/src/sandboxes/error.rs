@@ -12,7 +12,7 @@ use crate::store::StoreError;
 /// Error of creating, reading or changing a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run {}", .0.as_str())]
     NotFound(RunId),
     /// Another live run of the owner has the name.
@@ -36,7 +36,7 @@ pub enum SandboxError {
     /// All automatic attempts were made.
     #[error("the run has had all its {0} retries")]
     RetriesSpent(u32),
-    /// Nothing is left of the cap.
+    /// The cap is completely spent.
     #[error("the attempts before have spent or still hold the whole cap of the run; a new run needs a cap of its own")]
     CapSpent,
     /// The agent prevents it.

@@ -28,7 +28,7 @@ pub enum SandboxState {
 pub enum DesiredState {
     /// Work to its end.
     Running,
-    /// Stand still.
+    /// Paused.
     Paused,
     /// End.
     Stopped,
@@ -63,9 +63,9 @@ pub enum SandboxStep {
     Resume,
     /// The way in which it ends is known.
     Decide(SandboxVerdict),
-    /// Nothing of it is left.
+    /// All resources of the run are gone.
     Finish,
-    /// The run ends before anything of it exists.
+    /// The run ends before any of its resources exist.
     Drop(SandboxVerdict),
     /// Another attempt follows by itself.
     Retry,

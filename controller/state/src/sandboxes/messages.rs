@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::row::{Sandbox, report};
 
-/// Records the messages of a run that has ended as lost: nobody takes them any more.
+/// Records the messages of a run that has ended as lost, because they cannot be delivered any more.
 pub(super) fn lose_pending(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -> rusqlite::Result<()> {
     let lost: Vec<String> = transaction
         .prepare_cached(

@@ -67,9 +67,9 @@ pub struct Sandbox {
     pub deadline_us: Option<i64>,
     /// Time since which it is paused.
     pub paused_us: Option<i64>,
-    /// Time since which its clocks stand still.
+    /// Time since which its clocks are stopped.
     pub clocks_stopped_us: Option<i64>,
-    /// Time for which they have stood still before, in all attempts.
+    /// Time for which they were stopped before, in all attempts.
     pub stopped_total_us: i64,
     /// Time of the last work of any kind.
     pub last_work_us: Option<i64>,

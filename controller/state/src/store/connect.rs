@@ -41,7 +41,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 pub(super) fn open_for_queries(path: &Path) -> Result<Connection, StoreError> {
     let opened = open_reader(path).and_then(|connection| with_version(connection, path));
     let (connection, found) = opened.or_else(|error| match error {
-        // A read-only file system: nobody writes, so the file is complete as it is.
+        // In a read-only file system no process writes, so the file is complete as it is.
         StoreError::Open(..) if !wal(path).exists() => with_version(open_immutable(path)?, path),
         error => Err(error),
     })?;
@@ -67,7 +67,7 @@ fn upgraded_copy(from: &Connection, path: &Path) -> Result<Connection, StoreErro
     Ok(copy)
 }
 
-/// Opens a database without a WAL, whose file nobody changes.
+/// Opens a database without a WAL, whose file does not change.
 fn open_immutable(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let name = format!("file:{}?immutable=1", percent_encoded(path));
@@ -131,7 +131,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     if version(connection).map_err(failed)? == SCHEMA {
         return Ok(());
     }
-    // Of two controllers that start at once, one creates the tables.
+    // If two controllers start at once, one creates the tables.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let found = version(&transaction).map_err(failed)?;
     if found > SCHEMA {

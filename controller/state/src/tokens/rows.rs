@@ -87,7 +87,7 @@ pub enum TokenError {
     /// The requested life is too long.
     #[error("a token is valid for 1 second to {max} days; ask for less", max = Token::LIFE_MAX_US / DAY_US)]
     Life,
-    /// There is no such token.
+    /// The token does not exist.
     #[error("there is no token {0}; sluice token list shows all")]
     NotFound(String),
     /// The kernel gave no random bytes.

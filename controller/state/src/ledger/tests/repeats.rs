@@ -143,7 +143,7 @@ async fn a_truncated_file_reverses_nothing() {
 
     assert!(matches!(late, Err(LedgerError::Late { status: "posted", .. })), "{late:?}");
     assert_eq!(statuses(&ledger.all().await), ["posted"]);
-    // With the database's own witness the file itself is found out.
+    // The database's own witness exposes the file itself.
     ledger.put(&run, &cut);
     let found = ledger.found().await;
     assert_eq!(found[0], (DifferenceKind::Tampered, None));

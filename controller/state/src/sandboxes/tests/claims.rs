@@ -96,7 +96,7 @@ impl Model {
             run.state == SandboxState::Pending && run.after.iter().any(|other| model.has_ended(*other, false))
         };
         while let Some(run) = self.runs.iter().position(|run| is_doomed(self, run)) {
-            // The message names the first of them.
+            // The message names the first one.
             let other = self.runs[run].after.iter().copied().find(|other| self.has_ended(*other, false));
             let message = other.map(|other| format!("run r{other}, on which it depends, did not succeed"));
             let verdict = SandboxVerdict::Failed { code: "dependency_failed".to_owned(), message };
@@ -209,7 +209,7 @@ async fn perform(daemon: &Daemon, op: &Op, model: &Model) -> bool {
     }
 }
 
-/// Claims once with each of these daemons, all at once, and returns what they got.
+/// Claims once with each of these daemons, all at once, and returns their results.
 async fn claim(stores: &[Store; 2], process: &Process, daemons: &[usize], now_us: i64) -> BTreeSet<String> {
     let claims = daemons.iter().map(|number| {
         let store = stores[*number].clone();
