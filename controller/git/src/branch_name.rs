@@ -88,7 +88,7 @@ pub struct BranchParts<'a> {
     pub run_id: &'a str,
 }
 
-/// Reason why there is no branch name.
+/// Reason why no branch name can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BranchNameError {
     /// The type of the task is unknown.
@@ -105,7 +105,7 @@ pub enum BranchNameError {
 /// Rule of git for names of branches that a name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefFault {
-    /// There is no character.
+    /// The name is empty.
     #[error("it is empty")]
     Empty,
     /// The name is too long.
@@ -160,13 +160,13 @@ pub fn candidate(name: &str, nth: u32) -> String {
     if nth <= 1 { name.to_owned() } else { format!("{name}-{nth}") }
 }
 
-/// Returns the default branch: that of the remote, else `main`, `master`, `develop` or `trunk`: the first that exists.
+/// Returns the default branch: the remote's, else `main`, `master`, `develop` or `trunk`: the first that exists.
 pub(crate) fn default_branch(of_remote: Option<&str>, exists: impl Fn(&str) -> bool) -> Option<&str> {
     of_remote.into_iter().chain(DEFAULTS).find(|branch| exists(branch))
 }
 
-/// Returns the rule of git that a name of a branch breaks, by the rules of `git check-ref-format --branch`, and characters
-/// that nobody sees.
+/// Returns the rule of git that the name of a branch breaks, by the rules of `git check-ref-format --branch`; invisible
+/// characters are also refused.
 #[must_use]
 pub fn ref_fault(name: &str) -> Option<RefFault> {
     if name.is_empty() {

@@ -1,6 +1,6 @@
-//! Credentials of a forge, and how one git process gets them.
+//! Credentials of a forge, and their transfer to one git process.
 //!
-//! They are in a private file of the user of git for the time of one process; never in an address, an argument, the
+//! They are in a private file of the user of git during one process; never in an address, an argument, the
 //! environment or an error.
 
 use std::fs;

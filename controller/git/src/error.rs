@@ -22,7 +22,7 @@ pub enum GitError {
     Confine {
         /// Subcommand of git.
         command: String,
-        /// What the kernel refused, and the fix.
+        /// Step that the kernel refused, and the fix.
         reason: String,
     },
     /// git did not end in time, and was killed.
@@ -49,7 +49,7 @@ pub enum GitError {
         /// The last lines that git wrote, without control characters.
         message: String,
     },
-    /// git wrote something that no version of it should write.
+    /// git wrote output that no version of it should write.
     #[error("the output of git {command} could not be read: {what}")]
     Output {
         /// Subcommand of git.

@@ -1,8 +1,8 @@
 //! Paths of changes that a person always has to approve before they are published.
 //!
-//! Pure. A forge runs what CI files say, outside of the sandbox, with secrets and a network. Other files of the list say
-//! who has to review a change, and what git does with files. The paths come from a comparison without renames, so a
-//! renamed file is there with both names.
+//! Pure. A forge executes CI files outside the sandbox, with secrets and a network. Other files of the list set the required
+//! reviewers, and how git treats files. The paths come from a comparison without renames, so a
+//! renamed file occurs with both names.
 //!
 //! A path is compared as the file systems see it that treat several names as one: without regard to case, without the
 //! characters that HFS+ ignores, and without what NTFS ignores at the end of a name. A submodule needs an approval at any path;
@@ -13,7 +13,7 @@ use crate::path_text::is_invisible;
 /// Reason why a path needs an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// CI at the forge runs what the file says.
+    /// CI at the forge executes the file.
     Ci,
     /// The file says who reviews changes.
     Reviewers,

@@ -64,7 +64,7 @@ impl GitHome {
         remove_files(&paths).map(|()| true)
     }
 
-    /// Removes the mirrors that no run was made from since this time. The next run fetches all of it again.
+    /// Removes the mirrors that were not used for a run since this time. The next run fetches the whole mirror again.
     ///
     /// # Errors
     /// [`GitError::File`]

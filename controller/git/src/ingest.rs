@@ -24,13 +24,13 @@ use crate::run_repository::RunRepository;
 /// Name of quarantine directories.
 const INCOMING: &str = "incoming";
 
-/// Number of packs whose objects are parsed at a time.
+/// Maximum number of packs whose objects are parsed at a time.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Parses objects of a sandbox in a thread of its own: the runtime also serves other runs.
 pub(crate) async fn parse_apart<T: Send + 'static>(parse: impl FnOnce() -> T + Send + 'static) -> Result<T, GitError> {
     let permit = PARSERS.acquire().await.expect("the semaphore is never closed");
-    // The thread goes on when this future is dropped.
+    // The thread continues when this future is dropped.
     let parsed = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         parse()

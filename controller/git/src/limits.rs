@@ -49,7 +49,7 @@ pub(crate) const COMMIT_BYTES: u64 = MIB;
 pub(crate) const TREE_DEPTH: u32 = 64;
 /// Most entries of all trees of a push or bundle.
 pub(crate) const TREE_ENTRIES: u64 = 1_000_000;
-/// Most paths of the work tree of one commit: of a push, as far as its trees are new, and of a clone.
+/// Maximum number of paths in the work tree of one commit: of a push, as far as its trees are new, and of a clone.
 pub(crate) const TREE_PATHS: u64 = 1_000_000;
 /// Most bytes of the files of a clone, as the repository has them: attributes of the repository may write some longer.
 pub(crate) const CHECKOUT_BYTES: u64 = 16 * GIB;

@@ -1,4 +1,4 @@
-//! A look at what a run has pushed, within the limits for objects of a sandbox.
+//! Reads the pushed changes of a run, within the limits for objects of a sandbox.
 
 use crate::error::GitError;
 use crate::guarded_paths::{Guard, guard_of};
@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::program::Input;
 use crate::run_repository::RunRepository;
 
-/// No renames, no programs of attributes or configuration. Submodules are entries like others: no work tree is opened.
+/// Disables renames, and programs from attributes or configuration. Submodules are ordinary entries: no work tree is opened.
 const DIFF: [&str; 8] = [
     "diff-tree", "-r", "--no-renames", "--no-textconv", "--no-ext-diff", "--no-color", "--ignore-submodules=none",
     "--submodule=short",

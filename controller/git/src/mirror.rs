@@ -24,7 +24,7 @@ use crate::transfer::{TransferEnd, init, resolve, transfer, update_refs};
 /// Time that a fetch of the same mirror may take before another one gives up.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Objects of a fetch are checked, but for old mistakes of other programs that harm nobody.
+/// Checks for the objects of a fetch. Old, harmless mistakes of other programs are ignored.
 const FETCH_CHECKS: [&str; 10] = [
     "fetch.fsckObjects=true",
     "fetch.fsck.missingSpaceBeforeDate=ignore",
@@ -41,7 +41,7 @@ const FETCH_CHECKS: [&str; 10] = [
 /// Choices of a fetch.
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
-    /// Name of the project, and of those who may use it: a mirror is not shared between two.
+    /// Name of the project and of its permitted users: two projects never share a mirror.
     pub scope: String,
     /// Branch to start from; otherwise the default branch.
     pub base: Option<Branch>,

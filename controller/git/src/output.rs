@@ -1,4 +1,4 @@
-//! Bounded reading of what git writes.
+//! Bounded reading of git's output.
 
 use std::io;
 
@@ -27,8 +27,8 @@ impl Output {
         self.code == Some(0)
     }
 
-    /// Replaces secrets. Where the beginning of standard error was cut off, the end of a secret may be what is left of it: such a
-    /// piece goes too.
+    /// Replaces secrets. If the beginning of standard error was cut off, it may begin with the end of a secret: such a
+    /// piece is removed too.
     pub(crate) fn hide(&mut self, secrets: &[Secret]) {
         let is_cut = self.stderr.len() == TAIL;
         for secret in secrets {

@@ -57,7 +57,7 @@ pub(crate) enum RepositoryForm {
 
 /// Bytes for the standard input of git.
 pub(crate) enum Input<'a> {
-    /// No bytes.
+    /// No input.
     Nothing,
     /// These bytes.
     Bytes(&'a [u8]),
@@ -148,7 +148,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Replaces these texts in what git says: a forge may repeat a credential in its refusal.
+    /// Replaces these texts in git's output: a forge may repeat a credential in its refusal.
     pub(crate) fn hide(mut self, secrets: &[Secret]) -> Self {
         self.hidden.extend(secrets.iter().cloned());
         self
@@ -185,7 +185,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Sees the objects of one directory alone.
+    /// Gives access to the objects of one directory only.
     pub(crate) fn only_objects(mut self, directory: &str) -> Self {
         self.environment.push(("GIT_OBJECT_DIRECTORY", directory.to_owned()));
         self
@@ -218,7 +218,7 @@ impl<'a> GitCommand<'a> {
         running.finish(feed).await
     }
 
-    /// Runs to the end and fails unless git does what it was asked.
+    /// Runs to the end and fails unless git succeeds.
     pub(crate) async fn check(self, input: Input<'_>) -> Result<Output, GitError> {
         let name = self.name();
         let output = self.run(input).await?;
@@ -375,7 +375,7 @@ async fn copy_input(reader: &mut (dyn AsyncRead + Unpin + Send), stdin: &mut Chi
     use tokio::io::AsyncReadExt;
     let mut piece = vec![0; 64 * 1024];
     loop {
-        // The client has gone: that is no fault of the host.
+        // The client has gone, which is not a fault of the host.
         let read = reader.read(&mut piece).await.map_err(|_| GitError::Refused(IngestRefusal::CutOff))?;
         if read == 0 || stdin.write_all(&piece[..read]).await.is_err() {
             return Ok(());

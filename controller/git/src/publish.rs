@@ -1,4 +1,4 @@
-//! The step of one verified commit to a forge.
+//! Pushes one verified commit to a forge.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ pub(crate) enum PushEnd {
     Stale,
     /// The forge refused.
     Refused(String),
-    /// No line about the branch: the push did not get that far.
+    /// The output has no line about the branch: the push ended earlier.
     Unknown,
 }
 

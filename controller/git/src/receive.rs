@@ -45,7 +45,7 @@ pub struct Received {
     pub report: Vec<u8>,
     /// The step of the branch; none if the push was refused or had no command.
     pub pushed: Option<Push>,
-    /// Reason of a refusal, as the client was told.
+    /// Reason of a refusal, as reported to the client.
     pub refused: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl RunRepository {
 
 /// End of a push that was not done.
 enum PushError {
-    /// The client is told the reason.
+    /// The client gets the reason.
     Refused(String),
     /// The host has a fault.
     Host(GitError),

@@ -1,4 +1,4 @@
-//! The repository of one run: its base, what it pushed, and nothing of another run.
+//! The repository of one run: its base and its pushes, and no data of other runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const PACKS: &str = "objects/pack";
 /// Time that another process may have the lock.
 const WAIT: Duration = Duration::from_secs(300);
 
-/// Bare repository of one run. The values of one run are the same repository.
+/// Bare repository of one run. All values for one run mean the same repository.
 #[derive(Debug, Clone)]
 pub struct RunRepository {
     home: GitHome,
@@ -204,7 +204,7 @@ impl RunRepository {
         self.run_branch()?.ok_or_else(|| GitError::NoBranch { run: self.run.to_string() })
     }
 
-    /// Returns the ref of what was not committed.
+    /// Returns the ref of the uncommitted changes.
     pub(crate) fn wip_reference(&self) -> String {
         format!("refs/sluice/wip/{}", self.run)
     }

@@ -103,7 +103,7 @@ pub(crate) async fn init(
     at.command(program, limits).args(words).check(Input::Nothing).await.map(drop)
 }
 
-/// Changes refs in one transaction; lines are those of `git update-ref --stdin`.
+/// Changes refs in one transaction; `lines` has the format of `git update-ref --stdin`.
 pub(crate) async fn update_refs(
     program: &GitProgram,
     at: TransferEnd<'_>,

@@ -37,7 +37,7 @@ impl From<LocalForge> for Forge {
     }
 }
 
-/// Calls the operation of the forge at hand.
+/// Calls the operation of the present forge.
 macro_rules! at {
     ($self:ident, $forge:ident => $call:expr) => {
         match $self {
@@ -106,7 +106,7 @@ impl Forge {
     /// [`ForgeError`] of the last attempt.
     pub async fn publish(&self, new: &NewPullRequest<'_>, pause: &impl Pause) -> Result<PullRequest, ForgeError> {
         retrying(pause, || async {
-            // An attempt whose answer was lost has opened one.
+            // An earlier attempt may have opened it, even if its answer was lost.
             match self.find_pull_request(new).await? {
                 Some(existing) => Ok(existing),
                 None => self.open_pull_request(new).await,

@@ -10,7 +10,7 @@ const RETRIES: u32 = 3;
 const AFTER_MAX: Duration = Duration::from_secs(60);
 /// Number of times that a pull request is read until the forge has decided whether it can be merged: 61 s in all.
 const POLLS: u32 = 9;
-/// Longest time between two of them.
+/// Maximum time between two reads.
 const POLL_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the time before the `nth` retry, from 1: 1, 2 and 4 s. A forge that asks for more gets it, up to a minute.

@@ -46,7 +46,7 @@ pub(crate) enum ListError {
     /// A signed push.
     #[error("signed pushes are not accepted; push without --signed")]
     Certificate,
-    /// A line that is no command.
+    /// A line that is not a command.
     #[error("the request is not in the form of git: a command is not an old id, a new id and a ref")]
     Command,
 }

@@ -25,9 +25,9 @@ use crate::secret_file::read_secret;
 
 /// Time that a token of an installation is used. GitHub lets it live for an hour.
 const TOKEN_USED: Duration = Duration::from_secs(50 * 60);
-/// Lifetime of a claim. GitHub allows ten minutes, and its clock may be behind ours.
+/// Lifetime of a claim. GitHub allows ten minutes, and its clock may be slower than ours.
 const CLAIM_LIVES: Duration = Duration::from_secs(8 * 60);
-/// Time by which a claim is dated back, for a clock of GitHub that is behind.
+/// Time by which a claim is backdated, in case GitHub's clock is slower.
 const CLAIM_BACK: Duration = Duration::from_secs(60);
 
 /// The private key of a GitHub App, and its installation.

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use crate::forge::error::ForgeError;
 use crate::forge::pull_request::PullRequestState;
 
-/// Most pull requests of one repository.
+/// Maximum number of pull requests of one repository.
 const RECORDS_MAX: usize = 10_000;
 /// Maximum size of a file.
 const FILE_MAX: u64 = 1 << 20;
