@@ -192,7 +192,7 @@ fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Re
 }
 
 /// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its
-/// calls; a live chat, or one with a call of unknown cost, its whole cap. Stated amounts can be absurd, so the sum is no integer.
+/// calls; a live chat, or one with a call of unknown cost, its whole cap. Stated amounts may be absurd, so it is no integer.
 const SPENT: &str = "
     SELECT count(*) FILTER (WHERE chats.created_us >= ?2) + (
             SELECT count(*) FROM chat_turns JOIN chats AS own ON own.run_id = chat_turns.run_id
