@@ -1,4 +1,4 @@
-//! The agents that `sluice run --agent` knows: those of `catalogue.toml`, and those of the configuration file.
+//! The agents of `sluice run --agent`: agents from `catalogue.toml`, and from the configuration file.
 //!
 //! Pure. The configuration file can replace single fields of an agent of the catalogue, or add agents.
 
@@ -186,7 +186,7 @@ fn is_same(id: &str, asked: &str) -> bool {
     !asked.is_empty() && (id == asked || id.strip_prefix("sandbox:") == Some(asked))
 }
 
-/// Replaces the fields that `entry` states. Its variables are added to those of the agent.
+/// Replaces the fields that `entry` states. Its variables are added to the agent's.
 fn overlay(table: &mut Table, entry: Table) {
     // The command builds the image of the catalogue only.
     if entry.contains_key("image") {

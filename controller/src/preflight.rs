@@ -56,7 +56,7 @@ pub struct LitellmBudget {
     pub spent_usd: Option<String>,
     /// Time of the next reset, as LiteLLM writes it; null if it is unknown, or if there is none.
     pub resets: Option<String>,
-    /// Set if LiteLLM refuses calls because of it.
+    /// Set if LiteLLM refuses calls because the budget is used up.
     pub is_used_up: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct RecordSettings {
     pub output: usize,
 }
 
-/// The daemon: its listeners, and what it keeps.
+/// The daemon: its listeners, and its stored data.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "named like the items")]
 pub struct ServeSettings {

@@ -1,4 +1,4 @@
-//! `sluice approvals`, `approve` and `deny`: what the system asks about runs, and decisions.
+//! `sluice approvals`, `approve` and `deny`: open approvals and questions of runs, and decisions.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use super::retry::idempotent;
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
 
-/// States of runs of which something is asked.
+/// States of runs that can have open approvals or questions.
 const LIVE: &str = "CREATING,RUNNING,COMPLETING";
 
 const LIST_EXAMPLES: &str = "\

@@ -84,7 +84,7 @@ async fn show_output(api: &ApiClient, id: &str) -> Result<SandboxDetail, AttachF
     let mut stderr = SanitizedWriter::new(std::io::stderr());
     let mut selection = LogSelection { sandbox: id.to_owned(), stream: None, follow: true, after: 0 };
     loop {
-        // Looked at before the output: what the run has written is there when it has ended.
+        // Read before the output, so that all output of an ended run is included.
         let run: SandboxDetail = api.send_again(ApiRequest::get(&["sandboxes", id])).await?;
         let mut output = LogStream::new(api, selection.clone());
         while let Some(line) = output.next().await? {

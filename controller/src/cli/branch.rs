@@ -1,6 +1,6 @@
-//! `sluice diff`, `apply`, `push`, `pr` and `merge`: what a run committed in its clone, and its way to the forge.
+//! `sluice diff`, `apply`, `push`, `pr` and `merge`: the commits of a run in its clone, and their publication at the forge.
 //!
-//! A run of the daemon is asked for over its API, which records who published and merged.
+//! A daemon's run is handled over the daemon's API, which records who published and merged.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -106,7 +106,7 @@ fn signal(run: &KnownRun) -> Result<(), CommandError> {
     })
 }
 
-/// Waits until the run is over and its controller has removed all of it, or is gone.
+/// Waits until the run is over and its controller has removed its resources, or is gone.
 async fn wait(store: &Store, run: &KnownRun) -> Result<&'static str, CommandError> {
     let key = &run.entry.key;
     let mut look = tokio::time::interval(EVERY);

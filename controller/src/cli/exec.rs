@@ -108,7 +108,7 @@ struct ExecEnd {
 }
 
 pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
-    // A code of ours must not be mistaken for that of the program.
+    // Our exit code must not be mistaken for the program's.
     let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
     args.check_terminal().map_err(not_started)?;
     let api = args.server.daemon(&args.host)?;
@@ -238,7 +238,7 @@ impl Program<'_> {
         }
         match (args.interactive, args.tty) {
             (true, _) => drop(tokio::spawn(self.target().pass_stdin())),
-            // A terminal whose input ends would end the program.
+            // Closing the input of a terminal would end the program.
             (false, true) => {}
             (false, false) => drop(tokio::spawn(self.target().close())),
         }

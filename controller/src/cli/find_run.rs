@@ -8,8 +8,8 @@ use super::error::CommandError;
 /// Maximum number of runs that an error names.
 const NAMED_MAX: u32 = 10;
 
-/// Finds the run that a user names: RUN.ATTEMPT; RUN, or the name of a daemon's run, with its last attempt; or the beginning
-/// of one RUN. A name with several owners is written OWNER/NAME.
+/// Finds the run that a user names: RUN.ATTEMPT; RUN, or the name of a daemon's run, with its last attempt; or a unique
+/// prefix of RUN. A name with several owners is written OWNER/NAME.
 pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     if let Ok(key) = name.parse::<RunKey>()

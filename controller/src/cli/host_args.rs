@@ -58,7 +58,7 @@ impl HostArgs {
         .collect()
     }
 
-    /// Returns the layers of settings with these flags and those of a command.
+    /// Returns the layers of settings with these flags and the flags of a command.
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
         let layers = self.collect(more);
         if let Ok(layers) = &layers
@@ -78,7 +78,7 @@ impl HostArgs {
         SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
     }
 
-    /// Returns the settings with these flags and those of a command.
+    /// Returns the settings with these flags and the flags of a command.
     pub(super) fn settings_with(&self, more: BTreeMap<&'static str, String>) -> Result<Settings, SettingError> {
         self.layers(more)?.settings()
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::CommandError;
 
-/// The JSON object of a command: the members that all objects have, then those of the command.
+/// The JSON object of a command: the members of all objects, then the command's own.
 #[derive(Debug, Serialize)]
 pub(super) struct CommandObject<'a, D> {
     ok: bool,
@@ -17,7 +17,7 @@ pub(super) struct CommandObject<'a, D> {
     data: D,
 }
 
-/// No members.
+/// Data without members.
 #[derive(Debug, Serialize)]
 pub(super) struct NoData {}
 

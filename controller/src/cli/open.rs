@@ -161,7 +161,7 @@ fn html(page: &str, code: &str, run: Option<&str>) -> String {
     )
 }
 
-/// Starts `$BROWSER`, or what the desktop has, with the file. Its arguments have no secret.
+/// Starts `$BROWSER`, or the desktop's browser, with the file. Its arguments have no secret.
 fn start_browser(file: &Path) -> Result<(), CommandError> {
     let named = std::env::var("BROWSER").ok().filter(|value| !value.is_empty());
     let program = named.as_deref().and_then(|list| list.split(':').next()).unwrap_or(OPENER);

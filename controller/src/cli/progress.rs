@@ -60,7 +60,7 @@ pub(super) fn silent() -> Arc<dyn Observer> {
 }
 
 impl TerminalProgress {
-    /// Starts the progress of a run whose program has this much time to end.
+    /// Starts the progress of a run whose program has this grace period to end.
     pub(super) fn start(grace: Duration) -> Self {
         Self { since: Instant::now(), grace, state: Mutex::default() }
     }

@@ -74,7 +74,7 @@ async fn views(args: &PsArgs) -> Result<Vec<RunView>, CommandError> {
     }
 }
 
-/// Returns the runs that go on, newest first.
+/// Returns the unfinished runs, newest first.
 pub(super) async fn open_runs(server: &ServerArgs, host: &HostArgs) -> Result<Vec<RunView>, CommandError> {
     let (server, host) = (server.clone(), host.clone());
     views(&PsArgs { all: false, account: None, since: None, json: false, server, host }).await

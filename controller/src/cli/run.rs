@@ -227,7 +227,7 @@ fn report_remaining(remaining: Vec<RemainingDirectory>) {
     }
 }
 
-/// Reports runs with calls whose end was not seen: they may have cost something, and no other process reports them.
+/// Reports runs with calls without a recorded end: they may have cost money, and no other process reports them.
 fn report_faults(faults: &[String]) {
     faults.iter().for_each(|fault| say(fault));
 }

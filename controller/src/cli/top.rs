@@ -1,4 +1,4 @@
-//! `sluice top`: the runs that go on, and what they spend.
+//! `sluice top`: the unfinished runs, and their spending.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
@@ -18,7 +18,7 @@ use super::ps::{RunView, open_runs};
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
 
-/// Moves the cursor of a terminal to its first place, and clears what is after it.
+/// Moves the cursor of a terminal to its first position, and clears the rest of the screen.
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 const EXAMPLES: &str = "\

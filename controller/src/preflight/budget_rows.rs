@@ -92,7 +92,7 @@ impl BudgetRow {
 }
 
 impl TeamAnswer {
-    /// Returns the budgets of the team, and those of the key's user as its member.
+    /// Returns the budgets of the team, and the budgets of the key's user as its member.
     pub(super) fn budgets(self, user: Option<&str>) -> Vec<LitellmBudget> {
         let mut budgets = self.team_info.budgets("team");
         let is_member = |member: &BudgetRow| user.is_some() && member.user_id.as_deref() == user;

@@ -117,13 +117,13 @@ pub struct Finding {
     pub remedy: Option<Remedy>,
 }
 
-/// Numbers of one side.
+/// Amounts in a receipt, or in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SideAmounts {
     /// Cost in nano-USD; a JSON string, since a reader's numbers may be floats.
     #[serde(serialize_with = "as_text")]
     pub nano_usd: Option<i64>,
-    /// Input tokens, including those of a prompt cache.
+    /// Input tokens, including the tokens of a prompt cache.
     pub input: Option<u64>,
     /// Output tokens.
     pub output: Option<u64>,

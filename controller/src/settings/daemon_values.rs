@@ -43,9 +43,9 @@ pub struct HighestLimits {
 pub struct RunningMax {
     /// On this host.
     pub host: u32,
-    /// Of one owner.
+    /// Maximum number of one owner.
     pub owner: u32,
-    /// Of one project.
+    /// Maximum number of one project.
     pub project: u32,
 }
 
@@ -59,7 +59,7 @@ fn invalid<T>(reason: String) -> Parsed<T> {
     Err(InvalidValue::new(reason))
 }
 
-/// Parses what becomes of images and HTML in an agent's text.
+/// Parses the treatment of images and HTML in an agent's text.
 pub(super) fn chat_remote(value: &str) -> Parsed<RemoteContent> {
     match value {
         "defang" => Ok(RemoteContent::Defang),
@@ -68,7 +68,7 @@ pub(super) fn chat_remote(value: &str) -> Parsed<RemoteContent> {
     }
 }
 
-/// Parses what becomes of a run whose chat client has hung up.
+/// Parses the behaviour for a run whose chat client has hung up.
 pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
     match value {
         "cancel" => Ok(HangUp::Cancel),
@@ -77,7 +77,7 @@ pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
     }
 }
 
-/// Parses what a turn of a chat hands on to the next one of its session.
+/// Parses the state that a turn of a chat passes to the next one of its session.
 pub(super) fn chat_session(value: &str) -> Parsed<Carried> {
     match value {
         "workspace" => Ok(Carried::Workspace),

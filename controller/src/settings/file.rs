@@ -18,7 +18,7 @@ use super::secret_file::check_private;
 use super::webhooks::{self, WebhookEntry};
 use crate::agent_catalogue::{self, Agent};
 
-/// Members that are no settings.
+/// Members that are not settings.
 const TABLES: [&str; 6] = ["agents", "profiles", "projects", "webhooks", "guardian", "otel"];
 
 /// The content of a configuration file.

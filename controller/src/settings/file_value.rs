@@ -34,7 +34,7 @@ impl FileFault {
     }
 }
 
-/// Returns the value of a setting. `tables` are names that may stand beside those of settings.
+/// Returns the value of a setting. `tables` are names that are allowed beside the settings' names.
 pub(super) fn setting(
     key: &str,
     at: Range<usize>,

@@ -1,4 +1,4 @@
-//! From the text of all layers to typed settings.
+//! Parses the texts of all layers into typed settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl SettingLayers {
     /// Returns the webhooks of the daemon, with their secrets. No other setting needs to be valid.
     ///
     /// # Errors
-    /// The first one whose secret cannot be read.
+    /// The first webhook whose secret cannot be read.
     pub fn webhooks(&self) -> Result<Vec<Webhook>, SettingError> {
         self.webhook_entries().iter().map(WebhookEntry::load).collect()
     }

@@ -110,7 +110,7 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<u64> {
 
 fn path(value: &Spanned<DeValue<'_>>, name: &str) -> Result<PathBuf, FileFault> {
     let given = PathBuf::from(text(value, name)?);
-    // A text that is no path may be the secret itself, so it is not repeated.
+    // A text that is not a path may be the secret itself, so it is not repeated.
     if given.is_absolute() { Ok(given) } else { Err(fault(value, &format!("{name} is the path of a file, from / on"))) }
 }
 

@@ -10,7 +10,7 @@ use super::super::named_run;
 use super::super::output::{print, print_json};
 use super::{CancelArgs, over};
 
-/// States of runs that go on.
+/// States of unfinished runs.
 const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 /// Cancels a run.
@@ -61,7 +61,7 @@ pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks a run to end, and returns its key and what has become of it.
+/// Requests the end of a run, and returns its key and the result.
 async fn end(api: &ApiClient, id: &str, wait: bool) -> Result<(String, &'static str), ClientError> {
     let run: Sandbox = api.send(ApiRequest::delete(&["sandboxes", id])).await?;
     let key = format!("{id}.{}", run.attempt);

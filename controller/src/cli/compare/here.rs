@@ -28,7 +28,7 @@ impl Here {
         Ok(Self { store: open_for_queries(&state)?, layout: Layout::at(&state) })
     }
 
-    /// Returns what is compared of a run.
+    /// Returns the compared values of a run.
     pub(super) async fn compared(&self, name: &str) -> Result<Compared, CommandError> {
         let failed = |error: &dyn std::error::Error| CommandError::failed(error);
         let run = find_run(&self.store, name).await?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use sluice_client::{ApiClient, ApiRequest, ClientError};
 use tokio::sync::mpsc;
 
-/// Bytes of one request.
+/// Maximum number of bytes of one request.
 const CHUNK: usize = 64 << 10;
 /// Time that the daemon may take to pass bytes on: as long as a program may run.
 const PASS_WITHIN: Duration = Duration::from_secs(3600);

@@ -11,7 +11,7 @@ use super::{Inspection, LogTails, last_lines};
 /// Number of bytes of a stream that are kept for its last lines.
 const KEPT: usize = 256 << 10;
 
-/// Returns what the API tells of a run.
+/// Returns the API's data about a run.
 pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, CommandError> {
     let run = named_run::find(api, name).await?;
     let sandbox = &run.sandbox;

@@ -33,10 +33,10 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
         (false, true) => stderr.put(&line.bytes),
         (false, false) => stdout.put(&line.bytes),
     };
-    // What is there comes first where the last lines of it are wanted.
+    // If only the last lines are wanted, the existing output is read first.
     let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
     loop {
-        // Looked at before the output: what the run has written is there when it has ended.
+        // Read before the output, so that all output of an ended run is included.
         let is_over = run.sandbox.is_ended() || !args.follow;
         let mut logs = LogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {

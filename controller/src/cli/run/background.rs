@@ -18,9 +18,9 @@ const DELAY: Duration = Duration::from_millis(500);
 /// Starts the loop that settles open costs, on a thread with its own connection to the database: the run never waits for
 /// a page that is parsed or a row that is written. The thread ends with the process; the next one continues its work.
 ///
-/// The thread also removes old records, first: that takes a moment, and most runs are over soon.
+/// First, the thread removes old records: that takes a moment, and most runs are short.
 ///
-/// A daemon counts what is found.
+/// A daemon counts the findings.
 pub(in crate::cli) fn start(
     litellm: &LitellmSettings,
     records: RecordSettings,

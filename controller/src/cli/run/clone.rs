@@ -78,7 +78,7 @@ pub(super) async fn clone(
     Ok(Some(Arc::new(RunClone { home, url, credentials, options, branch, identity })))
 }
 
-/// Returns the project whose repository this is, with its name; otherwise one without credentials and forge. A directory of
+/// Returns the project with this repository, and its name; otherwise a project without credentials and forge. A directory of
 /// this host is a forge of its own.
 pub(in crate::cli) fn project_of(settings: &Settings, url: &RepositoryUrl) -> (String, ProjectRepository) {
     let found = settings.projects.iter().find_map(|project| {

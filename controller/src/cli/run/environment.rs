@@ -1,6 +1,6 @@
 //! The environment variables that a user sets in the sandbox.
 //!
-//! No message has a value of one: values are often secrets.
+//! Messages never contain the values, because values are often secrets.
 
 use std::collections::BTreeMap;
 use std::fs;

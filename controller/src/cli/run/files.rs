@@ -1,4 +1,4 @@
-//! The files that go into a run and come out of it, from the flags.
+//! The input files and result files of a run, from the flags.
 
 use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};

@@ -126,8 +126,8 @@ impl SettingsPlanner {
             .ok_or_else(|| PlanError(format!("there is no agent {} any more", stored.graph_id)))
     }
 
-    /// Returns the flags of the settings, with those of the request after them: of a flag that is given twice, the sidecar
-    /// would take none, so the earlier one goes.
+    /// Returns the flags of the settings, followed by the request's flags. The sidecar refuses a flag that is given twice, so
+    /// the earlier one is removed.
     fn sidecar_flags(&self, run: &Sandbox, stored: &StoredRequest) -> Result<Vec<String>, PlanError> {
         let limits = &stored.limits;
         let of_agents = self.account_flags.get(&run.account).unwrap_or(&self.agent_flags);
@@ -163,7 +163,7 @@ fn metadata(run: &Sandbox, stored: &StoredRequest, operator: Option<String>) -> 
     Ok(Value::Object(stored.metadata.of_calls(&names, operator_members(operator)?)).to_string())
 }
 
-/// Checks that the operator's metadata leaves room for that of a request.
+/// Checks that the operator's metadata leaves room for a request's metadata.
 ///
 /// # Errors
 /// A text that is too long, or is not a JSON object.
