@@ -1,7 +1,7 @@
 //! Rules for the sequence of lines: numbers, run, order, calls, sums.
 //!
-//! Pure. For each call, the checker keeps only the data that the rules need: for an ended call, its id's hash. It can check a
-//! file of any length; [`crate::AuditLog`] keeps the content.
+//! Pure. For each call, the checker keeps only the data that the rules need: for an ended call, its id's hash. So a
+//! file of any length can be checked; [`crate::AuditLog`] keeps the content.
 
 use std::collections::{BTreeMap, HashMap};
 
