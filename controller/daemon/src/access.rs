@@ -38,9 +38,9 @@ pub struct Peer {
 pub enum Refused {
     /// The request carries no credential, and needs one.
     NoCredential,
-    /// The credential is not valid. The answer waits so long.
+    /// The credential is invalid. The answer is delayed for this time.
     BadCredential(Duration),
-    /// The session is not valid, or not on this way. The answer waits so long.
+    /// The session is invalid, or not valid on this channel. The answer is delayed for this time.
     BadSession(Duration),
     /// Tokens cannot be looked up.
     Unavailable(TokenError),
@@ -48,7 +48,7 @@ pub enum Refused {
     TooMany(Duration),
 }
 
-/// Decides who sends a request.
+/// Determines the principal of a request.
 #[derive(Debug)]
 pub struct Access {
     /// Browser sessions.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
-/// Tells when the client of a request is gone. A handler that changes something runs on without it.
+/// Signals that the client of a request is gone. A handler that changes state continues without it.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientGone(pub(crate) watch::Receiver<()>);
 

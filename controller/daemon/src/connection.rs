@@ -46,7 +46,7 @@ impl Respond for Front {
     }
 }
 
-/// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.
+/// Serves a connection until it ends, a timeout is over, or the daemon stops. The last request is finished.
 pub(crate) async fn serve<S, F>(stream: S, peer: Peer, local: Option<SocketAddr>, front: Arc<F>, mut stop: StopSignal)
 where
     F: Respond,
@@ -73,7 +73,7 @@ where
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            // An error is the client's: it left, or sent no HTTP.
+            // An error is caused by the client: it left, or did not send HTTP.
             _ = connection.as_mut() => return,
             () = clock.expired() => return,
             () = stop.stopped(), if !is_stopping => {

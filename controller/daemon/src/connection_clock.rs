@@ -221,7 +221,7 @@ mod tests {
         let start = Instant::now();
         let error = ours.write_all(b"9").await.expect_err("there is no room");
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE));
-        // One that reads again gets the whole time again.
+        // A client that reads again gets the full time again.
         let mut read = [0; 8];
         tokio::io::AsyncReadExt::read_exact(&mut theirs, &mut read).await.expect("it was written");
         ours.write_all(b"9").await.expect("there is room");

@@ -107,7 +107,7 @@ impl ApiContext {
     /// Records an operation before it takes effect. Returns the number of its line.
     ///
     /// # Errors
-    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not take place.
+    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not be done.
     pub async fn record(&self, by: &Principal, entry: ControlEntry) -> Result<u64, ApiError> {
         if by.role != Role::Admin {
             let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +138,7 @@ impl ApiContext {
         self.policy.as_ref().map(|policy| policy.of_account(account))
     }
 
-    /// Records what came of an operation that takes its time: `result` is a stable word.
+    /// Records the result of a long operation: `result` is a stable word.
     ///
     /// # Errors
     /// 503 `audit_unavailable`

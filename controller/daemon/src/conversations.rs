@@ -26,7 +26,7 @@ pub(crate) enum Counted {
 /// The messages that a sidecar has for the next call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum GivenMessages {
-    /// An earlier daemon may have given it some, or a request has failed.
+    /// An earlier daemon may have sent it some, or a request has failed.
     #[default]
     Unknown,
     /// These.
@@ -110,12 +110,12 @@ impl Conversations {
         std::mem::take(&mut *lock(&self.signs)).into_values().collect()
     }
 
-    /// Notes that the sidecar of an attempt is given messages.
+    /// Notes that messages are sent to the sidecar of an attempt.
     pub(crate) fn note_injected(&self, key: &RunKey) {
         lock(&self.last).entry(key.clone()).or_default();
     }
 
-    /// Returns whether the sidecar of an attempt was given messages.
+    /// Returns whether messages were sent to the sidecar of an attempt.
     pub(crate) fn has_injected(&self, key: &RunKey) -> bool {
         lock(&self.last).contains_key(key)
     }

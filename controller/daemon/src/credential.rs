@@ -22,7 +22,7 @@ pub(crate) enum Credential {
     Invalid,
 }
 
-/// Bytes of the longest token that is looked up.
+/// Maximum number of bytes of a token that is looked up.
 const TOKEN_MAX: usize = 128;
 
 impl Credential {

@@ -190,7 +190,7 @@ impl Opened {
     }
 }
 
-/// Records the start, with the settings that decide who may do what.
+/// Records the start, with the settings that decide permissions.
 async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result<(), DaemonError> {
     let configuration = json!({
         "behind_proxy": settings.behind_proxy,
@@ -278,7 +278,7 @@ fn recorded_target(target: &OtelTarget) -> Value {
     json!({ "name": target.name, "target": target.address.to_string() })
 }
 
-/// Starts what looks after the host of runs.
+/// Starts the tasks that manage the host of runs.
 fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
     let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
     let monitor = Arc::clone(&context.monitor);

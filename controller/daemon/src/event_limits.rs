@@ -14,17 +14,17 @@ use crate::request_rate::RequestRate;
 pub struct EventLimits {
     /// Events that a run may report in a minute.
     pub per_minute: u32,
-    /// Events that a run may report at once, after a pause.
+    /// Maximum number of events that a run may report at once, after a pause.
     pub burst: u32,
-    /// Bytes of events and diffs that a run may report in a minute, and at once after a pause.
+    /// Maximum number of bytes of events and diffs that a run may report per minute, and at once after a pause.
     pub bytes_per_minute: u32,
-    /// Limits of the events of a run that are kept.
+    /// Limits of the stored events of a run.
     pub quota: EventQuota,
     /// Size of the database from which the events of runs are refused.
     pub store_max: u64,
     /// Free part of the disk, in percent, below which the events of runs are refused, unless `disk_enough` is free.
     pub disk_free_min: u8,
-    /// Free bytes of the disk that are always enough: more than runs report between two looks.
+    /// Free bytes of the disk that are always enough: more than runs report between two checks.
     pub disk_enough: u64,
 }
 

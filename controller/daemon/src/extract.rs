@@ -1,4 +1,4 @@
-//! Strict readers of requests: JSON bodies, queries, paths, and who asks.
+//! Strict readers of requests: JSON bodies, queries, paths, and principals.
 //!
 //! Members that a type does not name are refused and named.
 
@@ -41,7 +41,7 @@ pub struct Query<T>(pub T);
 #[derive(Debug)]
 pub struct PathNames<const N: usize>(pub [String; N]);
 
-/// Bytes of the longest name in a path.
+/// Maximum number of bytes of a name in a path.
 const NAME_MAX: usize = 255;
 
 impl<T: DeserializeOwned> FromRequest<Arc<ApiContext>> for JsonBody<T> {
@@ -117,7 +117,7 @@ fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
     field_error(path, &text)
 }
 
-/// Returns the error of a member: one that is unknown, or has a wrong value.
+/// Returns the error of a member: it is unknown, or has a wrong value.
 fn field_error(path: &str, text: &str) -> ApiError {
     let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
     let (code, field) = match unknown {

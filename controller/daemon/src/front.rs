@@ -1,4 +1,4 @@
-//! The way of a request to its handler: source, principal, rate, route, and the headers that every answer has.
+//! The steps from a request to its handler: source, principal, rate, route, and the headers that every response has.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +38,7 @@ pub(crate) struct Front {
     router: TowerToHyperService<Router>,
     entrance: Entrance,
     names: Authorities,
-    /// Set on a listener of all addresses: a client may state the one that it has reached.
+    /// Set on a listener of all addresses: a client may name the address that it has reached.
     reached: Option<Scheme>,
     is_behind_proxy: bool,
 }
@@ -107,7 +107,7 @@ impl Front {
         // Dropped with this future, when the client hangs up.
         let (_client, presence) = watch::channel(());
         request.extensions_mut().insert(ClientGone(presence));
-        // A client that hangs up does not stop a change half way.
+        // A client that hangs up does not stop a change in the middle.
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});
         }
@@ -118,7 +118,7 @@ impl Front {
         }
     }
 
-    /// Returns who sends a request; `None` where it needs no credential and has none.
+    /// Returns the principal of a request; `None` if it needs no credential and has none.
     async fn authenticate(
         &self,
         peer: &Peer,
@@ -163,7 +163,7 @@ async fn without_unexpected_body(request: Request<Body>, within: Duration) -> Re
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    // An empty one may have come without a length.
+    // An empty body may have come without a length.
     match timeout(within, to_bytes(body, 0)).await {
         Ok(Ok(_)) => Ok(Request::from_parts(parts, Body::empty())),
         Ok(Err(_)) | Err(_) => Err(ApiError::unexpected_body()),

@@ -14,13 +14,13 @@ use utoipa::ToSchema;
 
 pub use trace_parent::TraceParent;
 
-/// Most characters of a text.
+/// Maximum number of characters of a text.
 const TEXT_MAX: usize = 255;
-/// Most tags.
+/// Maximum number of tags.
 const TAGS_MAX: usize = 32;
-/// Most bytes of all members together as JSON: with the names of the daemon and of the operator, it fits into a header.
+/// Maximum number of bytes of all members as JSON: with the names of the daemon and of the operator, it fits into a header.
 const BYTES_MAX: usize = 4096;
-/// Most bytes of the operator's own metadata as JSON.
+/// Maximum number of bytes of the operator's own metadata as JSON.
 pub const OPERATOR_BYTES_MAX: usize = 2048;
 
 /// Metadata of a run's calls. LiteLLM and its callbacks get it with each call; it has no effect on who pays.
@@ -68,7 +68,7 @@ pub struct MetadataFault {
     rule: String,
 }
 
-/// Headers of a request that say where it comes from.
+/// Headers with the origin of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// Span of the caller.
@@ -167,7 +167,7 @@ impl RunMetadata {
         self
     }
 
-    /// Returns whether no member is given.
+    /// Returns whether all members are missing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -277,7 +277,7 @@ fn tags_of(value: Option<&Value>) -> Vec<String> {
     tags.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns whether a header can carry a text, and gives it back as it was.
+/// Returns whether a header can carry a text and return it unchanged.
 fn is_plain(text: &str) -> bool {
     let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     (1..=TEXT_MAX).contains(&text.len()) && is_printable && text.trim() == text

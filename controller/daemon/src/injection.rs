@@ -36,7 +36,7 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
     let injection = context.store.offer_messages(key).await?;
     let wanted = GivenMessages::Known(injection.list.clone());
     if *given != wanted {
-        // Until it has answered.
+        // The state is unknown until the sidecar has answered.
         let before = std::mem::take(&mut *given);
         let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
         context.conversations.note_injected(key);

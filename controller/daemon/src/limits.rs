@@ -19,7 +19,7 @@ pub struct HttpLimits {
     pub idle_time: Duration,
     /// Time for a TLS handshake.
     pub handshake_time: Duration,
-    /// Bytes of a body, where a route has no limit of its own.
+    /// Maximum number of bytes of a body, if a route has no limit of its own.
     pub body_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
@@ -43,7 +43,7 @@ pub struct HttpLimits {
     pub streams: usize,
     /// Time between two frames of a quiet stream.
     pub stream_quiet: Duration,
-    /// Longest time after which a stream or a wait of a revoked token ends.
+    /// Maximum time after which a stream or a wait of a revoked token ends.
     pub stream_check: Duration,
     /// Maximum number of requests of one token that wait for the state of a run.
     pub waits_per_token: usize,

@@ -108,7 +108,7 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
     Ok(ListenPlan { tcp, proxy })
 }
 
-/// Returns the address of a text. Names are not looked up, but for the one that every machine has.
+/// Returns the address of a text. Names are not looked up, except the one that every machine has.
 fn address_of(text: &str) -> Option<SocketAddr> {
     let literal = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     literal.as_deref().unwrap_or(text).parse().ok()

@@ -91,7 +91,7 @@ impl Listener {
                     Self::Tcp(_, Some(tls)) => {
                         let handshake = timeout(front.context().limits.handshake_time, tls.accept(stream));
                         connections.spawn(with(counted, async move {
-                            // A client without TLS, or one that is too slow, is left.
+                            // A client without TLS, or one that is too slow, is dropped.
                             if let Ok(Ok(stream)) = handshake.await {
                                 serve(stream, peer, local, front, stop).await;
                             }

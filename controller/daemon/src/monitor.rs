@@ -84,7 +84,7 @@ impl Monitor {
         self.started
     }
 
-    /// Counts an error of an audit log: one that cannot be written, or that has a wrong line.
+    /// Counts an error of an audit log: a failed write, or a wrong line.
     pub(crate) fn count_audit_error(&self) {
         self.lock().count_audit_error();
     }

@@ -31,7 +31,7 @@ impl MountTable {
         Self(table)
     }
 
-    /// Returns whether the run sees no directory of the host.
+    /// Returns whether the run sees none of the host's directories.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -132,13 +132,13 @@ impl<'a> Scope<'a> {
         self.own.map(|principal| principal.accounts.as_slice())
     }
 
-    /// Returns whether it has the objects of this owner.
+    /// Returns whether the scope includes the objects of this owner.
     #[must_use]
     pub fn has_owner(self, owner: &str) -> bool {
         self.owner().is_none_or(|own| own == owner)
     }
 
-    /// Returns whether it has this account.
+    /// Returns whether the scope includes this account.
     #[must_use]
     pub fn has_account(self, account: &str) -> bool {
         self.accounts().is_none_or(|own| own.iter().any(|known| known == account))

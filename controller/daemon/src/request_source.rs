@@ -107,7 +107,7 @@ impl Authorities {
         let is_long = |origin: &&String| {
             ports.iter().any(|(start, port)| origin.starts_with(start) && origin.ends_with(&format!(":{port}")))
         };
-        // A default port is left out.
+        // A default port is omitted.
         self.origins.iter().filter(|origin| !is_long(origin)).cloned().collect()
     }
 

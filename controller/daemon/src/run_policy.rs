@@ -57,7 +57,7 @@ pub struct Project {
     pub repository: Option<ProjectRepository>,
 }
 
-/// Longest time for which a person may think.
+/// Maximum time for a person's decision.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Limits of runs: settings of the admin, which no request exceeds.
@@ -83,7 +83,7 @@ pub struct RunPolicy {
     pub limits: RunLimits,
     /// Highest limits.
     pub limits_max: RunLimits,
-    /// Longest time from the first claim to the end of a run, retries included, unless its timeout is longer.
+    /// Maximum time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
     /// Cap of a run without a program of the host that names none, in nano-USD.
     pub max_cost: Option<i64>,
@@ -91,7 +91,7 @@ pub struct RunPolicy {
     pub max_cost_max: Option<i64>,
     /// Nano-USD that a run without a cap holds of a budget.
     pub hold: i64,
-    /// Runs that may be at work on this host.
+    /// Maximum number of running runs on this host.
     pub running_max: u32,
     /// Maximum number of running runs of one owner.
     pub owner_running_max: u32,
@@ -151,7 +151,7 @@ impl RunPolicy {
         self.projects.iter().find(|project| project.name == name && project.owners.iter().any(|own| own == owner))
     }
 
-    /// Returns the longest time from the first claim to the end of a run: one that may work for longer has that time.
+    /// Returns the maximum time from the first claim to the end of a run: a run with a longer timeout gets that.
     #[must_use]
     pub fn deadline(&self, limits: &RunLimits) -> Duration {
         self.run_time.max(Duration::from_secs(limits.timeout_s))

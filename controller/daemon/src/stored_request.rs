@@ -15,7 +15,7 @@ use crate::on_cap::OnCap;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredRequest {
-    /// Graph, `sandbox:NAME`; it names the program unless `argv` is there.
+    /// Graph, `sandbox:NAME`; it names the program unless `argv` is set.
     pub graph_id: String,
     /// Program and arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct StoredRepository {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLimits {
-    /// Longest time of an attempt, in seconds.
+    /// Maximum time of an attempt, in seconds.
     pub timeout_s: u64,
     /// Memory in bytes.
     pub memory: u64,

@@ -29,7 +29,7 @@ impl Tasks {
         self.signal.clone()
     }
 
-    /// Starts a task. It ends after the signal that it receives; one that ends before it ends the daemon.
+    /// Starts a task. It ends after the signal that it receives; a task that ends earlier ends the daemon.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(StopSignal) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -41,7 +41,7 @@ impl Tasks {
         });
     }
 
-    /// Waits for the first task that ends, and returns its name; `None` for one that panicked. Waits for ever without tasks.
+    /// Waits for the first task that ends, and returns its name; `None` for a task that panicked. Never returns without tasks.
     pub async fn first_end(&mut self) -> Option<&'static str> {
         match self.set.join_next().await {
             Some(ended) => ended.ok(),

@@ -20,7 +20,7 @@ struct FakeState {
     messages: Vec<Value>,
     entries: Vec<Value>,
     interrupts: Vec<Value>,
-    /// Request lines to which it gives no answer begin so.
+    /// Beginnings of the request lines that it does not answer.
     silent: Option<&'static str>,
     /// Request lines that it refuses begin so.
     refused: Option<&'static str>,
@@ -63,7 +63,7 @@ impl FakeSidecar {
         self.state.lock().expect("nothing panics").refused = line;
     }
 
-    /// Lets it report a step of a message.
+    /// Reports a step of a message.
     pub(crate) fn report(&self, message_id: &str, status: &str) {
         let mut state = self.state.lock().expect("nothing panics");
         let number = state.entries.len() + 1;

@@ -1,4 +1,4 @@
-//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the level of the event log, webhooks.
+//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the fill level of the event log, webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn periodic<F>(
     tasks.spawn(timer.name, |stop| every(timer, loops, log, stop, move || turn(Arc::clone(&context))));
 }
 
-/// Moves agents that are CONNECTED without a live run to IDLE: a person connected them, and no run came.
+/// Moves agents that are CONNECTED without a live run to IDLE: a person connected them, and no run followed.
 async fn release_agents(context: &ApiContext) -> Result<(), LoopFault> {
     for agent in context.store.idle_agents_without_runs().await? {
         (context.log)(&format!("agent {}/{} has no live run, and is IDLE", agent.owner, agent.agent_id));

@@ -12,7 +12,7 @@ use crate::run_policy::RunPolicy;
 /// Returns the account that pays for a principal's new objects: its first one, otherwise the account of the host.
 ///
 /// # Errors
-/// 422: there is none.
+/// 422: the principal has no account.
 pub(super) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Result<String, ApiError> {
     let own = principal.accounts.first().cloned();
     own.or_else(|| policy.map(|policy| policy.account.clone())).ok_or_else(|| {

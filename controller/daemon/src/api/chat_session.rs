@@ -13,7 +13,7 @@ use crate::chat::{Carried, HangUp};
 use crate::context::ApiContext;
 use crate::principal::Principal;
 
-/// Place of a new turn in its session.
+/// Position of a new turn in its session.
 #[derive(Debug, Default)]
 pub(super) struct NewTurn {
     /// None for a turn without a session.
@@ -24,12 +24,12 @@ pub(super) struct NewTurn {
     pub(super) worker: Option<ChatWorker>,
 }
 
-/// Finds the place of a new turn. Sessions of another principal, another end user or another agent are never found: the turn
-/// is then the first one of its own.
+/// Finds the position of a new turn. Sessions of another principal, another end user or another agent are never found: then
+/// the turn begins a new session.
 ///
 /// # Errors
-/// 409 `session_busy`: another turn is at work. One without a client is cancelled at once. 429: all workers of the principal have
-/// a turn.
+/// 409 `session_busy`: another turn is in progress. A turn without a client is cancelled at once. 429: all workers of the
+/// principal have a turn.
 pub(super) async fn new_turn(
     context: &ApiContext,
     principal: &Principal,

@@ -1,4 +1,4 @@
-//! The start of a chat, in either form: the agent, the run, and the client that follows it.
+//! Starts a chat, in either form: chooses the agent, creates the run, and registers the client that follows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ const AGENTS: u32 = 500;
 /// Form of a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChatForm {
-    /// Events with ids: a client that was cut off may come back.
+    /// Events with ids: a client that was cut off may reconnect.
     Events,
     /// The OpenAI format: a client can reconnect only with its idempotency key.
     OpenAi,
@@ -107,7 +107,7 @@ fn digest_of(body: Hash, request: &ChatRequest) -> Hash {
     Hash::of(format!("{body}\n{:?}\n{:?}", request.end_user(), request.session_id()).as_bytes())
 }
 
-/// Makes a run of a turn, or gives the turn to a worker that lives. Returns the run, and the position of the event log before the
+/// Creates a run for a turn, or gives the turn to a live worker. Returns the run, and the event log's position before the
 /// worker's turn.
 async fn create(
     context: &ApiContext,
@@ -128,7 +128,7 @@ async fn create(
     }
     // No graph has such a name, so a registered agent has no session with one of the configuration.
     let agent = agent_id.as_ref().map_or_else(|| graph.graph_id.clone(), |id| format!("agent:{id}"));
-    // A registered agent has one live run: one that waited would keep it from all others.
+    // A registered agent has one live run: a waiting worker would keep it from all other clients.
     let may_stay = agent_id.is_none();
     let NewTurn { turn, workspace_from, worker } = new_turn(context, principal, &request, agent, may_stay).await?;
     if let Some(worker) = worker {
@@ -165,7 +165,7 @@ async fn create(
 /// the newest one.
 ///
 /// # Errors
-/// 404: there is none. 410: its record was removed.
+/// 404: the run does not exist. 410: its record was removed.
 pub(super) async fn follow(
     context: Arc<ApiContext>,
     principal: Principal,

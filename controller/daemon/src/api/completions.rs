@@ -171,7 +171,7 @@ async fn complete(
     Ok(response)
 }
 
-/// Bytes of an answer that is given as a whole; a stream has no limit.
+/// Maximum number of bytes of an answer that is not streamed; a stream has no limit.
 const TEXT_MAX: usize = 16 << 20;
 
 /// Waits for the whole answer. Without its client, the chat has none.
@@ -196,7 +196,7 @@ async fn whole(
             Some(Followed::Event(ChatEvent::Failed(failure), _)) => return Err(failed(&failure)),
             Some(Followed::Event(ChatEvent::Done { .. }, _)) => {
                 let usage = usage(context, run_id, &follower).await;
-                // The answer is there, and was paid for.
+                // The answer exists, and was paid for.
                 let usage = usage.inspect_err(|error| follower.report(error)).unwrap_or_default();
                 return Ok(writer.whole(&text, &usage));
             }

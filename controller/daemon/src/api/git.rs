@@ -245,7 +245,7 @@ async fn row(context: &ApiContext, run: &Sandbox) -> Result<GitRun, ApiError> {
     })
 }
 
-/// Returns what came out of a run; none until it has its clone.
+/// Returns the results of a run; `None` until it has its clone.
 async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<Look>, ApiError> {
     match context.git.run_repository(&run.key.run_id).map_err(|error| errors::of_git(&error))? {
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),
@@ -253,10 +253,10 @@ async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<Look>, ApiEr
     }
 }
 
-/// Returns the way of a run's branch out of the host, while the guard is held.
+/// Returns the export of a run's branch, while the guard is held.
 ///
 /// # Errors
-/// 409: the project has no repository any more.
+/// 409: the project no longer has a repository.
 fn publication<'a>(context: &'a ApiContext, run: &'a Sandbox) -> Result<Publication<'a>, ApiError> {
     let project = crate::git::project(context, run).ok_or_else(|| {
         let message = "the project of this run has no repository any more; ask an admin to set it under [[projects]]";

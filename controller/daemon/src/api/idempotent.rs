@@ -59,7 +59,7 @@ impl RequestKey {
     /// Reserves the key for a request of this digest.
     ///
     /// # Errors
-    /// 409: the key belongs to another request, or to one that is being served. 422: it is not valid. 429: too many.
+    /// 409: the key belongs to another request, or to one in progress. 422: it is invalid. 429: too many keys.
     pub(super) async fn reserve(
         self,
         context: &ApiContext,

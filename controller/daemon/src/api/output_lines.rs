@@ -33,11 +33,11 @@ struct OutputLine {
 pub(super) enum OutputForm {
     /// Lines of JSON.
     Lines,
-    /// The bytes alone.
+    /// Only the bytes.
     Bytes,
 }
 
-/// Returns a piece in a form; empty for a piece of another stream than the one that is asked for.
+/// Returns a piece in this form; empty for a piece of a stream that was not requested.
 pub(super) fn shown(piece: OutputPiece, only: Option<RecordedStream>, form: OutputForm) -> Vec<u8> {
     if only.is_some_and(|only| only != piece.stream) {
         return Vec::new();

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/questions/{question_id}/answer", post(answer))
 }
 
-/// Longest answer in characters.
+/// Maximum length of an answer in characters.
 const ANSWER_MAX: usize = 1000;
 
 /// Questions of a run's agent, oldest first.

@@ -6,7 +6,7 @@ use sluice_contract::Usd;
 use sluice_contract::control::{CapsInForce, HoldCause, SidecarState};
 use sluice_state::approvals::AskedCap;
 
-/// Part of a cap, in percent, from which a person is asked while the run works.
+/// Used part of a cap, in percent, from which a person is asked while the run works.
 const NEAR: i128 = 80;
 
 /// Returns the value of a cap in force: a number, or nano-USD.

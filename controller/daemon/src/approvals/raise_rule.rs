@@ -1,4 +1,4 @@
-//! Rule for people who raise a cap, and to which value.
+//! Rule for raising a cap: which person may raise it, and to which value.
 //!
 //! Pure.
 
@@ -21,9 +21,9 @@ pub(super) struct RaiseRule {
 pub(super) enum RaiseRefusal {
     /// Only an admin may go beyond the operator's limit.
     AdminOnly,
-    /// The run's own owner asks, and another person has to.
+    /// The run's own owner asks, and another person has to approve.
     SecondPerson,
-    /// A browser session asks, and a token has to.
+    /// A browser session asks, and a token is needed.
     NeedsToken,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn check_session(max_nano_usd: Option<i64>, (cap, to): (AskedCap, i64
     if is_within { Ok(()) } else { Err(RaiseRefusal::NeedsToken) }
 }
 
-/// Returns the highest value of a cap that the operator lets owners have. Without a policy, none is left to owners.
+/// Returns the maximum value of a cap that owners may set. Without a policy, owners may set none.
 pub(super) fn highest(policy: Option<&RunPolicy>, cap: AskedCap) -> Option<i64> {
     let Some(policy) = policy else { return Some(0) };
     let count = |number: Option<u64>| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX));

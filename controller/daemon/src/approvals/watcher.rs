@@ -21,9 +21,9 @@ use crate::on_cap::OnCap;
 use crate::run_policy::ASK_TIMEOUT;
 use crate::runs::live_run::LiveRun;
 
-/// Longest time between two looks.
+/// Maximum time between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Time after a report of the sidecar until it is looked at once more: it writes the record before the call waits.
+/// Time after a report of the sidecar until it is checked again: it writes the record before the call waits.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Checks the caps of one attempt.
@@ -36,7 +36,7 @@ pub(crate) struct ApprovalWatcher {
     logged: Option<String>,
 }
 
-/// A look that failed. The next one tries again.
+/// A failed check. The next one tries again.
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
     #[error(transparent)]
@@ -54,7 +54,7 @@ impl ApprovalWatcher {
         Self { context, key, live, control, logged: None }
     }
 
-    /// Works until it is dropped, at the end of the attempt. A run that does not ask makes no look.
+    /// Works until it is dropped, at the end of the attempt. A run that does not ask is never checked.
     pub(crate) async fn run(mut self) -> Infallible {
         let stored = self.context.stored_request(&self.key.run_id).await;
         if stored.is_ok_and(|stored| stored.on_cap != OnCap::Ask) {

@@ -1,7 +1,7 @@
 //! Ends chat runs and worker turns that no client follows: at once, or after the time in which the client may come
 //! back. Workers that wait have no client, and end by their own rules.
 //!
-//! After a restart each live chat has that time again.
+//! After a restart, each live chat gets that time again.
 
 use std::sync::Arc;
 use std::time::Duration;

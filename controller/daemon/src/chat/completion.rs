@@ -1,6 +1,6 @@
 //! Answers in the OpenAI form: one object, or chunks.
 //!
-//! Pure. The form has no place for tools that the agent itself calls, nor for phases: a client sees the text.
+//! Pure. The form has no member for tools that the agent itself calls, nor for phases: a client sees the text.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 //! An agent that has read a secret must not be able to make a reader's browser fetch an address with it. `![` becomes `!\[`,
 //! and a `<` that could begin a tag becomes `&lt;`.
 //!
-//! Pure. A fence counts only where every reading of the Markdown has one: a list or a quotation that ends also ends its
-//! fence, and where that is unclear, code is treated as text. At most one character waits for the next one, so the result
+//! Pure. A fence counts only if every interpretation of the Markdown has one: a list or a quotation that ends also ends its
+//! fence, and where that is unclear, code is treated as text. At most one character is buffered, so the result
 //! does not depend on how the text was cut.
 
 /// Indentation in columns from which a line cannot open or close a fence.
@@ -172,7 +172,7 @@ fn is_end(character: char) -> bool {
     matches!(character, '\n' | '\r')
 }
 
-/// Returns whether a fence may follow this character at the beginning of a line: in a list, or since some readers skip it.
+/// Returns whether a fence may follow this character at the beginning of a line: in a list, or because some readers skip it.
 fn may_contain(character: char) -> bool {
     matches!(character, '-' | '*' | '+' | '0'..='9')
         || character.is_control()

@@ -91,7 +91,7 @@ impl ChatFailure {
         Self { kind: ChatFailureKind::Internal, message: message.to_owned() }
     }
 
-    /// Returns the failure of an answer that is too large to be given as a whole.
+    /// Returns the failure of an answer that is too large without streaming.
     pub(crate) fn too_large() -> Self {
         let message = "the answer has more than 16 MiB; ask for a stream (\"stream\": true)";
         Self { kind: ChatFailureKind::Internal, message: message.to_owned() }

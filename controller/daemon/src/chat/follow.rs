@@ -30,17 +30,17 @@ use crate::principal::Principal;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::CountedStream;
 
-/// Time between two looks for more output.
+/// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time between two looks at the event log while it changes, and while it does not.
+/// Time between two reads of the event log while it changes, and while it does not.
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 50;
-/// Time after the end of a worker's turn in which its calls become known, and the longest time for those under way.
+/// Time after the end of a worker's turn in which its calls become known, and the maximum time for calls in progress.
 const CALLS_WITHIN: Duration = Duration::from_millis(300);
 const CALLS_AT_MOST: Duration = Duration::from_secs(3);
-/// Pieces of output that are read at once, and how often before the client hears that nothing came.
+/// Maximum number of pieces of output in one read, and number of empty reads before the client gets a sign of life.
 const PIECES: usize = 64;
 const BATCHES: usize = 16;
 
@@ -139,7 +139,7 @@ impl ChatFollower {
     /// Returns the next item; `None` at the end, and when the daemon stops.
     ///
     /// # Errors
-    /// The state cannot be read; the client may come back.
+    /// The state cannot be read; the client may reconnect.
     pub(crate) async fn next(&mut self) -> Result<Option<Followed>, ApiError> {
         loop {
             if let Some(next) = self.waiting.pop_front() {
@@ -183,7 +183,7 @@ impl ChatFollower {
         let next_look = Instant::now() + LOOK_EVERY;
         tokio::select! {
             () = self.stop.stopped() => {}
-            // Output has no signal. The event log is looked at as soon as its own time has come.
+            // Output has no signal. The event log is read at its own interval.
             () = sleep_until(next_look) => {}
         }
     }
@@ -228,7 +228,7 @@ impl ChatFollower {
         if has_read_output { self.look_at_end().await } else { Ok(()) }
     }
 
-    /// Begins a look at the event log, if the last one is complete and its time has come.
+    /// Begins a read of the event log, if the last one is complete and the next one is due.
     async fn look(&mut self) -> Result<(), ApiError> {
         let is_complete = self.events_read.is_none() || self.has_read_all_events;
         if is_complete && self.is_look_at_events_due() {

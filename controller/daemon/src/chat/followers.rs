@@ -28,12 +28,12 @@ struct Presence {
 pub(crate) struct ChatPresence {
     followers: Arc<ChatFollowers>,
     run_id: RunId,
-    /// Time in which the client may come back.
+    /// Time in which the client may reconnect.
     resume: Duration,
 }
 
 impl ChatFollowers {
-    /// Counts a client of a chat, which may come back within this time.
+    /// Counts a client of a chat, which may reconnect within this time.
     pub(crate) fn follow(self: &Arc<Self>, run_id: &RunId, resume: Duration) -> ChatPresence {
         let mut chats = self.lock();
         let presence = chats.entry(run_id.clone()).or_insert(Presence { clients: 0, cancel_at: Instant::now() });
@@ -52,7 +52,7 @@ impl ChatFollowers {
             let presence = chats.entry(run_id.clone()).or_insert_with(new);
             if presence.clients == 0 && now >= presence.cancel_at {
                 left.push(run_id.clone());
-                // It takes a moment to end, and is looked at again only if it does not.
+                // Its end takes a moment; it is checked again only if it does not end.
                 presence.cancel_at = now + FIRST_TIME;
             }
         }

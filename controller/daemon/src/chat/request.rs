@@ -27,7 +27,7 @@ const IGNORED: [&str; 22] = [
     "safety_identifier", "seed", "service_tier", "stop", "store", "temperature", "tool_choice", "tools",
     "top_logprobs", "top_p", "verbosity",
 ];
-/// Members of the OpenAI form for which an agent has no place, each with the reason.
+/// Members of the OpenAI form that do not apply to an agent, each with the reason.
 const REFUSED: [(&str, &str); 5] = [
     ("function_call", "the agent has tools of its own, in its sandbox, and cannot call those of a client"),
     ("audio", "the agent answers with text alone"),
@@ -53,12 +53,12 @@ pub(crate) struct ChatRequest {
 }
 
 impl ChatRequest {
-    /// Returns the client's word for its own user.
+    /// Returns the client's name for its own user.
     pub(crate) fn end_user(&self) -> Option<&str> {
         self.metadata.get("user_id").and_then(Value::as_str)
     }
 
-    /// Returns the client's word for the conversation.
+    /// Returns the client's name for the conversation.
     pub(crate) fn session_id(&self) -> Option<&str> {
         self.metadata.get("session_id").and_then(Value::as_str)
     }

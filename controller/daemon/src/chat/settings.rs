@@ -11,7 +11,7 @@ pub struct ChatSettings {
     pub remote: RemoteContent,
     /// Behaviour for a run whose client has hung up.
     pub hang_up: HangUp,
-    /// Time in which a client that was cut off may come back, where it can.
+    /// Time in which a client that was cut off may reconnect, if its form allows that.
     pub resume: Duration,
     /// Turns of a session.
     pub sessions: SessionSettings,
@@ -39,7 +39,7 @@ pub enum Carried {
     Nothing,
     /// The workspace.
     Workspace,
-    /// The worker, as long as that lives; the workspace otherwise.
+    /// The worker, while it lives; the workspace otherwise.
     Worker,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure: a state machine. Its order is a property: results follow their call and come once, nothing follows `done`, and an
 //! error comes right before it. The text has one source, the first that has any: the program's stdout, or the events of a
-//! worker. So the same inputs give the same text, in whatever order the two are read.
+//! worker. So the same inputs give the same text, independent of the order in which the two are read.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const OPEN_TOOLS_MAX: usize = 1000;
 pub(crate) enum ChatEvent {
     /// A part of the answer.
     Text(String),
-    /// The agent calls a tool of its own.
+    /// The agent calls one of its own tools.
     ToolStart { id: String, name: String, args: Value },
     /// A tool of the agent has ended.
     ToolResult { id: String, result: Value, is_error: bool },
@@ -89,7 +89,7 @@ impl Translation {
         }
     }
 
-    /// Returns whether stdout can have a part in the answer.
+    /// Returns whether stdout can be a part of the answer.
     pub(crate) fn reads_stdout(&self) -> bool {
         self.source != Some(TextSource::Events)
     }
@@ -103,7 +103,7 @@ impl Translation {
         self.text(TextSource::Stdout, &text)
     }
 
-    /// Takes an event of the log. One event is at most one event of the chat.
+    /// Takes an event of the log. It gives at most one event of the chat.
     pub(crate) fn event(&mut self, event: RunEvent<'_>) -> Option<ChatEvent> {
         if self.is_done {
             return None;
@@ -134,7 +134,7 @@ impl Translation {
                 let text = match text.strip_prefix(said.as_str()) {
                     Some(more) if said.is_empty() => format!("{}{more}", self.paragraph()),
                     Some(more) => more.to_owned(),
-                    // It was cut where it was too large.
+                    // The result was cut because it was too large.
                     None => String::new(),
                 };
                 let told = self.text(TextSource::Events, &text);

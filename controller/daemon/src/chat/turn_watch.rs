@@ -16,7 +16,7 @@ const OPEN_CALLS_MAX: usize = 1000;
 /// Messages during one turn that are known.
 const MESSAGES_MAX: usize = 1000;
 
-/// Place of an event.
+/// Position of an event relative to the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventPlace {
     /// Before the turn, or after it.
@@ -25,7 +25,7 @@ pub(crate) enum EventPlace {
     Inside,
     /// The turn is over.
     End,
-    /// The message of the turn was taken back.
+    /// The message of the turn was withdrawn.
     Withdrawn,
 }
 
@@ -98,7 +98,7 @@ impl TurnWatch {
         EventPlace::Inside
     }
 
-    /// Returns whether the worker waits after this turn. A report can come late, or twice, and then it is about an earlier one.
+    /// Returns whether the worker waits after this turn. A report can come late, or twice, and then concerns an earlier turn.
     fn is_end(&self, after: &Value, is_named: bool) -> bool {
         match after.as_str() {
             Some(id) => self.message_id.as_deref() == Some(id) || self.later.contains(id),
@@ -111,7 +111,7 @@ impl TurnWatch {
         self.has_begun
     }
 
-    /// Returns whether no call is known to be under way.
+    /// Returns whether no call is known to be in progress.
     pub(crate) fn is_settled(&self) -> bool {
         self.open_calls.is_empty() || self.is_next
     }

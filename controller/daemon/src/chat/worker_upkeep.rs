@@ -17,7 +17,7 @@ use crate::context::ApiContext;
 use crate::loops::LoopFault;
 use crate::runs::cancellation;
 
-/// Time for which a run waits in the queue before a worker gives way.
+/// Time for which a run waits in the queue before a worker is ended for it.
 const QUEUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Ends the workers that are due.
@@ -44,7 +44,7 @@ pub(super) async fn end_workers(context: &ApiContext, workers: &[ChatWorker]) ->
     Ok(())
 }
 
-/// Tells a waiting worker to end. It has ended a moment later.
+/// Requests the end of a waiting worker. It ends a moment later.
 pub(crate) async fn end_worker(context: &ApiContext, run_id: &RunId) -> Result<(), LoopFault> {
     record(context, "chat.end", run_id, "its place, or its time, is over").await?;
     context.store.end_chat_worker(run_id, now_us()).await.map(drop).or_else(gone)

@@ -20,9 +20,9 @@ pub(crate) const STAY_MARGIN: Duration = Duration::from_secs(60);
 /// Room for another worker of a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is room.
+    /// The limit allows another worker.
     Free,
-    /// There is room when this one has ended.
+    /// The limit allows another worker when this one has ended.
     InPlaceOf(RunId),
     /// All of its workers have a turn.
     None,
@@ -57,7 +57,7 @@ pub(crate) fn left_turn(worker: &ChatWorker) -> LeftTurn {
     if takes_messages && worker.turn.interrupts < INTERRUPTS_MAX { LeftTurn::Interrupt } else { LeftTurn::Cancel }
 }
 
-/// Returns the workers that have waited for this time, and of each principal the longest idle beyond its limit.
+/// Returns the workers that have waited for this time, and for each principal the longest idle beyond its limit.
 pub(crate) fn to_end(workers: &[ChatWorker], idle: Duration, max: u32, now_us: i64) -> Vec<RunId> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut living: Vec<_> = workers.iter().filter(|worker| worker.told_to_end_us.is_none()).collect();
@@ -72,7 +72,7 @@ pub(crate) fn to_end(workers: &[ChatWorker], idle: Duration, max: u32, now_us: i
     living.into_iter().map(|worker| worker.key.run_id.clone()).collect()
 }
 
-/// Returns the worker that gives its place to a run that waits in the queue: the longest idle one, one at a time.
+/// Returns the worker that is ended for a run in the queue: the longest idle one, one at a time.
 pub(crate) fn gives_way(
     workers: &[ChatWorker],
     pressure: &QueuePressure,

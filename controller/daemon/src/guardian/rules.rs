@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Action of the Guardian when a rule is met, beside the event.
+/// Action of the Guardian when a rule matches, in addition to the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianAction {
     /// Only records the event.
@@ -95,7 +95,7 @@ impl GuardianAction {
 }
 
 impl Repetition {
-    /// Largest count.
+    /// Maximum count.
     pub const COUNT_MAX: u32 = 100;
 }
 
@@ -113,7 +113,7 @@ impl Default for GuardianRules {
 }
 
 impl GuardianRules {
-    /// Returns true if there is no rule.
+    /// Returns true if no rule is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { cool_down: _, repeated_tool, repeated_error, cost_rate, no_file_change, silence } = self;

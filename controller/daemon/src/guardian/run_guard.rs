@@ -1,7 +1,7 @@
 //! The rules for one run, event by event.
 //!
-//! Pure. The time comes from the caller. A run that reports without end takes bounded memory and work: of each rule, only the
-//! last events within its time are kept, and only so many.
+//! Pure. The caller passes the time. A run that reports without end takes bounded memory and work: for each rule, only the
+//! last events within its time are kept, up to a maximum number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sluice_contract::time::duration_micros;
 use super::facts::Fact;
 use super::rules::{GuardianAction, GuardianRules, Repetition};
 
-/// Events that are kept for one rule.
+/// Maximum number of events that are kept for one rule.
 const KEPT: usize = 256;
 /// Events of a hit that are named.
 const NAMED: usize = 10;
@@ -35,7 +35,7 @@ pub(super) struct Hit {
     pub(super) evidence: Evidence,
 }
 
-/// Evidence for a rule that is met: numbers alone.
+/// Evidence for a matched rule: numbers only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Evidence {
     /// Events that count.
@@ -97,7 +97,7 @@ impl RunGuard {
         }
     }
 
-    /// Begins in the midst of an attempt that has this many calls under way.
+    /// Begins in the middle of an attempt that has this many calls in progress.
     pub(super) fn with_open_calls(self, open_calls: u64) -> Self {
         Self { open_calls, ..self }
     }

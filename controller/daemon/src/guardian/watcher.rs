@@ -26,9 +26,9 @@ use crate::stored_request::StoredRequest;
 const NAME: &str = "guardian";
 /// Time between two checks for missing events.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 500;
 /// Parts of the event log that are read in one turn. The rest comes at the next one.
 const PARTS: u32 = 50;
@@ -85,7 +85,7 @@ impl Guardian {
             tokio::select! {
                 () = stop.stopped() => return,
                 () = sleep_until(look_at) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => {}
             }
             tokio::select! {
@@ -186,7 +186,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Returns the rules for a run, if it has any. Events from this position on are still to come.
+    /// Returns the rules for a run, if it has any. Events from this position on are not read yet.
     async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<Option<GuardedRun>, LoopFault> {
         let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
         let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());

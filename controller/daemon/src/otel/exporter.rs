@@ -26,17 +26,17 @@ use crate::loops::LoopFault;
 use crate::outbound::{DeliveryFault, Destination, post};
 use crate::stop_signal::StopSignal;
 
-/// Longest time between two looks at the log.
+/// Maximum time between two reads of the log.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Shortest time between two requests with metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
 /// Maximum time of one request.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Longest time of the last requests, at the end of the daemon.
+/// Maximum time of the last requests, at the end of the daemon.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 200;
 /// Maximum number of runs whose facts are kept in memory.
 const RUNS_MAX: usize = 512;
@@ -57,7 +57,7 @@ pub(crate) struct Exporter {
 
 /// A request that the target did not take.
 enum Refused {
-    /// The same request may be taken later.
+    /// The target may accept the same request later.
     Later(DeliveryFault),
     /// The target never takes this request.
     Never(DeliveryFault),
@@ -94,7 +94,7 @@ impl Exporter {
                 () = stop.stopped() => return self.finish().await,
                 () = sleep_until(next), if is_waiting => {}
                 () = sleep(LOOK_EVERY) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => sleep(PAUSE).await,
             }
         }

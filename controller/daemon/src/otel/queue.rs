@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::otlp::Span;
 
-/// Most spans that wait.
+/// Maximum number of waiting spans.
 pub(super) const SPANS_MAX: usize = 4096;
 /// Maximum number of spans in one request.
 pub(super) const BATCH: usize = 128;

@@ -51,7 +51,7 @@ pub(super) struct EndedRun {
     pub(super) failure_code: Option<String>,
 }
 
-/// Starts of calls, until their ends come.
+/// Starts of calls, until their ends arrive.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls(HashMap<String, Started>);
 
@@ -102,7 +102,7 @@ struct Times {
 }
 
 impl OpenCalls {
-    /// Returns the call that an event ends, and remembers one that it starts.
+    /// Returns the call that an event ends, and stores one that it starts.
     pub(super) fn take(&mut self, event: &LoggedEvent) -> Option<EndedCall> {
         match event.event_type.as_str() {
             STARTED if self.0.len() < STARTS_MAX => {

@@ -113,7 +113,7 @@ pub(super) fn import_map() -> &'static str {
     &IMPORT_MAP
 }
 
-/// Returns the source of a policy that lets a page have that map: its hash.
+/// Returns the source expression of a policy that permits that map: its hash.
 pub(super) fn import_map_source() -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Hash::of(IMPORT_MAP.as_bytes()).as_bytes()))
 }
@@ -148,7 +148,7 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Returns whether a list in a header has a word. Words with parameters do not count: none of a browser has some.
+/// Returns whether a list in a header has a word. Words with parameters do not count, since browsers send none.
 fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|item| item.trim() == word)
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Each page with its style, one icon and its modules. A chart is read when it is shown.
+    /// Each page with its style, one icon and its modules. A chart is loaded when it is shown.
     #[test]
     fn each_page_is_small() {
         for page in ["list.js", "run.js", "new.js", "approvals.js", "chat.js", "agents.js", "spending.js", "host.js"] {

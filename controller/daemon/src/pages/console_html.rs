@@ -15,7 +15,7 @@ use super::html::escape;
 
 /// Characters of an event.
 const EVENT_MAX: usize = 500;
-/// Members that say most about an event, the best first.
+/// Members that describe an event best, by priority.
 const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
 
 /// Returns the runs of a page, their filters and their costs.

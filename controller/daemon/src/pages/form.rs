@@ -4,7 +4,7 @@
 
 use sluice_contract::RunId;
 
-/// Bytes of the longest code that is looked up.
+/// Maximum number of bytes of a code that is looked up.
 const CODE_MAX: usize = 128;
 
 /// Form of the login page.

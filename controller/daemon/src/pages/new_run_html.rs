@@ -107,7 +107,7 @@ fn select(main: &mut String, name: &str, label: &str, note: &str, options: &[(&s
     let _ = writeln!(main, "</select></label><p class=\"small quiet\">{note}</p>");
 }
 
-/// Adds a choice that may be left out, if there is one.
+/// Adds an optional choice, if there is one.
 fn named(main: &mut String, name: &str, label: &str, note: &str, names: &[String]) {
     if names.is_empty() {
         return;

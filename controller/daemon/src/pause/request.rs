@@ -16,7 +16,7 @@ pub enum Requester<'a> {
     Rule(&'a str),
 }
 
-/// Times that a change is tried anew when the run has changed in between.
+/// Maximum number of tries of a change, if the run changes in between.
 const TRIES: usize = 8;
 
 /// Pauses a run as soon as no call is open.

@@ -18,7 +18,7 @@ pub(super) enum Cause {
 /// State of the sidecar's gate: new calls pass, or none does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Gate {
-    /// Not known: this daemon has not asked for either yet.
+    /// Unknown: this daemon has not requested either yet.
     Unknown,
     Open,
     Closed,
@@ -36,13 +36,13 @@ pub(super) struct PauseView {
     /// True if its row says that it is paused.
     pub(super) is_marked: bool,
     pub(super) is_frozen: bool,
-    /// Calls under way.
+    /// Calls in progress.
     pub(super) open_calls: u64,
     /// Requests that wait in the sidecar now.
     pub(super) waiting: u64,
     /// Time since a call was last seen open or waiting.
     pub(super) quiet: Duration,
-    /// True while a tool works, or a client waits that would not come again.
+    /// True while a tool works, or a client waits that would not retry.
     pub(super) is_at_work: bool,
     /// Time since the container could not be frozen.
     pub(super) failed: Option<Duration>,
@@ -57,11 +57,11 @@ pub(super) enum PauseStep {
     Mark(Cause),
     /// Records the end of the pause, and restarts the clocks.
     Unmark,
-    /// Tells every call that waits to come again later.
+    /// Answers every waiting call with a request to retry later.
     AnswerLater,
     Freeze,
     Thaw,
-    /// Looks again after this time.
+    /// Checks again after this time.
     Look(Duration),
     /// Waits until something is wanted.
     Rest,
@@ -69,9 +69,9 @@ pub(super) enum PauseStep {
 
 /// Time after the last answer before the container is frozen: the client has read it then.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time between two looks at a sidecar.
+/// Time between two checks of a sidecar.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time between two looks at calls that wait for an approval.
+/// Time between two checks of calls that wait for an approval.
 const HELD_LOOK: Duration = Duration::from_millis(500);
 /// Time between two checks of a paused run.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
@@ -114,7 +114,7 @@ fn pause(view: &PauseView) -> PauseStep {
         return PauseStep::Mark(Cause::Pause);
     }
     if view.waiting > 0 {
-        // While a tool works, the container is not frozen, and the client would come again to wait.
+        // While a tool works, the container is not frozen, and a client would retry only to wait again.
         return if view.is_at_work { PauseStep::Look(SLOW_LOOK) } else { PauseStep::AnswerLater };
     }
     freeze_when_quiet(view)
@@ -122,7 +122,7 @@ fn pause(view: &PauseView) -> PauseStep {
 
 fn hold(view: &PauseView) -> PauseStep {
     if view.is_marked {
-        // It was paused as well, and is not any more.
+        // It was paused as well, and no longer is.
         return if view.is_frozen { PauseStep::Thaw } else { PauseStep::Unmark };
     }
     if view.gate == Gate::Closed || view.gate == Gate::Unknown {
@@ -135,7 +135,7 @@ fn hold(view: &PauseView) -> PauseStep {
         return PauseStep::Mark(Cause::Approval);
     }
     if view.open_calls > 0 || view.waiting > 0 {
-        // The sidecar itself tells calls to come again when they have waited for its longest time; they come after five
+        // After their maximum waiting time, the sidecar itself lets calls retry later; the clients do so after five
         // seconds.
         return PauseStep::Look(HELD_LOOK);
     }
@@ -263,7 +263,7 @@ mod tests {
         )
     }
 
-    /// Does a step as if all goes well, and nothing else happens.
+    /// Performs a step as if it succeeds, and nothing else happens.
     fn done(view: PauseView, step: PauseStep) -> PauseView {
         match step {
             PauseStep::CloseGate => PauseView { gate: Gate::Closed, ..view },

@@ -53,7 +53,7 @@ impl RelayCaller {
         })
     }
 
-    /// Records that the attempt has a worker that takes messages. One that only reports events gets none, so the sidecar adds
+    /// Records that the attempt has a worker that takes messages. A worker that only reports events gets none: the sidecar adds
     /// them to its calls.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ const NO_WORK: [&str; 9] = [
 ];
 /// Members of the result of an agent.
 const RESULT: [&str; 6] = ["success", "turns", "cost_usd", "session_id", "stop_reason", "output"];
-/// Longest status of a heartbeat, in characters.
+/// Maximum length of a heartbeat's status in characters.
 const STATUS_MAX: usize = 100;
 
 /// A step that follows from an event.
@@ -32,7 +32,7 @@ enum EventEffect {
     Failed,
 }
 
-/// Lets the events of a run take effect.
+/// Applies the effects of a run's events.
 ///
 /// # Errors
 /// Errors of the database.
@@ -61,7 +61,7 @@ pub(super) async fn apply(
         EventEffect::Done => "the agent says that it is done",
         EventEffect::Failed => "agent_failed",
     };
-    // Most events change nothing, and a look is cheaper than a write.
+    // Most events change nothing, and a read is cheaper than a write.
     if step(sandbox, effect).is_none() {
         return Ok(());
     }

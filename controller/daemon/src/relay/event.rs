@@ -18,7 +18,7 @@ use crate::extract::JsonBody;
 
 /// Type of the events with a diff.
 const FILE_EDITED: &str = "agent.file_edited";
-/// Bytes of a diff that are kept.
+/// Maximum number of bytes of a stored diff.
 const DIFF_MAX: usize = 1 << 20;
 
 /// An event that a run reports. Its source is decided by the socket, and is not a member.

@@ -1,4 +1,4 @@
-//! The way of a request of a sidecar to its handler: its token, its run, its route.
+//! The steps from a sidecar's request to its handler: its token, its run, its route.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl RelayFront {
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});
         }
-        // A sidecar that hangs up does not stop a change half way.
+        // A sidecar that hangs up does not stop a change in the middle.
         match tokio::spawn(self.router.call(request)).await {
             Ok(response) => response.map_err(|never| match never {}),
             Err(error) => Err(ApiError::internal(&error)),

@@ -17,11 +17,11 @@ use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::extract::Query;
 
-/// Longest time that a request waits for a message, in seconds.
+/// Maximum time that a request waits for a message, in seconds.
 const WAIT_MAX: u64 = 25;
-/// Largest number of messages in one answer.
+/// Maximum number of messages in one answer.
 const LIMIT_MAX: u32 = 100;
-/// Time after which a waiting request looks again at messages whose lease may be over.
+/// Time after which a waiting request checks again for messages whose lease may be over.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Query of a request that takes messages.
@@ -99,7 +99,7 @@ pub(super) async fn take(
             return Ok(Json(Vec::new()));
         }
         tokio::select! {
-            // An error means that the store is gone; the next look says so.
+            // An error means that the store is gone; the next read reports it.
             _ = committed.changed() => {}
             () = sleep_until(until.min(Instant::now() + LOOK_AGAIN)) => {}
             () = stop.stopped() => {}

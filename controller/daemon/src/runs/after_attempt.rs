@@ -1,4 +1,4 @@
-//! Work after the program of an attempt has ended: looks, and removal.
+//! Work after the program of an attempt has ended: last reads, and removal.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -34,7 +34,7 @@ pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     }
 }
 
-/// Deletes the directory that was renamed at the end of the run. What cannot be deleted is left to a sweep.
+/// Deletes the directory that was renamed at the end of the run. A sweep deletes the remains after a failure.
 pub(super) async fn remove_workspace(context: &ApiContext, key: &RunKey) {
     let (runs, own) = (context.layout.runs_directory(), key.to_string());
     let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));

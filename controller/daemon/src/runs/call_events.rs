@@ -158,7 +158,7 @@ fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {
     }
 }
 
-/// Returns the id of the event of a call: the same for each look at the same file.
+/// Returns the id of the event of a call: the same for each read of the same file.
 fn event_id(key: &RunKey, event_type: &str, call_id: &str) -> String {
     let hash = Hash::of(format!("{key}\0{event_type}\0{call_id}").as_bytes()).to_string();
     format!("evt_{}", &hash[..24])

@@ -6,10 +6,10 @@ use sluice_state::store::now_us;
 
 use crate::context::ApiContext;
 
-/// Times that a change is tried anew when the run has changed in between.
+/// Maximum number of tries of a change, if the run changes in between.
 const TRIES: usize = 8;
 
-/// Cancels a run. One that waits has ended then; one that works is about to end.
+/// Cancels a run. A waiting run has ended afterwards; a working run is about to end.
 ///
 /// # Errors
 /// The run does not exist; it changes all the time; errors of the database.

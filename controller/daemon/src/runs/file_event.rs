@@ -12,7 +12,7 @@ use sluice_state::sandboxes::Sandbox;
 
 use super::file_limits::{LeftOutChanges, Stored};
 
-/// Type of the events about changed files. The source says who reports it: the system observes, an agent claims.
+/// Type of the events about changed files. The source identifies the reporter: the system observes, an agent claims.
 pub(crate) const FILE_EDITED: &str = "agent.file_edited";
 /// Type of the events about changes without an event of their own.
 const LEFT_OUT: &str = "workspace.changes_left_out";
@@ -82,7 +82,7 @@ pub(super) fn watch_event(run: &Sandbox, reason: &str, since: Option<String>, no
     event(run, WATCH, &data, now_us)
 }
 
-/// The id is there from the start: an event that is written twice is in the log once.
+/// The id is fixed in advance, so that an event that is written twice is in the log once.
 fn event(run: &Sandbox, event_type: &str, data: &Value, now_us: i64) -> NewLoggedEvent {
     NewLoggedEvent {
         id: Some(format!("evt_{}", uuid::Uuid::new_v4().simple())),

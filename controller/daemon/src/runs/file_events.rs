@@ -19,7 +19,7 @@ use crate::context::ApiContext;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
-/// Longest time that the end of a run waits for the last changes.
+/// Maximum time that the end of a run waits for the last changes.
 const LAST_REPORTS: Duration = Duration::from_secs(30);
 /// Shortest time between two events about changes that have none of their own.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(10);
@@ -211,7 +211,7 @@ impl FileReporter {
     fn mark(&mut self) {
         let Some(until) = self.seen_until.take() else { return };
         let marker = File::options().write(true).create(true).truncate(false).open(self.marker());
-        // At the end of the run, its directory is gone, and so is the need for it.
+        // At the end of the run, its directory is gone, so the marker is not needed.
         let _ = marker.and_then(|marker| marker.set_modified(until));
     }
 

@@ -21,7 +21,7 @@ const DIFF_BYTES: u64 = 256 << 20;
 pub(super) enum Stored {
     /// Event and diff.
     Whole,
-    /// The event alone.
+    /// Only the event.
     WithoutDiff,
     /// Nothing: the change is counted.
     Nothing,

@@ -27,7 +27,7 @@ struct LastLook {
     key: RunKey,
 }
 
-/// Adds the last look to an observer of an attempt.
+/// Adds the last read to an observer of an attempt.
 pub(super) fn with_last_look(
     observer: Arc<dyn Observer>,
     context: &Arc<ApiContext>,

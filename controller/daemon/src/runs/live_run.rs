@@ -1,4 +1,4 @@
-//! Knowledge of a run's task, for the looks of the orchestrator.
+//! Facts that a run's task shares with the orchestrator.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -77,7 +77,7 @@ impl LiveRun {
 
     /// Counts a call that has ended.
     pub(super) fn end_call(&self) {
-        // One that began before the file was read has no beginning here.
+        // A heartbeat that began before the file was read has no beginning here.
         let _ = self.open_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
@@ -86,7 +86,7 @@ impl LiveRun {
         self.last_call_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
-    /// Takes a look at the run: since when it is watched, and since when its agent says that it is done.
+    /// Checks the run: since when it is watched, and since when its agent reports that it is done.
     pub(super) fn look(&self, run: &Sandbox, now_us: i64) {
         let is_first = self.watched_us.load(Ordering::Relaxed) == 0;
         if is_first || run.paused_us.is_some() {
@@ -99,7 +99,7 @@ impl LiveRun {
         }
     }
 
-    /// Returns true the first time: the program is to be stopped once.
+    /// Returns true the first time, so that the program is stopped once.
     pub(super) fn begin_stop(&self) -> bool {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }

@@ -28,11 +28,11 @@ use crate::context::ApiContext;
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
 
-/// Time between two looks at all live runs.
+/// Time between two checks of all live runs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest time between two looks at the queue.
+/// Minimum time between two checks of the queue.
 const CLAIM_EVERY: Duration = Duration::from_millis(20);
-/// Cause that a stopped run gets in place of a signal to this process.
+/// Cause of a stopped run, instead of a signal to this process.
 const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 
 /// Owns the tasks of all runs.
@@ -55,7 +55,7 @@ struct DrivenRun {
     key: RunKey,
     cancel: watch::Sender<Option<Cancel>>,
     live: Arc<LiveRun>,
-    /// Bytes of its output at the last look.
+    /// Bytes of its output at the last check.
     output: u64,
 }
 
@@ -88,7 +88,7 @@ impl Orchestrator {
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {
                 () = stop.stopped() => return,
-                // An error means that the store is gone; the next look says so.
+                // An error means that the store is gone; the next check reports it.
                 _ = committed.changed() => {}
                 () = self.context.work.notified() => look_at = Instant::now(),
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.forget(ended.ok()),
@@ -157,7 +157,7 @@ impl Orchestrator {
         self.driven.insert(id, DrivenRun { key, cancel, live, output });
     }
 
-    /// Looks at all live runs: adopts those without a task, and ends those that are to end.
+    /// Checks all live runs: adopts those without a task, and ends those that are due to end.
     async fn look(&mut self) -> Result<(), SandboxError> {
         self.record_signs().await?;
         let store = &self.context.store;
@@ -187,7 +187,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Ends a run that is to end. One that waits for an answer is not idle.
+    /// Ends a run that is due to end. A run that waits for an answer is not idle.
     async fn stop_if_due(&self, run: &Sandbox, asks: bool) -> Result<(), SandboxError> {
         let (store, id) = (&self.context.store, &run.key.run_id);
         if run.desired_state == DesiredState::Stopped {
@@ -204,7 +204,7 @@ impl Orchestrator {
             return Ok(());
         }
         if run.state.is_active() && run.verdict.is_some() {
-            // Decided by a request, or by an earlier look: its program has nothing more to do.
+            // A request or an earlier check decided that: its program has nothing more to do.
             self.cancel(id);
             return Ok(());
         }
@@ -255,7 +255,7 @@ impl Orchestrator {
     }
 }
 
-/// Asks a program to end, and kills it when it does not. Its exit code decides about the run, as if it had ended by itself.
+/// Asks a program to end, and kills it when it does not. Its exit code decides the result, as if it had ended by itself.
 async fn stop_program(service: RunService, key: RunKey) {
     let (engine, name) = (&service.host.engine, container_name(&key));
     // An error means that the program has ended meanwhile, which is the goal.

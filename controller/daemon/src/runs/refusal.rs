@@ -1,4 +1,4 @@
-//! Reasons that an attempt cannot begin, and whether another one could.
+//! Reasons why an attempt cannot begin, and whether another one could.
 //!
 //! Pure.
 
@@ -16,7 +16,7 @@ pub(crate) enum Refusal {
 /// Another attempt after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// As the word of the failure says.
+    /// According to the failure's word.
     ByCode,
     /// None: it would fail for the same reason.
     Never,

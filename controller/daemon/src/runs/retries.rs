@@ -10,7 +10,7 @@ use sluice_state::sandboxes::RETRY_WAIT_MAX_US;
 pub const RETRIED: [&str; 5] = ["creation_failed", "internal", "stale_start", "heartbeat_timeout", "node_lost"];
 /// Wait before the second attempt.
 const FIRST: Duration = Duration::from_secs(10);
-/// Longest wait.
+/// Maximum waiting time.
 const LONGEST: Duration = Duration::from_micros(RETRY_WAIT_MAX_US.unsigned_abs());
 
 /// Returns the time to wait before the attempt after this one; `None` if no attempt follows.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 /// Something that the task of a run acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunSignal {
-    /// The workspace is there, and the program has not started.
+    /// The workspace exists, and the program has not started.
     Prepared(SystemTime),
     /// The program has started.
     Started,

@@ -52,7 +52,7 @@ pub struct RunService {
     pub host: Arc<Host>,
     /// Makes requests.
     pub planner: Arc<dyn Planner>,
-    /// Bytes of output that are kept of each stream.
+    /// Maximum number of stored output bytes of each stream.
     pub output_max: u64,
     /// Time that a program has after SIGTERM.
     pub stop_grace: Duration,

@@ -11,7 +11,7 @@ use crate::approvals::ApprovalWatcher;
 use crate::context::ApiContext;
 use crate::pause::PauseKeeper;
 
-/// Looks after a run until it is dropped.
+/// Manages a run until it is dropped.
 pub(super) async fn look_after(
     context: &Arc<ApiContext>,
     run: &Sandbox,

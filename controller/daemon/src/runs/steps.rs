@@ -36,7 +36,7 @@ pub(super) enum StepTry {
     Again,
 }
 
-/// Returns true for an error that can be gone later, such as a full disk.
+/// Returns true for a temporary error, such as a full disk.
 pub(super) fn is_retryable(error: &SandboxError) -> bool {
     match error {
         SandboxError::Store(error) => error.is_retryable(),

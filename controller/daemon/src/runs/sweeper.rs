@@ -1,4 +1,4 @@
-//! Removes what killed controllers left: containers and directories without a live run.
+//! Removes the remains of killed controllers: containers and directories without a live run.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The rules that end a run for its time or its silence.
 //!
-//! Pure. The time comes from the caller, and a clock that jumps back ends nothing.
+//! Pure. The caller passes the time, and a clock that jumps back ends no run.
 //!
-//! While a run is paused or waits for an approval, no silence ends it, and its deadline is later by that time, for a day at most.
+//! While a run is paused or waits for an approval, no silence ends it, and its deadline moves by that time, for a day at most.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sluice_state::sandboxes::{Sandbox, SandboxState};
 
 /// Time for which work counts that only the agent claims.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
-/// Words of heartbeats that say that the worker works.
+/// Statuses of heartbeats by which the worker reports work.
 const WORKING: [&str; 2] = ["running", "alive"];
 
 /// Times after which runs end. The times of silence may be zero: then they end no run.
@@ -41,7 +41,7 @@ pub struct LiveFacts {
     pub open_calls: u64,
     /// Idle time of its request; `None` for the host's idle time.
     pub ttl: Option<Duration>,
-    /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
+    /// Time from which heartbeats are expected: this daemon manages the run, and the run is not paused. Like the next two,
     /// in microseconds since 1970.
     pub watched_us: i64,
     /// Time at which the last call ended.
@@ -50,10 +50,10 @@ pub struct LiveFacts {
     pub done_us: Option<i64>,
 }
 
-/// Time that a program has to end by itself after its agent said that it was done.
+/// Time that a program has to end by itself after its agent reported that it was done.
 pub const DONE_GRACE: Duration = Duration::from_secs(30);
 
-/// Returns whether a program is to be stopped, since its agent said that it was done, and it works on.
+/// Returns whether a program must be stopped, because its agent reported that it was done, and it still runs.
 #[must_use]
 pub fn overstays(run: &Sandbox, facts: Option<LiveFacts>, now_us: i64) -> bool {
     let done_us = facts.filter(|facts| facts.open_calls == 0).and_then(|facts| facts.done_us);
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_run_lives_as_much_longer_as_its_clock_went_back() {
         let hour = 60 * MINUTE;
-        // The times were written before the jump, so each limit is later by the jump, and none is gone.
+        // The times were written before the jump, so each limit moves by the jump, and none is lost.
         for state in [SandboxState::Creating, SandboxState::Running, SandboxState::Completing] {
             let live =
                 Sandbox { claimed_us: Some(hour), started_us: Some(hour), deadline_us: Some(3 * hour), ..run(state) };

@@ -10,7 +10,7 @@ use crate::principal::{Principal, Role, Way};
 
 /// Time in which a code can be used.
 pub(crate) const CODE_LIFE: Duration = Duration::from_secs(60);
-/// Longest time of a session.
+/// Maximum time of a session.
 pub(crate) const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// Time after the last request at which a session ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(3600);
@@ -28,7 +28,7 @@ pub(crate) enum Binding {
     Uid(u32),
 }
 
-/// Person who is logged in.
+/// Principal that is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Login {
     /// Owner.
@@ -42,7 +42,7 @@ pub(crate) struct Login {
 /// A login, with the principal that has made its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginView {
-    /// Person who is logged in.
+    /// Principal that is logged in.
     pub(crate) login: Login,
     /// `token:ID` or `uid:N`.
     pub(crate) maker: String,
@@ -96,7 +96,7 @@ struct Session {
 }
 
 impl Login {
-    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, it has the one that pays for its runs.
+    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, only the one that pays its runs.
     pub(crate) fn of(principal: &Principal, role: Role, payer: Option<&str>) -> Self {
         let accounts = match payer {
             Some(payer) if role == Role::Owner && principal.accounts.is_empty() => vec![payer.to_owned()],
@@ -128,7 +128,7 @@ impl Session {
 }
 
 impl SessionTable {
-    /// Adds a code. The oldest one of a principal goes when it has too many.
+    /// Adds a code. If a principal has too many, its oldest one is removed.
     pub(crate) fn add_code(&mut self, hash: Hash, id: String, maker: &str, login: Login, now: Instant) {
         self.codes.retain(|code| code.is_valid(now));
         let of_maker = |code: &Code| code.view.maker == maker;
@@ -160,7 +160,7 @@ impl SessionTable {
         Some(if found.is_used { CodeState::Used } else { CodeState::Waiting })
     }
 
-    /// Begins a session. The one of the principal that was not used for the longest time goes when it has too many.
+    /// Begins a session. If a principal has too many, its longest unused one is removed.
     pub(crate) fn begin(&mut self, hash: Hash, id: String, view: LoginView, binding: Binding, now: Instant) {
         self.sweep(now);
         let own: Vec<_> = self.sessions.iter().filter(|session| session.view.maker == view.maker).collect();
@@ -186,7 +186,7 @@ impl SessionTable {
         found.map(|session| session.view.maker.clone())
     }
 
-    /// Returns the time that a session has left.
+    /// Returns the remaining time of a session.
     pub(crate) fn left(&self, id: &str, now: Instant) -> Option<Duration> {
         let found = self.sessions.iter().find(|session| session.id == id)?;
         Some(LIFE.saturating_sub(now.saturating_duration_since(found.began)))
@@ -211,7 +211,7 @@ impl SessionTable {
         }
     }
 
-    /// Takes sessions back whose end is to be returned again.
+    /// Takes sessions back, so that their end is returned again.
     pub(crate) fn put_back(&mut self, ended: Vec<EndedSession>) {
         self.ended.splice(0..0, ended);
     }

@@ -46,7 +46,7 @@ impl FakeSidecar {
         Self { script, task }
     }
 
-    /// Lets a call wait.
+    /// Adds a waiting call.
     pub(super) fn hold(&self, hold_id: &str, cause: &str, asked: &str) {
         let held = json!([{
             "hold_id": hold_id, "cause": cause, "asked": asked, "model": "m", "waiting": 1, "attempts": 1, "waited_ms": 5,

@@ -298,7 +298,7 @@ async fn a_run_that_failed_is_tried_again() {
             (200, &json!(1), &json!("PENDING"))
         );
     }
-    // Values of variables are gone with the run that had them.
+    // Values of variables are removed with their run.
     let id = daemon.create("slu_alice", json!({ "task": "x", "env": { "A": "b" } })).await;
     daemon.request("slu_alice", "DELETE", &format!("{PATH}/{id}"), None).await;
     assert_eq!(retry(&id).await.error(), (409, "variables_lost".to_owned()));

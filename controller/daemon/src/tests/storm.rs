@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use super::stream_client::{Client, append};
 use crate::test_daemon::{TestDaemon, policy};
 
-/// Numbers that look random, the same in each run of a test.
+/// Pseudo-random numbers, the same in each run of a test.
 struct Random(u64);
 
 impl Random {
@@ -136,7 +136,7 @@ async fn a_client_that_never_reads_is_cut() {
     socket.set_recv_buffer_size(2048).expect("it is ours");
     let stream = socket.connect(daemon.address()).await.expect("it listens");
     let _deaf = Client::over(stream, &daemon, "slu_alice", &path, "").await;
-    // Its place is free again.
+    // Its slot is free again.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let mut client = Client::open(&daemon, "slu_alice", &path, "").await;

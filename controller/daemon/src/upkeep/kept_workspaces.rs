@@ -41,7 +41,7 @@ pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64
     Ok(count)
 }
 
-/// Gives up the workspaces of sessions that were not used for their time.
+/// Gives up the workspaces of expired sessions.
 async fn expire_sessions(context: &ApiContext, now_us: i64) -> Result<(), LoopFault> {
     let sessions = context.chat.sessions;
     let before_us = match sessions.carried {
@@ -56,7 +56,7 @@ fn failed(error: &io::Error) -> LoopFault {
     LoopFault::new(format!("a kept workspace is not removed: {error}"))
 }
 
-/// A kept workspace of a run of the daemon that is over.
+/// A kept workspace of a finished run of the daemon.
 #[derive(Debug)]
 struct Kept {
     key: RunKey,
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(left(), [false, true, true, false]);
     }
 
-    /// Lets a turn of a session begin and end, and leaves the directory of its workspace.
+    /// Begins and ends a turn of a session, and leaves the directory of its workspace.
     async fn turn(daemon: &TestDaemon, session: &str, is_kept: bool) -> RunKey {
         let question = [json!({ "role": "user", "content": "hi" })];
         let body = json!({ "messages": question, "session_id": session });

@@ -20,10 +20,10 @@ use crate::loops::LoopFault;
 
 /// Shortest time for which events of the system are kept: they are the record of what was done to a run.
 const SYSTEM_KEEP_MIN: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Time for which messages of webhooks are kept that were given up.
+/// Time for which webhook messages are kept that were given up.
 const DEAD_KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Times for which things are kept.
+/// Retention times.
 #[derive(Debug)]
 pub(super) struct Keep {
     records: Duration,

@@ -19,15 +19,15 @@ use super::sender::send;
 use crate::loops::{LoopFault, Loops};
 use crate::stop_signal::StopSignal;
 
-/// Longest time between two looks: a command may have put messages back.
+/// Maximum time between two reads: a command may have put messages back.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 100;
-/// Messages that are sent at once.
+/// Maximum number of messages that are sent at once.
 const AT_ONCE: usize = 4;
-/// Messages that are sent before the event log is looked at again.
+/// Maximum number of messages that are sent before the event log is read again.
 const MESSAGES: u32 = 16;
 /// Events without a message after which the position is written.
 const WRITE_EVERY: i64 = 1000;
@@ -68,7 +68,7 @@ struct Cursor {
     written: i64,
     /// The last event that was read.
     read: i64,
-    /// True for a webhook that was not used for as long as events of the system are kept, until it has read on.
+    /// True for a webhook that was not used for as long as events of the system are kept, until it has caught up.
     is_overdue: bool,
 }
 
@@ -95,7 +95,7 @@ impl Consumer {
             tokio::select! {
                 () = stop.stopped() => return,
                 () = sleep_until(next) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => tokio::select! {
                     () = stop.stopped() => return,
                     () = sleep(PAUSE) => {}

@@ -112,7 +112,7 @@ impl Registration {
             zone_id: self.zone_id,
             billing_account_id: account.to_string(),
             allow_sandbox: self.allow_sandbox.unwrap_or(true),
-            // Last: it looks at the file system.
+            // Checked last, because it reads the file system.
             grants: super::grants::checked(context, self.grants.unwrap_or_default()).await?,
             metadata,
         })

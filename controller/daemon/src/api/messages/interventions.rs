@@ -19,7 +19,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Longest source, in characters.
+/// Maximum length of a source in characters.
 const SOURCE_MAX: usize = 64;
 
 /// Body of an intervention.

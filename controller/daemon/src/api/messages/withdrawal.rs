@@ -1,4 +1,4 @@
-//! A message that is taken out of the queue, and back from the sidecar that may have it.
+//! Withdrawal of a message from the queue, and from a sidecar that may have it.
 
 use http::StatusCode;
 use sluice_contract::text::error_chain;
@@ -10,10 +10,10 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::injection::{self, InjectionError};
 
-/// Takes a message out of the queue. One that the sidecar has is taken back from it.
+/// Takes a message out of the queue, and out of the sidecar if that has it.
 ///
 /// # Errors
-/// 404; 409: it is on its way to the agent. 503: the sidecar has it and does not answer, so that it may send it, or has sent it.
+/// 404; 409: it is being delivered to the agent. 503: the sidecar has it and does not answer, so it may send it or has sent it.
 pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) -> Result<Message, ApiError> {
     let run_id = &sandbox.key.run_id;
     let (removed, before) = context.store.delete_message(run_id, id, now_us()).await?;

@@ -163,7 +163,7 @@ pub(super) async fn record_and_create(
         ..ControlEntry::default()
     };
     let seq = context.record(principal, entry).await?;
-    // An orchestrator may claim the run as soon as it is there.
+    // An orchestrator may claim the run as soon as it exists.
     context.variables.keep(run_id.clone(), variables);
     match context.store.create_sandbox(sandbox, now_us()).await {
         Ok(created) => Ok((created, mounts)),
@@ -231,7 +231,7 @@ struct NewRun {
     variables: Variables,
 }
 
-/// Checks a request, and returns the run that it asks for.
+/// Checks a request, and returns the requested run.
 async fn new_run(
     context: &ApiContext,
     principal: &Principal,
@@ -293,7 +293,7 @@ async fn new_run(
         daemon: Process::current()?,
         cap: checked.cap,
         hold_nano: policy.hold,
-        // A chat client decides by itself, and sees the failure at once.
+        // A chat client decides itself whether to retry, and sees the failure at once.
         max_retries: if chat.is_some() { 0 } else { RETRIES },
         retry_on: checked.retry_on,
         request: serde_json::to_string(&checked.stored).map_err(|error| ApiError::internal(&error))?,
@@ -309,7 +309,7 @@ async fn new_run(
     Ok(NewRun { sandbox, variables: checked.variables })
 }
 
-/// Returns the project of the new run. One of others answers like one that does not exist.
+/// Returns the project of the new run. A project of others gets the same answer as a missing one.
 fn project(principal: &Principal, policy: &RunPolicy, owner: &str, name: &str) -> Result<String, ApiError> {
     let is_admin = principal.may(Operation::GrantAgent).is_some();
     let own = policy.project(name, owner).or_else(|| policy.projects.iter().find(|it| is_admin && it.name == name));

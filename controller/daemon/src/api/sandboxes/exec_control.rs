@@ -24,7 +24,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Rows or columns of the largest terminal.
+/// Maximum number of rows or columns of a terminal.
 const SIZE_MAX: u16 = 4096;
 
 async fn find(

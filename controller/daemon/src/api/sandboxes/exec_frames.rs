@@ -11,7 +11,7 @@ use sluice_runs::forward::OutputChunk;
 
 const NAMES: [&str; 2] = ["stdout", "stderr"];
 
-/// Returns the word for the reason why a program was ended.
+/// Returns the reason word for the end of a program.
 pub(super) fn stop_word(stop: ExecStop) -> &'static str {
     match stop {
         ExecStop::Cancelled => "cancelled",
@@ -20,7 +20,7 @@ pub(super) fn stop_word(stop: ExecStop) -> &'static str {
     }
 }
 
-/// Makes lines of output. A character that comes in two chunks is kept together.
+/// Makes lines of output. A character that arrives in two chunks is kept together.
 #[derive(Debug, Default)]
 pub(super) struct ExecFrames {
     streams: [StreamText; 2],

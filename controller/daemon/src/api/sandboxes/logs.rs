@@ -28,9 +28,9 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::stream_count::CountedStream;
 
-/// Time between two looks for more output.
+/// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of output that are read at one look.
+/// Maximum number of bytes of output in one read.
 const READ_AT_ONCE: usize = 256 << 10;
 
 /// Selection of output.
@@ -122,7 +122,7 @@ fn asks_for_text(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).is_some_and(|accept| accept == "text/plain")
 }
 
-/// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
+/// Returns the requested attempt: by default the present one, or the previous one while the present one waits.
 pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
     let RunKey { run_id, attempt } = &run.key;
     let of = |attempt| RunKey { run_id: run_id.clone(), attempt };
@@ -147,7 +147,7 @@ pub(in crate::api) fn record_removed() -> ApiError {
     ApiError::new(StatusCode::GONE, "record_removed", message)
 }
 
-/// Reason that output ends before its end. The client sees a broken answer, and not one that looks whole.
+/// Reason why a response ends before the output. The client sees an incomplete response, and not one that seems complete.
 #[derive(Debug, thiserror::Error)]
 enum Cut {
     #[error("the daemon stops")]
@@ -204,7 +204,7 @@ impl Output {
         if is_current { Ok(()) } else { Err(Cut::Token) }
     }
 
-    /// Returns whether nothing follows.
+    /// Returns whether the output is complete.
     async fn is_over(&self) -> Result<bool, Cut> {
         let run = self.context.store.find_sandbox(None, &self.key.run_id).await.map_err(|_| Cut::Unreadable)?;
         let run = run.ok_or(Cut::Unreadable)?;

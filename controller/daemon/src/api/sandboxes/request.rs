@@ -124,7 +124,7 @@ const LABEL_LENGTH: usize = 63;
 const DEPENDENCIES_MAX: usize = 16;
 const MODELS_MAX: usize = 32;
 const ARGV_BYTES: usize = 64 << 10;
-/// Bytes of all variables of a run: their values are in memory as long as it lives.
+/// Maximum number of bytes of all variables of a run: their values are in memory until it ends.
 const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;

@@ -76,7 +76,7 @@ async fn a_message_goes_to_the_sidecar_and_is_followed() {
     talking.sidecar.report(&second, "acknowledged");
     talking.reaches(&second, "delivered").await;
     talking.has(&["one"]).await;
-    // Its place can still be lost, which an event of the run lets the daemon ask for.
+    // Its position can still be lost; an event of the run lets the daemon read it again.
     talking.sidecar.report(&second, "lost");
     talking.send(json!({ "content": "three" })).await;
     talking.reaches(&second, "lost").await;
@@ -107,7 +107,7 @@ async fn a_worker_gets_the_messages_that_can_wait() {
     talking.has(&["waits", "now"]).await;
     let store = talking.daemon.store();
     store.note_worker(&talking.key(), 1).await.expect("it is writable");
-    // The next event of any run lets the daemon look.
+    // The next event of any run lets the daemon read.
     talking.send(json!({ "content": "more" })).await;
     talking.has(&["now"]).await;
     talking.reaches(&waits, "queued").await;
