@@ -106,7 +106,7 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
     }
 }
 
-/// Returns whether a line is about a call that waits for a person, or no longer does.
+/// Returns whether a line concerns a call that waits for a person, or no longer waits.
 #[must_use]
 pub fn is_hold(line: &AuditLine<'_>) -> bool {
     matches!(line.header.kind.as_str(), "held" | "released")

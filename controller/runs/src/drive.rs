@@ -1,7 +1,7 @@
 //! The loop that drives a run: observe, plan, perform, record. The only writer of a run's state.
 //!
 //! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the seam for another
-//! way to execute runs: an engine that offers these four can be driven. There is no trait, since there is one engine.
+//! way to execute runs: an engine that offers these four can be driven. A trait is not needed, since there is one engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -136,7 +136,7 @@ fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunEvent {
 fn apply(run: Run, event: RunEvent, observer: &dyn Observer) -> Run {
     let before = run.clone();
     let after = run.apply(event).unwrap_or_else(|illegal| {
-        // A bug of ours: the run is taken down and reports it.
+        // A bug of ours: the run is taken down and the bug is reported.
         let failure = StepFailure { step: Step::Close, message: illegal.to_string() };
         Run {
             phase: Phase::Completing,

@@ -21,7 +21,7 @@ pub struct Envelope {
 /// Failure that an agent reports. Both members may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AgentError {
-    /// Word of the agent.
+    /// Status word of the agent.
     #[serde(default)]
     pub code: String,
     /// Message of the agent.

@@ -66,7 +66,7 @@ pub struct RunningExec {
     pub control: ExecControl,
     /// Output of the program, bounded as a whole; it ends with the program.
     pub output: mpsc::UnboundedReceiver<OutputChunk>,
-    /// End of the program. A caller that goes away does not end the program; the time limit does.
+    /// End of the program. If the caller is dropped, the program continues until its time limit.
     pub end: JoinHandle<ExecEnd>,
 }
 
@@ -88,7 +88,7 @@ enum ExecInput {
 /// The reason why a program was ended before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecStop {
-    /// A caller asked for it.
+    /// The caller requested it.
     Cancelled,
     /// The time is over.
     TimedOut,
@@ -230,7 +230,7 @@ impl ExecDriver {
     }
 }
 
-/// Most pieces of output that are forwarded.
+/// Maximum number of forwarded pieces of output.
 const PIECES_MAX: u64 = 128 << 10;
 
 /// Counts output, and forwards it up to the bounds.
@@ -238,7 +238,7 @@ const PIECES_MAX: u64 = 128 << 10;
 struct OutputCounter {
     bytes: [u64; 2],
     forwarded: u64,
-    /// Pieces that were forwarded: each costs memory beside its bytes while the client does not read.
+    /// Number of forwarded pieces: each costs additional memory while the client does not read.
     pieces: u64,
     /// First output that may be the engine's and not the program's.
     held: Vec<OutputChunk>,
@@ -260,13 +260,13 @@ impl OutputCounter {
     fn send(&mut self, chunks: Vec<OutputChunk>, sender: &mpsc::UnboundedSender<OutputChunk>) {
         for chunk in chunks {
             if let Some(chunk) = self.take(&chunk) {
-                // A caller that is gone does not end the program.
+                // If the caller is gone, the program continues.
                 let _ = sender.send(chunk);
             }
         }
     }
 
-    /// Returns the output that is the program's. What may be the engine's is held back until the exit code tells.
+    /// Returns the program's part of the output. Text that may be the engine's is held back until the exit code decides.
     fn pass(&mut self, chunk: OutputChunk) -> Vec<OutputChunk> {
         let is_engines = !self.held.is_empty() || bytes_of(&chunk).starts_with(ENGINE_ERROR);
         if self.bytes != [0, 0] || !is_engines {

@@ -22,7 +22,7 @@ use crate::stop::StopPolicy;
 use crate::verdict::LimitValues;
 use crate::virtual_key::{self, KeyMode};
 
-/// An admitted run, and the way on which its output comes.
+/// An admitted run, and the source of its output.
 #[derive(Debug)]
 pub(crate) struct Execution {
     pub(crate) host: Arc<Host>,

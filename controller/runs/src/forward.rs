@@ -84,7 +84,7 @@ pub enum ControlSequences {
     Passed,
 }
 
-/// Starts the thread. A failed write asks for the end of the run with SIGPIPE.
+/// Starts the thread. A failed write requests the end of the run with SIGPIPE.
 ///
 /// # Errors
 /// When stdout or stderr cannot be duplicated.
@@ -146,7 +146,7 @@ impl OutputSender {
     /// Takes a chunk as soon as there is room for it; false when no output can be written any more. Cancel-safe: until
     /// it returns true, the chunk was not taken.
     pub async fn send(&self, chunk: &OutputChunk) -> bool {
-        // A chunk that is larger than the queue goes alone.
+        // A chunk that is larger than the queue is queued alone.
         let room = u32::try_from(chunk.len()).unwrap_or(QUEUE_MAX).min(QUEUE_MAX);
         match self.room.acquire_many(room).await {
             Ok(permit) => {

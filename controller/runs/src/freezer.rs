@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// State of the processes of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frost {
-    /// There is no container, or it has ended.
+    /// The container does not exist, or has ended.
     Absent,
     /// They run.
     Running,

@@ -138,7 +138,7 @@ pub fn check_closed(run: &Run) -> Result<(), IncompleteRun> {
     }
 }
 
-/// Adds files that did not come out to a judgement. They fail a run that was ok otherwise.
+/// Adds files that could not be exported to a judgement. They make an otherwise successful run fail.
 fn with_lost_files(judgement: Judgement, errors: &[String]) -> Judgement {
     if errors.is_empty() {
         return judgement;

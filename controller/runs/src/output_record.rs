@@ -1,6 +1,6 @@
-//! Recording of a program's output beside its way to our own output.
+//! Records a program's output while it is forwarded to our own output.
 //!
-//! A thread of its own writes, since a disk can be slow and the program must not wait for it. Between two writes, a bounded
+//! A separate thread writes, since a disk can be slow and the program must not wait for it. Between two writes, a bounded
 //! amount waits in memory: the beginning of a stream and its newest bytes. Bytes between those are dropped, and counted by
 //! the reader of the record.
 

@@ -95,7 +95,7 @@ fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
     }
     let mut existing = Vec::new();
     match observed.container {
-        // A program that is asked to stop has no more calls to make.
+        // A program that was asked to stop makes no more calls.
         ContainerState::Running => existing.push(Step::StopContainer),
         ContainerState::Created | ContainerState::Exited => existing.push(Step::RemoveContainer),
         ContainerState::Absent => {}

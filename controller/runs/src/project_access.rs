@@ -1,6 +1,6 @@
 //! Access to the repository of a project: its credentials, and its forge.
 //!
-//! Files of the operator are read each time, so that a renewed token or key is used at once. A GitHub App gets a token for each
+//! Files of the operator are read each time, so that a renewed token or key is used at once. A GitHub App gets a token per
 //! clone, publication, pull request and merge: no token is kept between them.
 
 use sluice_git::forge::{
@@ -28,7 +28,7 @@ pub async fn credentials(project: &ProjectRepository) -> Result<Credentials, Pub
     Ok(Credentials::Token { username: APP_USER.to_owned(), token: Secret::new(token.expose().to_owned()) })
 }
 
-/// Checks that the files with credentials can be used. Nothing is sent. Returns false if there are none.
+/// Checks that the files with credentials can be used. Nothing is sent. Returns false if none are configured.
 ///
 /// # Errors
 /// [`PublicationError::AppKey`], [`PublicationError::Credentials`]
@@ -80,8 +80,8 @@ pub fn forge(project: &ProjectRepository, home: &GitHome) -> Result<Forge, Publi
     }
 }
 
-/// Returns the API of the forge. It is at the host of the repository, unless the project names another one: the token goes
-/// nowhere else.
+/// Returns the API of the forge. It is at the host of the repository, unless the project names another one: the token is
+/// sent to no other host.
 fn api(project: &ProjectRepository, of_host: impl Fn(&str) -> String) -> Result<Upstream, PublicationError> {
     let url = match (&project.forge.api, project.url.kind()) {
         (Some(named), _) => named.clone(),

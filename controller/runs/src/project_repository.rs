@@ -42,7 +42,7 @@ impl ProjectRepository {
     }
 }
 
-/// Files with the credentials for a repository. None for one that everybody can read, or a directory of the host. There are
+/// Files with the credentials for a repository. Empty for a public one, or a directory of the host. A repository has
 /// credentials or an app, and not both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepositoryAccess {
@@ -50,7 +50,7 @@ pub struct RepositoryAccess {
     pub credentials: Option<PathBuf>,
     /// Keys of hosts, for ssh.
     pub known_hosts: Option<PathBuf>,
-    /// GitHub App in place of a token.
+    /// GitHub App, instead of a token.
     pub app: Option<AppAccess>,
 }
 

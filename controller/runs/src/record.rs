@@ -23,7 +23,7 @@ mod result;
 pub use request::{FileFlags, RequestRecord, SCHEMA};
 pub use result::ResultRecord;
 
-/// Number of bytes of a sidecar's log that are kept of its beginning, and of its end.
+/// Number of stored bytes of a sidecar's log, of its beginning and of its end.
 const LOG_END: u64 = 64 << 10;
 
 /// Writes the record of a run.
@@ -156,7 +156,7 @@ pub fn recorded_output(record: &RunRecord, max: usize) -> io::Result<(Captured, 
     Ok((out.finish(), err.finish()))
 }
 
-/// Copies the log of a sidecar that has ended into the record, if there are both. A long log loses its middle.
+/// Copies the log of a sidecar that has ended into the record, if both exist. A long log loses its middle.
 ///
 /// # Errors
 /// Errors of the file system.

@@ -38,7 +38,7 @@ pub fn set_aside(root: &Path) -> io::Result<()> {
     aside.push(name);
     match fs::rename(root, root.with_file_name(aside)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // An earlier run of this name has taken the name, so the directory is deleted now.
+        // An earlier run of this name has used the new name, so the directory is deleted now.
         Err(_) => rundir::remove(root, None),
         done => done,
     }

@@ -32,7 +32,7 @@ pub struct RunReport {
     pub stderr: String,
     /// Exit code of `sluice run`.
     pub exit_code: i32,
-    /// One stable word; null when ok.
+    /// A stable word; null when ok.
     pub error_code: Option<&'static str>,
     /// Error message with advice; null when ok.
     pub error_message: Option<String>,

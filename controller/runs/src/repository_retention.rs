@@ -12,7 +12,7 @@ const KEEP_MIN: Duration = Duration::from_secs(24 * 3600);
 /// Reason why old repositories stay.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryRetentionError {
-    /// The database does not tell which are old.
+    /// The database cannot tell which are old.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// One cannot be removed.

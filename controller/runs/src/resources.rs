@@ -72,7 +72,7 @@ enum PathOwnership {
     Unknown,
 }
 
-/// One look at the resources of a run.
+/// One observation of the resources of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSnapshot {
     /// The resources that exist.
@@ -115,7 +115,7 @@ pub struct RunEnd {
     pub notes: Vec<String>,
 }
 
-/// Resources of another controller's run that cannot be looked up.
+/// Resources of another controller's run that cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The database does not answer.
@@ -193,7 +193,7 @@ impl RunResources {
         self.sandbox.expires()
     }
 
-    /// Looks at everything that exists, and reads on in the audit file.
+    /// Inspects all existing resources, and continues reading the audit file.
     pub fn snapshot(&mut self) -> RunSnapshot {
         let witness = match self.ownership {
             PathOwnership::ThisRun => self.audit.read_on(&self.paths.audit),
@@ -248,7 +248,7 @@ impl RunResources {
 
     /// Waits until the container or the sidecar has ended, but no longer than this. Cancel-safe.
     pub async fn wait(&mut self, limit: Duration) -> Option<RunEvent> {
-        // The engine's notice of an end can be missed; a look now and then costs nothing.
+        // The engine's notice of an end can be missed; an occasional check is cheap.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
             // All three are cancel-safe: the next observation finds changes that are not taken here.
@@ -343,7 +343,7 @@ impl RunResources {
         }
     }
 
-    /// Returns the results, and lets go of the streams of the container.
+    /// Returns the results, and releases the streams of the container.
     #[must_use]
     pub fn finish(mut self) -> RunEnd {
         let mut notes = self.sidecar.take_notes();

@@ -71,7 +71,7 @@ struct Tally {
     fault: Option<String>,
 }
 
-/// The clone of a run that exists. Nothing can be pushed any more when this is dropped.
+/// The clone of an existing run. Pushes are no longer accepted after this is dropped.
 #[derive(Debug)]
 pub(crate) struct LiveClone {
     repository: RunRepository,

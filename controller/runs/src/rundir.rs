@@ -154,7 +154,7 @@ fn flatten(top: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
     }
 }
 
-/// Opens a directory that is to be emptied. One on which something is mounted is an error: its content is not ours.
+/// Opens a directory that will be emptied. A mount point is an error: its content is not ours.
 fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV;
     Ok(openat2(parent, name, OpenHow::new().flags(DIRECTORY).resolve(resolve))?)
@@ -170,7 +170,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
         }
         for child in &children {
             if is_directory(inner.as_fd(), child)? {
-                // Most are empty, and a move costs ten times as much.
+                // Most directories are empty, and a move costs ten times as much.
                 match unlinkat(inner, child.as_c_str(), UnlinkatFlags::RemoveDir) {
                     Err(Errno::ENOTEMPTY | Errno::EEXIST) => move_up(inner, child, top, moved)?,
                     removed => removed?,
@@ -193,7 +193,7 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::R
         let target = CString::new(format!("removed.{moved}")).expect("there is no NUL in a number");
         match renameat(from, name, top, target.as_c_str()) {
             Ok(()) => return Ok(()),
-            // The name was taken by the sandbox; there are others.
+            // The sandbox has used the name; other names are tried.
             Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
             Err(error) => return Err(error.into()),
         }

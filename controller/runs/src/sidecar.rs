@@ -177,7 +177,7 @@ impl Sidecar {
         }
     }
 
-    /// Lets it finish its calls and its log, and kills it when that takes too long. Returns its exit status, if it is our
+    /// Lets it finish its calls and its log, and kills it if that takes too long. Returns its exit status, if it is our
     /// child.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     flag("--audit-key-file", spec.paths.audit_key.clone().into());
     flag("--deadline", spec.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
-    // The list of users decides who connects: the agent, and we for the health request.
+    // The list of users decides which processes may connect: the agent, and we for the health request.
     flag("--socket-mode", "0666".into());
     flag("--peer-uid", spec.sandbox_uid.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
@@ -269,8 +269,8 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
     if spec.relay == RelayMode::ToController {
-        // It may not enter the directories above the socket. From its working directory, it reaches the socket even so, also
-        // one that a later daemon puts there.
+        // It may not enter the directories above the socket. From its working directory, it can still reach the socket,
+        // including a new one that a later daemon creates there.
         let socket = Path::new("/proc/self/cwd").join(spec.paths.relay.file_name().unwrap_or_default());
         words.extend(["--relay".into(), format!("unix:{}", socket.display()).into()]);
         words.extend(["--relay-token-file".into(), spec.paths.relay_token.clone().into()]);

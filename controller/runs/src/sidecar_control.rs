@@ -40,7 +40,7 @@ pub enum ControlError {
     /// The sidecar did not answer in time. A change may take effect even so.
     #[error("its sidecar did not answer within {} s", ANSWER_WITHIN.as_secs())]
     Silent,
-    /// The sidecar refused, and nothing has changed. A sidecar that was taken over chooses these words.
+    /// The sidecar refused, and nothing has changed. A compromised sidecar chooses these texts.
     #[error("its sidecar refused: {message}")]
     Refused {
         /// Stable word, such as [`sluice_contract::control::NOT_RAISED`].
@@ -74,7 +74,7 @@ impl ControlError {
         matches!(self, Self::Unreachable(cause) if absent(cause))
     }
 
-    /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
+    /// Returns whether the sidecar does not know the path: it has an older version, or no call of that name waits.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "not_found" || code == UNKNOWN_HOLD)
@@ -123,7 +123,7 @@ impl SidecarControl {
     /// Decides about a call that waits.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
+    /// [`ControlError`]; [`ControlError::is_unknown`] if it no longer waits.
     pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
         // The id is a word, so it cannot end the line of the request.
         let is_word =
@@ -134,7 +134,7 @@ impl SidecarControl {
         self.request(&format!("POST {HELD_PATH}/{hold_id}"), &json(decision)).await
     }
 
-    /// Lets no new call through, or lets calls through again. A repeated request changes nothing, and succeeds.
+    /// Stops new calls, or lets them through again. A repeated request changes nothing, and succeeds.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::is_unknown`] of a sidecar that was started by an older version.
@@ -180,7 +180,7 @@ mod tests {
 
     const STATE: &str = r#"{"caps":{"max_calls":9,"max_cost_usd":null,"max_tokens":null},"used":{"calls":1,"cost_usd":"0","reserved_cost_usd":"0","reserved_tokens":0,"tokens":7},"open_calls":0,"held_calls":0,"deadline":null,"draining":false,"later":1}"#;
 
-    /// A sidecar that gives this answer to the next request, and returns the request.
+    /// A sidecar that answers the next request like this, and returns the request.
     async fn answered(answer: String) -> (Result<SidecarState, ControlError>, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let socket = dir.path().join("control.sock");

@@ -13,7 +13,7 @@ use sluice_contract::RunKey;
 /// Default user ids: between the ids of systemd's containers and the ids that it reserves. No tool assigns them.
 pub const DEFAULT_UIDS: &str = "2000000000-2000065535";
 
-/// The largest user id; the kernel reads the next number as "no user".
+/// The maximum user id; the kernel reads the next number as "no user".
 const UID_MAX: u32 = u32::MAX - 1;
 
 /// The users and the group of sidecars.
@@ -78,7 +78,7 @@ impl SidecarUsers {
 }
 
 impl UidRange {
-    /// Picks the first free id after a position that the run's name determines. In a full range it is a taken one.
+    /// Picks the first free id after a position that the run's name determines. In a full range it returns a taken one.
     pub(crate) fn pick(&self, run: &RunKey, taken: &[u32]) -> u32 {
         let (first, len) = (*self.0.start(), self.len());
         let digest = Sha256::digest(run.to_string());

@@ -32,7 +32,7 @@ pub struct RunSpec {
     /// Models that calls may name; an empty list allows every model.
     pub models: Vec<String>,
     pub image: String,
-    /// Way from the sandbox to the sidecar.
+    /// Connection from the sandbox to the sidecar.
     pub bridge: Bridge,
     pub argv: Vec<String>,
     /// Working directory of the program.
@@ -68,7 +68,7 @@ pub struct RunSpec {
 /// Options of a run that a daemon drives, which may be restarted meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonOptions {
-    /// Users of sandboxes; each run has one of its own.
+    /// Users of sandboxes; each run has a user of its own.
     pub sandbox_users: SandboxUsers,
     /// Number of bytes of output that the engine's log holds in any case.
     pub output_max: u64,

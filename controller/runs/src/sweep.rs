@@ -190,7 +190,7 @@ pub async fn sweep(
     Ok(leftovers)
 }
 
-/// Ends the daemon's runs that were taken down: the next daemon must neither claim them nor try them again.
+/// Ends the daemon's runs that were taken down: the next daemon must neither claim them nor retry them.
 async fn end_sandboxes(host: &Host) -> Result<(), SweepError> {
     for sandbox in host.store.live_sandboxes().await? {
         host.store.end_swept(&sandbox.key.run_id, now_us()).await?;

@@ -39,7 +39,7 @@ const RESET: &str = concat!(
     "\x18\x1b\\",
     // Ends synchronized output; leaves the alternate screen by each of its three names.
     "\x1b[?2026l\x1b[?1049l\x1b[?1047l\x1b[?47l",
-    // The whole screen scrolls, between no margins; the cursor stays where it is.
+    // The whole screen scrolls, without margins; the cursor keeps its position.
     "\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8",
     // The soft reset, and the modes that it leaves: charsets, keys, reverse video, line wrap, a visible cursor.
     "\x1b[!p\x1b(B\x0f\x1b>\x1b[?1l\x1b[4l\x1b[?5l\x1b[?7h\x1b[?25h\x1b[0 q",
@@ -114,7 +114,7 @@ fn restore_all(terminal: &mut TerminalState) {
 
 fn restore_modes(terminal: &mut TerminalState) {
     if let Some(modes) = terminal.modes.take() {
-        // A terminal that is gone needs no modes.
+        // If the terminal is gone, no modes need to be restored.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
     }
 }

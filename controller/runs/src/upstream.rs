@@ -36,7 +36,7 @@ pub enum UpstreamUnreachable {
         path: String,
         /// The user of the sidecar.
         user: SidecarUser,
-        /// The place that denies it, with its mode.
+        /// The path that denies access, with its mode.
         reason: String,
     },
     /// TLS failed.
@@ -70,7 +70,7 @@ pub fn address(url: &str) -> Result<Address, UpstreamUnreachable> {
     url.parse().map_err(|source| UpstreamUnreachable::Address { shown: sluice_upstream::redact(url), source })
 }
 
-/// Connects, negotiates TLS where the address asks for it, and disconnects.
+/// Connects, negotiates TLS if the address requires it, and disconnects.
 ///
 /// # Errors
 /// [`UpstreamUnreachable::Tls`], and the errors of [`reach`].

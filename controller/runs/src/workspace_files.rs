@@ -35,8 +35,8 @@ const PATH_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct WorkspaceFiles {
     root: OwnedFd,
-    /// User of the agent, who owns new files. None for a directory of the host: nothing is written there, and only what every
-    /// user may read is read.
+    /// User of the agent, who owns new files. `None` for a directory of the host, which is never written; only files that every
+    /// user may read are read.
     uid: Option<u32>,
 }
 
@@ -123,7 +123,7 @@ impl From<Errno> for FileError {
             Errno::ENOENT => Self::NotFound,
             Errno::ELOOP | Errno::EXDEV => Self::Outside,
             Errno::ENOTDIR => Self::NotADirectory,
-            // A socket; a directory that is opened for writing, or is in the way of a file.
+            // A socket; a directory that is opened for writing, or that is in place of a file's parent.
             Errno::ENXIO | Errno::EISDIR => Self::NotAFile,
             Errno::ENAMETOOLONG => Self::BadPath,
             Errno::EEXIST => Self::Exists,
@@ -187,13 +187,13 @@ impl WorkspaceFiles {
     /// Makes a directory, of the agent and with the mode 0755.
     ///
     /// # Errors
-    /// [`FileError`]; [`FileError::Exists`] if something is there.
+    /// [`FileError`]; [`FileError::Exists`] if the path exists.
     pub fn make_directory(&self, path: &[u8]) -> Result<(), FileError> {
         let (parent, name) = split(path)?;
         let (uid, name) = (self.uid.ok_or(FileError::Outside)?, name_of(name)?);
         let parent = self.directory(parent)?;
         mkdirat(&parent, name.as_c_str(), Mode::S_IRWXU)?;
-        // The sandbox may have put another directory there: that one is its own already.
+        // The sandbox may have put another directory there: that one belongs to it already.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let made = beneath(&parent, &name, flags, Mode::empty())?;
         fchmod(&made, Mode::from_bits_truncate(0o755))?;
@@ -316,7 +316,7 @@ fn name_of(path: &[u8]) -> Result<CString, FileError> {
     CString::new(path).map_err(|_| FileError::BadPath)
 }
 
-/// Opens a path beneath a directory. The kernel gives up when names change while it looks; then it looks again.
+/// Opens a path beneath a directory. If names change during the lookup, the kernel gives up and the lookup is repeated.
 fn beneath(directory: impl AsFd, path: &CString, flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
     const TRIES: usize = 64;
     let resolve = ResolveFlag::RESOLVE_BENEATH

@@ -7,7 +7,7 @@ impl Engine {
     /// Stops all processes of a container. It can fail while they are busy, and leaves them running then.
     ///
     /// # Errors
-    /// [`EngineError`]; its state says whether it had an effect.
+    /// [`EngineError`]; the container's state shows whether the call had an effect.
     pub async fn freeze(&self, name: &str) -> Result<(), EngineError> {
         within(QUICK, "freeze the container", self.docker.pause_container(name)).await.map_err(refused)
     }

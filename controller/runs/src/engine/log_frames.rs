@@ -15,9 +15,9 @@ use sluice_state::records::RecordedStream;
 const CHUNK: usize = 16 << 10;
 /// Length of the time before the bytes of a frame, with a space.
 const TIME_LEN: usize = "2026-01-01T00:00:00.000000000Z ".len();
-/// Maximum number of bytes that the driver stores beside the text of a line: lengths, stream, time.
+/// Maximum number of bytes that the driver stores in addition to the text of a line: lengths, stream, time.
 const LINE_OVERHEAD: u64 = 26;
-/// Maximum number of bytes that the driver stores beside a part of a long line: also an id and a number.
+/// Maximum number of bytes that the driver stores in addition to a part of a long line: also an id and a number.
 const PART_OVERHEAD: u64 = 160;
 
 /// Decoder of a log, from its first frame on.

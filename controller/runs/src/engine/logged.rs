@@ -157,7 +157,7 @@ fn lock(sink: &Mutex<LogSink>) -> MutexGuard<'_, LogSink> {
 /// Reads the log until the container has ended, then once more.
 async fn read(docker: Docker, id: String, sink: Arc<Mutex<LogSink>>, mut ended: watch::Receiver<bool>) {
     loop {
-        // A sender that is gone is the end of the reader, too.
+        // If the sender is gone, the reader ends too.
         let is_complete = tokio::select! {
             is_complete = pass(&docker, &id, true, &sink) => is_complete,
             _ = ended.wait_for(|ended| *ended) => break,

@@ -26,7 +26,7 @@ const ENTRIES_MAX: u64 = 10_000;
 const PATHS_MAX: usize = 2 << 20;
 /// Maximum number of files in the list of those that were left out.
 const FIRST_LEFT_OUT: usize = 100;
-/// Number of bytes that are copied at once.
+/// Number of bytes in one copy step.
 const CHUNK: usize = 256 << 10;
 
 /// Notes that the run keeps its artifacts, with at most this many bytes.

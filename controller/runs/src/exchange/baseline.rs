@@ -36,7 +36,7 @@ pub(super) struct Baseline {
     pub(super) entries: BTreeMap<Vec<u8>, Original>,
     /// Directories that are repositories of git, with everything in them.
     pub(super) repositories: BTreeSet<Vec<u8>>,
-    /// Names of git that were there.
+    /// Names of git that existed.
     pub(super) git_names: BTreeSet<Vec<u8>>,
     /// Links in the metadata of git, with their targets.
     pub(super) metadata_links: BTreeMap<Vec<u8>, Vec<u8>>,

@@ -72,7 +72,7 @@ pub(super) fn changes<'a>(baseline: &'a Baseline, work: &Tree) -> Result<Changes
             found.entries.push(Change { path: path.clone(), before: Some(original), after });
         }
     }
-    // The directory that has become a repository is itself left out, too.
+    // The directory that has become a repository is left out, too.
     let new = now.into_iter().filter(|(path, _)| !is_left_out(path));
     found.entries.extend(new.map(|(path, entry)| Change { path, before: None, after: Some(entry) }));
     found.entries.sort_by(|one, other| one.path.cmp(&other.path));

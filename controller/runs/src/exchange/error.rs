@@ -70,13 +70,13 @@ pub enum ExchangeError {
         /// Time that was waited.
         waited: std::time::Duration,
     },
-    /// The run has removed its copy of the repository, or put something else in its place.
+    /// The run has removed its copy of the repository, or replaced it by other files.
     #[error("the run has removed /workspace/repo; nothing was changed in {0}")]
     NoRepository(String),
     /// The directory is the metadata of a git repository.
     #[error("{0} is the directory of a git repository itself, as a bare one; name a work tree")]
     GitDirectory(String),
-    /// Changes of a run do not fit to the directory any more.
+    /// Changes of a run no longer match the directory.
     #[error("{count} changes of the run were not made in {path}; they are kept in {workspace}: {names}")]
     LeftOut {
         /// Number of changes.
@@ -85,7 +85,7 @@ pub enum ExchangeError {
         path: String,
         /// The first files, with the reasons.
         names: String,
-        /// Place of the kept workspace.
+        /// Path of the kept workspace.
         workspace: String,
     },
 }

@@ -4,7 +4,7 @@
 //! comes out of a sandbox. Git and file systems know more spellings than `.git`: any case, trailing dots and spaces, the
 //! short name `git~1`, streams of NTFS, and characters that HFS+ ignores.
 
-/// Returns whether git, on any file system, may take a file of this name for the metadata of a repository.
+/// Returns whether git, on any file system, may treat a file of this name as the metadata of a repository.
 #[must_use]
 pub fn is_git_name(name: &[u8]) -> bool {
     let text = String::from_utf8_lossy(name);

@@ -34,7 +34,7 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     Ok(Some(to))
 }
 
-/// Returns the place of a kept workspace, which may not exist.
+/// Returns the path of a kept workspace, which may not exist.
 #[must_use]
 pub fn kept(paths: &RunPaths) -> PathBuf {
     let runs = paths.root.parent().unwrap_or(Path::new("/"));

@@ -75,7 +75,7 @@ impl Comparison<'_> {
         (before, after)
     }
 
-    /// Returns the lines that both parts have once: as many as come in the same order.
+    /// Returns the lines that occur exactly once in both parts: as many as have the same order.
     fn cuts(&self, before: &Range<usize>, after: &Range<usize>) -> Vec<(usize, usize)> {
         let [old, new] = [(&self.input.before, before), (&self.input.after, after)]
             .map(|(tokens, range)| places(tokens, range, self.input.interner.num_tokens() as usize));
@@ -125,7 +125,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Place of a line in a text.
+/// Position of a line in a text.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Never,
@@ -145,7 +145,7 @@ fn places(tokens: &[Token], range: &Range<usize>, count: usize) -> Vec<Place> {
     places
 }
 
-/// Returns a longest part of the pairs, which are sorted by the first number, that is also sorted by the second one.
+/// Returns a longest subsequence of the pairs, which are sorted by the first number, that is also sorted by the second one.
 fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     // `ends`: for each length, the sequence end with the smallest second number. `previous`: for each pair, the one before it.
     let mut ends: Vec<usize> = Vec::new();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn hostile_texts_take_bounded_work() {
-        // Short lines that come again and again, and pairs of lines in the wrong order.
+        // Short lines that repeat, and pairs of lines in the wrong order.
         let many = |seed: u32| -> String {
             let mut state = seed;
             let mut line = || {

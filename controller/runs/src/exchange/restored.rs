@@ -1,7 +1,7 @@
 //! The kept workspace of an earlier run as the beginning of another one.
 //!
-//! A sandbox has made everything in it, so it is walked through no link and no mount, and links are copied as links. No
-//! process of the run that has left it is alive, so it does not change.
+//! A sandbox has made its contents, so it is walked through no link and no mount, and links are copied as links. All
+//! processes of the run that has left it have ended, so it does not change.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,7 +32,7 @@ const OWN: &[u8] = b".sluice";
 pub struct KeptWorkspace(HostDirectory);
 
 impl KeptWorkspace {
-    /// Opens the kept workspace of an attempt. `None`: there is none.
+    /// Opens the kept workspace of an attempt. `None`: it does not exist.
     ///
     /// # Errors
     /// Errors of the kernel.

@@ -16,7 +16,7 @@ use super::error::ExchangeError;
 use super::interrupt::Interrupt;
 use super::owner::Owner;
 
-/// Maximum length of a path that is looked at.
+/// Maximum length of a path that is opened.
 const PATH_MAX: usize = 4000;
 /// Maximum size of all paths and targets of links of a tree together.
 const NAMES_MAX: u64 = 256 << 20;
@@ -210,7 +210,7 @@ impl Tree {
 }
 
 impl Entry {
-    /// Returns whether this is the same version of the same file. A sandbox cannot set the time of a change.
+    /// Returns whether this is the same version of the same file. A sandbox cannot set the change time.
     pub(super) fn is_same_version(&self, other: &Self) -> bool {
         self == other
     }
@@ -227,7 +227,7 @@ impl Entry {
         self.changed
     }
 
-    /// Returns whether the owner may execute it.
+    /// Returns whether the owner may execute the file.
     pub(super) fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0
     }

@@ -1,4 +1,4 @@
-//! The changes of a live workspace, seen from the host, whatever program has made them.
+//! Watches the changes of a live workspace from the host, whichever program makes them.
 //!
 //! Each workspace has a thread. Kernel notices tell it which names to check, and the files themselves show the
 //! changes: each name is compared with its last known state, so a lost notice delays a change and hides none. If
@@ -43,7 +43,7 @@ const REPORTS: usize = 2;
 pub struct WatchSpec {
     /// The workspace.
     pub directory: PathBuf,
-    /// Files that changed after this time are reported at once. All others are as they were before.
+    /// Files that changed after this time are reported at once. All others are considered unchanged.
     pub since: Option<SystemTime>,
     /// Limits of this workspace.
     pub limits: WatchLimits,
@@ -104,7 +104,7 @@ impl WorkspaceWatch {
     }
 }
 
-/// Holds the directory of the run, so that a sweep does not remove it under the last look.
+/// Holds the directory of the run, so that a sweep does not remove it during the last check.
 fn hold(workspace: &Path) -> io::Result<Flock<File>> {
     let root = workspace.parent().unwrap_or(workspace);
     Flock::lock(File::open(root)?, FlockArg::LockSharedNonblock).map_err(|(_, error)| error.into())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use sluice_state::process::Process;
 
-/// Number of times that the processes are looked for: one may fork while it is killed.
+/// Number of searches for the processes: one may fork while it is killed.
 const PASSES: usize = 40;
 /// Maximum number of bytes of an environment that are searched for the marker.
 const MARKER_ENV_MAX: u64 = 1 << 20;

@@ -38,7 +38,7 @@ pub enum ExecRefused {
     /// Too many words.
     #[error("{0} has more than {max} bytes", max = WORDS_MAX)]
     TooLong(&'static str),
-    /// A NUL ends a word.
+    /// A word has a NUL, which would end it.
     #[error("{0} has a NUL")]
     Nul(&'static str),
     /// A name of a variable.

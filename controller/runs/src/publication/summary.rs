@@ -10,7 +10,7 @@ use crate::record::ResultRecord;
 /// Text about a run for people, in its pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
-    /// Task, as it was given; empty if it is not known.
+    /// Task of the run; empty if it is unknown.
     pub asked: String,
     /// Report of the agent; empty if it is not known.
     pub done: String,

@@ -22,7 +22,7 @@ pub struct ResultRecord {
     pub ok: bool,
     /// Exit code of `sluice run`.
     pub exit_code: i32,
-    /// One stable word; null when ok.
+    /// A stable word; null when ok.
     pub error_code: Option<String>,
     /// Error message with advice; null when ok.
     pub error_message: Option<String>,

@@ -195,7 +195,7 @@ impl RunSidecar {
     }
 }
 
-/// Returns the flags without `--metadata`, in one word or in two, and its value.
+/// Returns the flags without `--metadata` and its value, in one word or in two, and the value.
 fn without_metadata(flags: &[String]) -> (Vec<String>, Option<&str>) {
     const NAME: &str = "--metadata";
     let (mut others, mut metadata) = (Vec::with_capacity(flags.len()), None);

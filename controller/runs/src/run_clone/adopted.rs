@@ -65,7 +65,7 @@ impl AdoptedClone {
         Ok(Some(LiveClone { repository, url, branch, identity, _relay: None, pushes }))
     }
 
-    /// Returns the container of the run, as far as the one that packs is like it.
+    /// Returns the container of the run, with the properties that the packing container shares.
     pub(crate) fn container(&self, host: &Host, key: &RunKey, paths: &RunPaths) -> Blueprint {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let Collector { image, limits, seccomp } = &self.collector;
@@ -92,7 +92,7 @@ impl AdoptedClone {
     }
 }
 
-/// Keeps the outcome of a collection in the record of the run. A run without a record has no later controller that asks.
+/// Keeps the outcome of a collection in the record of the run. Without a record, no later controller reads it.
 pub(crate) fn remember(record: &RunRecord, report: &CloneReport) -> io::Result<()> {
     if !record.exists() {
         return Ok(());

@@ -127,7 +127,7 @@ pub(super) async fn make(
     chown(&directory, Some(uid), Some(uid)).map_err(&file)?;
     let blueprint = collecting(container, paths, &directory, plan);
     let done = run(engine, &blueprint).await.and_then(|(code, output)| check(code, &output));
-    // Also after a failure: a container of this name would be in the way.
+    // Also after a failure, because a container of this name would block the next one.
     let removed = engine.remove(&blueprint.name).await;
     let is_branch_done = directory.join(BRANCH_DONE).symlink_metadata().is_ok();
     if !is_branch_done {

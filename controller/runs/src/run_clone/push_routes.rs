@@ -14,7 +14,7 @@ use super::message::{RequestBytes, WholeBody};
 pub struct PushAnswer {
     /// Answer for the sandbox. It names nothing of this host.
     pub response: Response<WholeBody>,
-    /// Push that was taken.
+    /// Push that was accepted.
     pub pushed: Option<Push>,
     /// Fault of this host, for the operator's log.
     pub fault: Option<GitError>,
@@ -32,7 +32,7 @@ impl PushAnswer {
     }
 }
 
-/// Answers a request of a push to the repository of a run. The caller has checked who asks.
+/// Answers a request of a push to the repository of a run. The caller has authenticated the request.
 pub async fn answer_push<B>(repository: &RunRepository, request: Request<B>) -> PushAnswer
 where
     B: Body<Data = Bytes> + Send + Unpin,

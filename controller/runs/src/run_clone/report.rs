@@ -37,7 +37,7 @@ pub struct CloneReport {
     pub uncommitted: Option<String>,
     /// Changed files that run a program or decide at the forge.
     pub guarded: Vec<GuardedChange>,
-    /// True if the change is too large to be looked at; it is never published without a person then.
+    /// True if the change is too large to be examined; then it is never published without a person.
     pub too_large: bool,
     /// Branch at the forge; null if it was not published.
     pub published: Option<String>,
@@ -45,7 +45,7 @@ pub struct CloneReport {
     pub pull_request: Option<String>,
     /// True if the branch was published, and the pull request could not be opened.
     pub pr_failed: bool,
-    /// Reason why the branch is not at the forge although the run asked for it.
+    /// Reason why the branch is not at the forge although the run requested it.
     pub held: Option<String>,
     /// Reason why the uncommitted changes are missing; the commits are present.
     #[serde(skip)]

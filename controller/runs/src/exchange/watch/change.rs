@@ -20,7 +20,7 @@ pub struct FileChange {
     pub kind: ObservedKind,
     /// Size in bytes; `None` for a deleted file.
     pub size: Option<u64>,
-    /// The diff, or the reason that there is none.
+    /// The diff, or the reason why it is missing.
     pub diff: Result<TextDiff, DiffOmitted>,
 }
 
@@ -31,7 +31,7 @@ pub enum ChangeKind {
     Created,
     /// The file has other content.
     Modified,
-    /// The file is gone.
+    /// The file was removed.
     Deleted,
 }
 
@@ -55,7 +55,7 @@ pub struct TextDiff {
     pub truncated: bool,
     /// Lines that are new.
     pub added: u64,
-    /// Lines that are gone.
+    /// Number of removed lines.
     pub removed: u64,
 }
 

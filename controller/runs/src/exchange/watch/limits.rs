@@ -14,7 +14,7 @@ pub struct WatchLimits {
     pub paths: usize,
     /// Directories with notices of the kernel. The others are walked through.
     pub watches: usize,
-    /// Bytes of content that are kept for diffs.
+    /// Maximum number of bytes of content kept for diffs.
     pub content: usize,
     /// Size of a file with a diff.
     pub file: u64,
@@ -143,7 +143,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Takes watches until there are none, and returns their number.
+    /// Takes watches until none is left, and returns their number.
     fn exhaust(share: &OwnerShare) -> usize {
         (0..).take_while(|_| share.take_watch()).count()
     }

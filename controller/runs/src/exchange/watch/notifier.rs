@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::limits::OwnerShare;
 use crate::exchange::tree::join;
 
-/// Notices that are read at once. A workspace can make them as fast as they are read.
+/// Maximum number of notices in one read. A workspace can make them as fast as they are read.
 const AT_ONCE: usize = 20_000;
 const BUFFER: usize = 64 << 10;
 
@@ -68,7 +68,7 @@ impl Notifier {
     pub(super) fn forget(&mut self, watch: i32, path: &[u8]) {
         if self.directories.get(&watch).is_some_and(|known| known == path) {
             self.drop_watch(watch);
-            // The kernel ends the watch of a directory that is gone.
+            // The kernel ends the watch of a removed directory.
             let _ = inotify::remove_watch(&self.fd, watch);
         }
     }
@@ -79,7 +79,7 @@ impl Notifier {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
         let mut read = 0;
-        // The rest of the buffer is not in the kernel any more.
+        // The rest of the buffer is no longer in the kernel.
         while read < AT_ONCE || !reader.is_buffer_empty() {
             read += 1;
             let event = match reader.next() {

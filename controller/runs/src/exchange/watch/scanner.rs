@@ -20,7 +20,7 @@ use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
 use crate::exchange::tree::{Entry, Kind, Tree, find, join, read_found, split};
 
-/// Longest path of a directory that is entered.
+/// Maximum length of the path of a directory that is entered.
 const PATH_MAX: usize = 4000;
 
 /// Time at which files are compared.
@@ -71,7 +71,7 @@ impl WorkspaceScanner {
         scanner
     }
 
-    /// Looks at everything for the first time.
+    /// Checks the whole workspace for the first time.
     pub(super) fn begin(&mut self, since: Option<SystemTime>) {
         self.moment = Moment::Start(since);
         self.walk(None);
@@ -93,7 +93,7 @@ impl WorkspaceScanner {
         self.notifier.as_ref().map(AsFd::as_fd)
     }
 
-    /// Passes the paths at which something has happened. Returns whether some are missing.
+    /// Passes the paths with notices. Returns whether some notices are missing.
     pub(super) fn drain(&mut self, mut note: impl FnMut(Vec<u8>)) -> Drained {
         let Some(notifier) = &mut self.notifier else { return Drained::Complete };
         notifier.drain(|path| {
@@ -103,20 +103,20 @@ impl WorkspaceScanner {
         })
     }
 
-    /// Looks at everything. Returns false if the time was up before.
+    /// Checks the whole workspace. Returns false if the time was up before.
     pub(super) fn walk(&mut self, until: Option<Instant>) -> bool {
         self.index.set(b"", KnownName::Directory(self.watch_of(b"")));
         self.walk_from(vec![Vec::new()], until)
     }
 
-    /// Looks at one name, and at all below it.
+    /// Checks one name, and all names below it.
     pub(super) fn look_at(&mut self, path: &[u8]) {
         if self.look_again(path) {
             self.walk_from(vec![path.to_vec()], None);
         }
     }
 
-    /// Looks at one name. Returns true for a directory to enter.
+    /// Checks one name. Returns true for a directory to enter.
     fn look_again(&mut self, path: &[u8]) -> bool {
         let (parent, name) = split(path);
         match self.tree.directory(parent) {
@@ -162,7 +162,7 @@ impl WorkspaceScanner {
             if self.must_stop(until) {
                 return false;
             }
-            // It is gone, or the walk had no room left before it.
+            // It is gone, or the walk ran out of room before it.
             self.look_again(&path);
         }
         true
@@ -219,7 +219,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Asks for notices about a directory. A directory that took the place of another one gets its own.
+    /// Requests notices about a directory. A directory that replaced another one gets its own.
     fn watch(&mut self, path: &[u8], directory: &OwnedFd) {
         let before = self.watch_of(path);
         let Some(notifier) = &mut self.notifier else { return };
@@ -337,7 +337,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Reports that a name, and all below it, is gone.
+    /// Reports that a name, and all names below it, are gone.
     fn vanished(&mut self, path: &[u8]) {
         if self.is_removed() {
             return;

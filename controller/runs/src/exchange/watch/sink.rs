@@ -33,7 +33,7 @@ pub enum WatchNotice {
     LostNotices,
     /// The workspace has more files than are watched.
     TooManyFiles,
-    /// The last look took too long, and was cut.
+    /// The last check took too long, and was cut.
     LastLookCut,
 }
 

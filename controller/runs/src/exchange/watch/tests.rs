@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Longest time that a test waits.
+/// Maximum waiting time of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Watched {
@@ -76,7 +76,7 @@ impl Watched {
         }
     }
 
-    /// Ends the watch, and returns all changes that were not taken, by path.
+    /// Ends the watch, and returns all changes that were not read yet, by path.
     async fn finish(mut self) -> (BTreeMap<String, Vec<FileChange>>, Vec<WatchNotice>) {
         self.watch.finish();
         while self.read().await {}
@@ -303,7 +303,7 @@ async fn known_files_beyond_a_walk_are_compared() {
     fs::write(work(&directory).join("inner/known"), "x\n").expect("there is room");
     let mut watched = Watched::with(directory, Some(SystemTime::UNIX_EPOCH), limits);
     watched.seen("inner/known", ChangeKind::Created).await;
-    // A walk looks at twenty names, and these come first.
+    // A walk checks twenty names, and these come first.
     for n in 0..100 {
         watched.write(&n.to_string(), "x");
     }
