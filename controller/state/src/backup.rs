@@ -1,7 +1,7 @@
 //! A copy of a state directory, while it is in use, and its restoration.
 //!
-//! A copy is written beside its name and renamed when it is whole, so an interrupted one has no name. It has all that
-//! cannot be made again: database, audit files, logs and keys. It has neither the workspaces of runs nor the name that
+//! A copy is written beside its name and renamed when it is complete, so an interrupted one has no name. It has all data
+//! that is irreplaceable: database, audit files, logs and keys. It has neither the workspaces of runs nor the name that
 //! marks containers: two state directories with one name would remove each other's containers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -65,7 +65,7 @@ pub enum BackupError {
 /// audit files do not have.
 ///
 /// # Errors
-/// [`BackupError`]; then nothing is left of the copy, unless this process was killed.
+/// [`BackupError`]; then the partial copy is removed, unless this process was killed.
 pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> Result<Copied, BackupError> {
     if to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
@@ -232,7 +232,7 @@ fn summary(directory: PathBuf, manifest: &Manifest, created_at: String) -> Copie
     }
 }
 
-/// Returns whether a name in a backup is one that a backup has.
+/// Returns whether a name in a backup is one of the expected names.
 fn is_known(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
         ["sluice.db" | "budgets.log" | "decisions.log"] | ["keys", "signing"] => true,

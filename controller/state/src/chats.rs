@@ -1,6 +1,6 @@
 //! Chats: runs that a chat client began, and the caps of its token.
 //!
-//! A chat is an ordinary run with a row of its own, which says who may follow it. Caps are checked in the transaction that
+//! A chat is an ordinary run with an additional row, which names its followers. Caps are checked in the transaction that
 //! creates the run, so chats that begin at once cannot exceed them together.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -24,9 +24,9 @@ pub struct NewChat {
     pub principal: String,
     /// The client's word for its own user.
     pub end_user: Option<String>,
-    /// The client's word for the conversation.
+    /// The client's name for the conversation.
     pub session_id: Option<String>,
-    /// True if a client that was cut off may come back.
+    /// True if a client that was cut off may reconnect.
     pub is_resumable: bool,
     /// Position of the turn in its session, if turns of a session continue from each other.
     pub turn: Option<SessionTurn>,
@@ -208,7 +208,7 @@ const SPENT: &str = "
         SELECT run_id FROM chats WHERE principal = ?1 AND created_us >= ?2
         UNION SELECT run_id FROM chat_turns WHERE created_us >= ?2)";
 
-/// Returns the caps of a principal: of a chat token alone.
+/// Returns the caps of a principal; only chat tokens have caps.
 fn caps(transaction: &Transaction<'_>, principal: &str) -> rusqlite::Result<Option<ChatCaps>> {
     let Some(id) = principal.strip_prefix(TOKEN) else { return Ok(None) };
     let mut query = transaction

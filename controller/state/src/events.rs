@@ -1,4 +1,4 @@
-//! The event log: what happened to runs and agents, in the order of commits.
+//! The event log: events of runs and agents, in the order of commits.
 //!
 //! `seq` grows in the order in which events become visible: SQLite lets one transaction write at a time, and a number is
 //! assigned inside it. So a reader that asks for events after the last `seq` that it has seen misses no event. Events that
@@ -28,7 +28,7 @@ pub use read::{EventBatch, EventGap};
 pub use retention::{EventAges, EventQuota};
 pub use select::{EventFilter, SEARCH_ROWS_MAX};
 
-/// Type of the events that say only that an agent lives.
+/// Type of the events that only show that an agent lives.
 pub const HEARTBEAT: &str = "agent.heartbeat";
 
 /// Reporter of an event. It follows from the credential, never from the request.

@@ -1,4 +1,4 @@
-//! Figures of the database, for those who watch the daemon.
+//! Figures of the database, for monitoring.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct DatabaseFigures {
     pub open_receipt_since_us: Option<i64>,
     /// Position of the newest event.
     pub newest_event: i64,
-    /// Time of the first event after the position that was asked for.
+    /// Time of the first event after the requested position.
     pub unread_since_us: Option<i64>,
 }
 

@@ -12,7 +12,7 @@ use crate::store::{Store, StoreError, hash};
 pub const KEY_LIFE_US: i64 = 24 * 3600 * 1_000_000;
 /// Maximum number of keys of one principal.
 pub const KEYS_PER_PRINCIPAL: u32 = 10_000;
-/// Longest key.
+/// Maximum length of a key.
 pub const KEY_LENGTH_MAX: usize = 255;
 
 /// The key of a request.
@@ -59,7 +59,7 @@ pub enum IdempotencyError {
         "the principal has {KEYS_PER_PRINCIPAL} idempotency keys of the last 24 hours; send requests without a key"
     )]
     TooMany,
-    /// The reservation is gone.
+    /// The reservation no longer exists.
     #[error("the reservation of the idempotency key is gone; send the request again")]
     Lost,
     /// The database cannot be used.

@@ -72,7 +72,7 @@ pub enum LayoutError {
         "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
     )]
     SocketPath {
-        /// The longest path.
+        /// The longest socket path.
         path: PathBuf,
         /// Length of the path in bytes.
         len: usize,
@@ -100,7 +100,7 @@ impl Layout {
         }
         // Mounts are named by absolute paths, and the engine does not know our working directory.
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
-        // The name comes first: it tells a state directory from others.
+        // The name is created first, because it identifies a state directory.
         layout.instance().map_err(failed)?;
         for name in PRIVATE.iter().filter(|name| **name != "keys") {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;

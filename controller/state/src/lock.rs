@@ -87,7 +87,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-        // As another user would, who can enter the directory.
+        // As by another user who can enter the directory.
         let theirs = Flock::lock(File::open(directory.path()).expect("it is open"), FlockArg::LockExclusive);
 
         let layout = crate::layout::Layout::open(directory.path()).expect("it does not wait");

@@ -52,7 +52,7 @@ impl fmt::Debug for RunTokenValue {
 }
 
 impl Store {
-    /// Makes the token of an attempt. One that it had before is not valid any more.
+    /// Makes the token of an attempt. Its earlier token becomes invalid.
     ///
     /// # Errors
     /// [`TokenError::Random`], and errors of SQLite.

@@ -94,8 +94,8 @@ impl Store {
         Ok(Self::with(connection, Some((readers, readers_ended))))
     }
 
-    /// Opens an existing database for a command that only reads, beside controllers that write. It is not changed: one of
-    /// an older build is read as it will be after its upgrade. Writes fail.
+    /// Opens an existing database for a command that only reads, while controllers write. It is not changed: a database of
+    /// an older version is read as it will be after its upgrade. Writes fail.
     ///
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`] for a file without tables, [`StoreError::Damaged`].
@@ -162,7 +162,7 @@ impl Store {
         answered
     }
 
-    /// Runs a job on a connection that only reads, beside writes. The job sees every commit that was awaited before.
+    /// Runs a job on a connection that only reads, in parallel to writes. The job sees every commit that was awaited before.
     pub(crate) async fn query<T: Send + 'static, E: From<StoreError> + Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,

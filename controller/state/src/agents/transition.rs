@@ -26,9 +26,9 @@ pub struct TransitionRequest {
     pub observed: Option<AgentState>,
     /// Generation that the caller has seen; none for any.
     pub expected_generation: Option<u64>,
-    /// True if a person or a token asks for it; false for the creation and the end of a run.
+    /// True if a person or a token requests it; false for the creation and the end of a run.
     pub is_explicit: bool,
-    /// True if an admin asks for it.
+    /// True if an admin requests it.
     pub by_admin: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct ApprovalAsk {
     pub old: i64,
     /// Value that the call that waits needs; none if that is not known.
     pub asked: Option<i64>,
-    /// Highest value that the operator lets owners have.
+    /// Highest value that the operator allows owners.
     pub highest: Option<i64>,
     /// True if a call waits.
     pub is_held: bool,
@@ -39,7 +39,7 @@ pub enum Asked {
     Open(Approval),
     /// The cap at this value was denied before: the call that waits is refused.
     Denied(Approval),
-    /// The attempt is over, or is to end.
+    /// The attempt is over, or about to end.
     Over,
 }
 
@@ -133,7 +133,7 @@ fn expiry(ask: &ApprovalAsk, now_us: i64) -> i64 {
     now_us.saturating_add(ask.ask_timeout_us.max(1))
 }
 
-/// Brings an open approval up to date. Its time begins anew when the first call waits for it.
+/// Updates an open approval. Its time begins anew when the first call waits for it.
 fn refresh(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,

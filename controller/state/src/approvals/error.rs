@@ -19,7 +19,7 @@ pub enum ApprovalError {
     /// The new value is not above the present one.
     #[error("a cap is only raised: name a value above {0}")]
     NotRaised(i64),
-    /// The budget of the account has too little left.
+    /// The remaining budget of the account is too small.
     #[error(transparent)]
     Budget(#[from] BudgetError),
     /// The run prevents it.

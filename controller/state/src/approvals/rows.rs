@@ -175,7 +175,7 @@ impl Store {
         .await
     }
 
-    /// Returns all approvals with the accounts of their runs, oldest first; only those since a time, if one is given.
+    /// Returns all approvals with the accounts of their runs, oldest first; with a time, only later ones.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -23,7 +23,7 @@ pub enum AskedCap {
 pub enum ApprovalDecision {
     /// The cap is raised.
     Approve,
-    /// The call that waits is refused for good.
+    /// The waiting call is refused permanently.
     Deny,
     /// The run is cancelled.
     Cancel,
@@ -84,7 +84,7 @@ impl ApprovalDecision {
         Self::ALL.into_iter().find(|decision| decision.as_str() == word)
     }
 
-    /// Returns whether calls that wait for it are refused for good.
+    /// Returns whether calls that wait for it are refused permanently.
     #[must_use]
     pub fn denies(self) -> bool {
         matches!(self, Self::Deny | Self::Expired)

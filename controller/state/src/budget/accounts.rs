@@ -17,7 +17,7 @@ pub struct Admission {
     pub entry: RunRow,
     /// The cap of the run, in nano-USD.
     pub cap: Option<i64>,
-    /// Amount that a run without a cap holds of a budget, if it is left.
+    /// Maximum amount that a run without a cap holds of a budget.
     pub default: i64,
 }
 
@@ -195,7 +195,7 @@ pub(super) fn insert_budget(transaction: &Transaction<'_>, change: &BudgetChange
     Ok(())
 }
 
-/// Adds an amount to the hold of an attempt, if the account has a budget with this much left.
+/// Adds an amount to the hold of an attempt, if the account has a budget with this remainder.
 pub(crate) fn raise_hold(
     transaction: &Transaction<'_>,
     account: &str,

@@ -78,7 +78,7 @@ pub(super) fn release_ended_runs(transaction: &Transaction<'_>, account: &str, w
     Ok(())
 }
 
-/// Records that nothing of a hold is left.
+/// Records that a hold is used up.
 pub(super) fn end(connection: &Connection, hold: i64, why: &str) -> rusqlite::Result<()> {
     connection
         .execute("INSERT INTO hold_ends (hold, why, ended_us) VALUES (?1, ?2, ?3)", params![hold, why, now_us()])?;

@@ -34,7 +34,7 @@ pub(super) struct BudgetChange {
     pub nano_usd: i64,
     /// Time in microseconds since 1970.
     pub made_us: i64,
-    /// User that made the change, where it is known.
+    /// User that made the change, if known.
     pub made_by: Option<String>,
 }
 
@@ -69,7 +69,7 @@ struct LogLine {
     key_id: String,
     kind: ChangeKind,
     late: Vec<String>,
-    /// Left out where it is not known, as in lines of earlier versions.
+    /// Left out if it is unknown, as in lines of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     made_by: Option<String>,
     made_us: i64,
@@ -81,7 +81,7 @@ struct LogLine {
     v: u32,
 }
 
-/// A line that is not valid at its place.
+/// A line that is not valid at its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct LineFault {

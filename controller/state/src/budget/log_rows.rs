@@ -31,7 +31,7 @@ impl LogRows {
 }
 
 impl Store {
-    /// Returns true if the database has neither runs nor readings: it was just created.
+    /// Returns true if the database has neither runs nor readings, which means that it was just created.
     ///
     /// # Errors
     /// Errors of SQLite.

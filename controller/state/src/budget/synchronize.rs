@@ -21,7 +21,7 @@ use crate::ledger::{AuditArchive, LedgerError};
 use crate::store::{Store, now_us};
 use crate::witness;
 
-/// The budget log of a state directory, beside its database.
+/// The budget log of a state directory, and its database.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct BudgetLog<'a> {
@@ -58,8 +58,8 @@ impl BudgetLog<'_> {
         Ok(damage)
     }
 
-    /// Checks that log and database agree, or would after [`BudgetLog::synchronize`]. Returns damage of the log where the
-    /// database alone has all budgets.
+    /// Checks that log and database agree, or would after [`BudgetLog::synchronize`]. Returns damage of the log if only the
+    /// database has all budgets.
     ///
     /// # Errors
     /// As of [`BudgetLog::synchronize`].
@@ -78,7 +78,7 @@ impl BudgetLog<'_> {
     /// Appends the database's changes to the log. Returns damage of the log if only the database has all budgets.
     ///
     /// # Errors
-    /// The reason that it cannot be done, most of all [`LogError::Ahead`] and [`LogError::Lost`].
+    /// The reason why it is impossible, usually [`LogError::Ahead`] or [`LogError::Lost`].
     pub async fn synchronize(&self) -> Result<Option<LogError>, LogError> {
         let _lock = self.file().lock_in_task().await.map_err(|error| self.failed(error))?;
         let (rows, entries) = match self.read().await {
@@ -218,7 +218,7 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Appends the changes that the log does not have, and the first line where it has none.
+    /// Appends the changes that the log lacks, and the first line if it has none.
     async fn append(&self, rows: &LogRows, lines: usize, last: Hash) -> Result<(), LogError> {
         let begin = (lines == 0).then(|| {
             let kind = ChangeKind::Begun;

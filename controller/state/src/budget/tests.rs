@@ -120,7 +120,7 @@ proptest! {
                     run.billed += i128::from(run.hold * part / 100);
                 }
                 Op::End(at, open) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == HoldState::Uncertain) {
-                    // The sidecar reserves no more than is left of the cap.
+                    // The sidecar reserves at most the rest of the cap.
                     let mut rest = (i128::from(run.hold) - run.billed).max(0);
                     let open = open.into_iter().map(|known| {
                         let part = rest / 2;

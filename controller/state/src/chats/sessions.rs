@@ -16,13 +16,13 @@ pub struct ChatSession {
     pub principal: String,
     /// The client's word for its own user.
     pub end_user: Option<String>,
-    /// The client's word for the conversation.
+    /// The client's name for the conversation.
     pub session_id: String,
     /// The agent.
     pub agent: String,
 }
 
-/// Place of a turn in its session.
+/// Position of a turn in its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTurn {
     /// The agent of the session.
@@ -149,7 +149,7 @@ impl Store {
 const NEWEST: &str = "SELECT chats.run_id, ended_us IS NULL
                       FROM chats JOIN sandboxes ON sandboxes.run_id = chats.run_id";
 
-/// Checks that a new turn follows the one that its client has seen, and that this one has ended.
+/// Checks that a new turn follows the turn that its client has seen, and that the earlier turn has ended.
 pub(super) fn check_turn(transaction: &Transaction<'_>, new: &NewChat) -> Result<(), super::ChatBeginError> {
     let (Some(turn), Some(session_id)) = (&new.turn, &new.session_id) else { return Ok(()) };
     let query = format!("{NEWEST} WHERE {OF_SESSION} ORDER BY chats.created_us DESC, chats.rowid DESC LIMIT 1");
@@ -181,7 +181,7 @@ fn session_of(transaction: &Transaction<'_>, run_id: &RunId) -> rusqlite::Result
         .optional()
 }
 
-/// Gives up the workspaces of a session that fit a condition.
+/// Gives up the workspaces of a session that meet a condition.
 fn release(transaction: &Transaction<'_>, condition: &str, session: &ChatSession) -> rusqlite::Result<Vec<RunKey>> {
     let ChatSession { principal, end_user, session_id, agent } = session;
     let query = format!("SELECT run_id, kept_attempt FROM chats WHERE {condition}");

@@ -1,6 +1,6 @@
 //! Workers of chat sessions: live runs that get the later turns of their session as messages.
 //!
-//! A worker has one turn at a time. A turn is over when the worker has reported that it waits, when its message was taken back,
+//! A worker has one turn at a time. A turn is over when the worker has reported that it waits, when its message was withdrawn,
 //! or when the run is over. That is read from the event log, so a restart loses nothing.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -46,11 +46,11 @@ pub struct ChatTurn {
     pub number: u32,
     /// Message of the turn, and the state of that; none for the first turn.
     pub message: Option<(String, MessageState)>,
-    /// True if a client that was cut off may come back to it.
+    /// True if a client that was cut off may reconnect to it.
     pub is_resumable: bool,
     /// Newest event before it.
     pub begin_seq: i64,
-    /// Interrupts since its client has left.
+    /// Number of interrupts since its client has left.
     pub interrupts: u32,
     /// End of the turn, while the run lives.
     pub end: Option<TurnEnd>,
@@ -61,7 +61,7 @@ pub struct ChatTurn {
 pub enum TurnEnd {
     /// The worker waits for the next message.
     Waiting(i64),
-    /// The message was taken back before the worker had it.
+    /// The message was withdrawn before the worker had it.
     Withdrawn(i64),
 }
 
@@ -82,7 +82,7 @@ pub struct NewChatTurn {
     pub run_id: RunId,
     /// The turn after which it comes.
     pub after: u32,
-    /// True if a client that was cut off may come back to it.
+    /// True if a client that was cut off may reconnect to it.
     pub is_resumable: bool,
     /// Its message.
     pub message: NewMessage,
@@ -93,9 +93,9 @@ pub struct NewChatTurn {
 pub enum AbandonedTurn {
     /// It is over.
     Over,
-    /// The message was taken back.
+    /// The message was withdrawn.
     Withdrawn,
-    /// The message is on the way to the worker, which cannot be interrupted yet.
+    /// The message is being delivered to the worker, which cannot be interrupted yet.
     OnItsWay,
     /// The worker is interrupted.
     Interrupted,
@@ -180,8 +180,8 @@ impl Store {
         .await
     }
 
-    /// Returns the numbers of runs of each owner that have begun and not ended, and the owners that have had a run in the queue
-    /// since a time that could begin, and has no place.
+    /// Returns the number of unfinished runs of each owner, and the owners that have had a run in the queue
+    /// since a time that could begin, but for the limits.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -208,7 +208,7 @@ impl Store {
 pub struct QueuePressure {
     /// Owners, and the number of their runs that have begun and not ended.
     pub active: Vec<(String, u32)>,
-    /// Owners with a run that waits for nothing but a place.
+    /// Owners with a run that only waits for a slot.
     pub waiting: Vec<String>,
 }
 

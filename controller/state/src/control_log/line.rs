@@ -14,7 +14,7 @@ pub struct ControlEntry {
     pub principal: String,
     /// Role.
     pub role: String,
-    /// Way on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
+    /// Channel on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
     pub way: String,
     /// Address of the client.
     pub source: Option<String>,
@@ -66,7 +66,7 @@ pub struct ControlLine {
     pub way: String,
 }
 
-/// A line that is not valid at its place.
+/// A line that is not valid at its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ControlFault {

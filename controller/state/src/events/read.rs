@@ -22,7 +22,7 @@ pub struct EventBatch {
     pub is_newest: bool,
 }
 
-/// Positions at which events were removed. Events that are left in it are read as all others are.
+/// Positions at which events were removed. Remaining events among them are read like all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventGap {
     /// First position.

@@ -43,7 +43,7 @@ fn copy(from: &Connection, to: &Path) -> Result<(), LedgerError> {
     if done != StepResult::Done {
         return Err(busy().into());
     }
-    // One file, without a WAL beside it.
+    // A single file, without a WAL.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     integrity(&copy)
 }
@@ -58,7 +58,7 @@ struct UnpublishedFile(PathBuf);
 
 impl UnpublishedFile {
     fn beside(to: &Path) -> io::Result<Self> {
-        // Reported before the work is done. The link decides between two that run at once.
+        // Reported before the work is done. Between two simultaneous calls, the link decides.
         if to.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }

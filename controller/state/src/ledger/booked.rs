@@ -32,7 +32,7 @@ pub struct BookedReceipt {
     pub path: String,
     pub stream: bool,
     pub model: Option<String>,
-    /// Amount that the sidecar reserved for the call, in dollars; null where it knew no price.
+    /// Amount that the sidecar reserved for the call, in dollars; null if it knew no price.
     pub reserved_usd: Option<String>,
     pub model_served: Option<String>,
     pub litellm_call_id: Option<String>,
@@ -151,7 +151,7 @@ impl BookedReceipt {
             sum.add(&more);
             sum
         });
-        // A value that arrived later needs no reason any more.
+        // If a value arrived later, no reason is needed.
         let is_known = self.nano_usd.is_some() && self.usage.is_some();
         self.null_reason = if is_known { None } else { newest(|entry| entry.null_reason.as_ref()) };
     }
@@ -172,7 +172,7 @@ impl BookedReceipt {
         live(&self.entries)
     }
 
-    /// Returns the amount that the sidecar reserved for the call, in nano-USD, where it knew a price.
+    /// Returns the amount that the sidecar reserved for the call, in nano-USD, if it knew a price.
     #[must_use]
     pub fn reserved_nanos(&self) -> Option<i64> {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())

@@ -30,7 +30,7 @@ pub struct ParsedAudit {
     pub head: Option<Hash>,
     /// True if no line can follow.
     pub ended: bool,
-    /// True if the file has its last line, which alone can have a signature.
+    /// True if the file has its last line, which is the only one that can have a signature.
     is_closed: bool,
     /// Number of lines that give rows: 0 if the file belongs to another run.
     pub(super) billed: u64,
@@ -186,7 +186,7 @@ impl LineFacts {
         }
     }
 
-    /// Returns the reason that these lines give no rows, if there is one. A file under the name of another run would bill
+    /// Returns the reason why these lines give no rows, if there is one. A file under the name of another run would bill
     /// that run.
     fn objection(&self, key: &RunKey, lines: u64) -> Option<String> {
         match (&self.run, self.untimed) {

@@ -158,7 +158,7 @@ fn key_of(reading: &ParsedAudit) -> RunKey {
     reading.key.clone()
 }
 
-/// Decides whether a file may go. Everything that is unclear stays.
+/// Decides whether a file may be removed. In every unclear case, it stays.
 fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Result<Candidate, LedgerError> {
     let (run_id, attempt) = (reading.key.run_id.as_str(), reading.key.attempt);
     let last_us: Option<i64> = connection.query_row(

@@ -214,7 +214,7 @@ impl AuditArchive<'_> {
         })))
     }
 
-    /// Returns whether a run is one of this host, also after the loss of the database. Of such a run, a file without its
+    /// Returns whether a run is one of this host, also after the loss of the database. For such a run, a file without its
     /// end is trusted, although no signature covers it: its sidecar was killed.
     async fn is_own(&self, key: &RunKey) -> Result<bool, LedgerError> {
         Ok(self.layout.records().of(key).exists() || self.store.phase(key).await?.is_some())

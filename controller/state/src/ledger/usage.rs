@@ -64,7 +64,7 @@ impl Store {
         .await
     }
 
-    /// Computes all sums again, and returns the ones that were wrong.
+    /// Computes all sums again, and returns the wrong ones.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -113,7 +113,7 @@ fn named_values(filter: &Filter) -> [Value; 7] {
     ]
 }
 
-/// Returns the query of the sums of a time: from the kept sums for whole days, else from all rows.
+/// Returns the query of the sums of a time: from the stored sums for whole days, else from all rows.
 fn source(filter: &Filter) -> String {
     const DAY_US: i64 = 86_400_000_000;
     let is_whole = |time: Option<i64>| time.is_none_or(|us| us % DAY_US == 0);

@@ -1,4 +1,4 @@
-//! Operations of senders: they send a message, look at it, remove it, and put it before others.
+//! Operations of senders: they send, read, remove and prioritise messages.
 
 use rusqlite::{Transaction, params};
 use serde_json::json;
@@ -86,7 +86,7 @@ impl Store {
         .await
     }
 
-    /// Removes a message that is not on its way yet. It stays in the list. Returns it with the state that it had.
+    /// Removes a message that is not being delivered yet. It stays in the list. Returns it with its earlier state.
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].
@@ -110,7 +110,7 @@ impl Store {
         .await
     }
 
-    /// Puts a message that is not on its way yet among those that come first.
+    /// Prioritises a message that is not being delivered yet.
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].

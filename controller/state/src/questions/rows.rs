@@ -50,7 +50,7 @@ pub struct Question {
 pub enum QuestionState {
     /// Not answered yet.
     Open,
-    /// There is an answer.
+    /// Answered.
     Answered,
     /// The time for an answer is over, or the attempt is over.
     Expired,
@@ -68,10 +68,10 @@ pub enum QuestionError {
     /// Too many questions are open.
     #[error("{OPEN_MAX} questions of the run are open; wait for an answer")]
     TooManyOpen,
-    /// Too many questions were asked.
+    /// The limit of questions is reached.
     #[error("the run has asked {PER_HOUR} questions within an hour; go on without an answer")]
     TooMany,
-    /// The question is not open any more.
+    /// The question is no longer open.
     #[error("the question is {}, and takes no answer", .0.as_str())]
     Closed(QuestionState),
     /// The answer is not one of the options.

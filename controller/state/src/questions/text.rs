@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-/// Longest question in characters.
+/// Maximum length of a question in characters.
 pub const QUESTION_MAX: usize = 1000;
-/// Longest option in characters.
+/// Maximum length of an option in characters.
 pub const OPTION_MAX: usize = 80;
 /// Maximum number of options.
 pub const OPTIONS_MAX: usize = 6;
@@ -33,7 +33,7 @@ pub fn check_question(question: &str, options: &[String]) -> Result<(String, Vec
         return Err(QuestionFault::Question);
     }
     let options: Vec<_> = options.iter().map(|option| plain_text(option).replace('\n', " ")).collect();
-    // Two options that look the same would be one button twice.
+    // Two options that look the same would be two identical buttons.
     let different: BTreeSet<_> = options.iter().map(|option| option.to_lowercase()).collect();
     let are_good = options.len() <= OPTIONS_MAX
         && different.len() == options.len()
@@ -52,7 +52,7 @@ pub fn plain_text(text: &str) -> String {
     plain.trim().to_owned()
 }
 
-/// Returns whether a character is not seen, or changes how others are.
+/// Returns whether a character is invisible, or changes the look of others.
 fn is_hidden(c: char) -> bool {
     matches!(
         u32::from(c),

@@ -59,7 +59,7 @@ pub struct LeftOutFile {
 }
 
 impl RunRecord {
-    /// Returns the list of artifacts; `None` if there is none yet.
+    /// Returns the list of artifacts; `None` if it was not written yet.
     ///
     /// # Errors
     /// Errors of the file system, and a file with other content.

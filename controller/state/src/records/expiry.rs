@@ -32,7 +32,7 @@ pub struct RemovedRecords {
     pub remaining: Vec<(RunKey, String)>,
 }
 
-/// Returns true if records have to be looked through again: at most once an hour, and 24 times within their time.
+/// Returns true if records have to be checked again: at most once an hour, and 24 times within their retention time.
 #[must_use]
 pub fn is_due(last: Option<SystemTime>, now: SystemTime, keep: Duration) -> bool {
     const HOUR: Duration = Duration::from_secs(3600);

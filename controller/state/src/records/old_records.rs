@@ -10,10 +10,10 @@ use super::{RemovedRecords, is_due};
 use crate::layout::Layout;
 use crate::store::{Store, StoreError};
 
-/// Shortest time for which the record of a daemon's run is kept after its end: clients read its output from there.
+/// Minimum time for which the record of a daemon's run is kept after its end: clients read its output from there.
 pub const KEEP_OF_DAEMON_RUNS_MIN: Duration = Duration::from_secs(3600);
 
-/// Removes the records of runs that have been over for this time, if they were not looked through a short time ago. Rows,
+/// Removes the records of runs that have been over for this time, unless they were checked a short time ago. Rows,
 /// receipts and audit files stay.
 ///
 /// # Errors

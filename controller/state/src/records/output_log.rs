@@ -43,7 +43,7 @@ pub struct LoggedBytes<'a> {
 }
 
 impl OutputLog {
-    /// Opens the output of a record to continue it. Bytes that a killed process has left half stored are cut off.
+    /// Opens the output of a record to continue it. Bytes that a killed process has stored without an entry are cut off.
     ///
     /// # Errors
     /// Errors of the file system, and `WouldBlock` while another writer has it open.
@@ -51,7 +51,7 @@ impl OutputLog {
         let directory = record.directory();
         let path = record.path(OUTPUT_INDEX);
         let index = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-        // A process that is killed gives the lock back.
+        // A killed process releases the lock.
         let index = Flock::lock(index, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
         let bytes = fs::read(&path)?;
         let names = RecordedStream::ALL.map(RecordedStream::as_str);

@@ -128,7 +128,7 @@ mod tests {
             read += &text(&read_all(&mut reader));
         }
         assert_eq!(read, "abcdefghijklmnopqrstuvwxyz0123456789");
-        // The file from 10 to 20 is gone.
+        // The file from 10 to 20 was removed.
         let late = text(&read_all(&mut StreamReader::new(directory.path(), "stdout")));
         assert_eq!(late, "abcdefghij[10]uvwxyz0123456789");
     }

@@ -20,7 +20,7 @@ pub struct SandboxActivity {
 }
 
 impl Store {
-    /// Records signs of life in one transaction. A time never goes back, and an attempt that is over is left alone.
+    /// Records signs of life in one transaction. A time never goes back, and an attempt that is over is not changed.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -28,7 +28,7 @@ pub struct NextAttempt {
     pub reason: String,
 }
 
-/// A further attempt that an owner asks for.
+/// A further attempt that an owner requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reopening {
     /// The attempt.
@@ -88,7 +88,7 @@ impl Store {
         .await
     }
 
-    /// Puts a run that has ended without success into the queue again, since a person asks for it. Its agent must be free, and
+    /// Puts a run that has ended without success into the queue again, if a person requests it. Its agent must be free, and
     /// its name must not be in use. It has a new deadline, and no new cap.
     ///
     /// # Errors

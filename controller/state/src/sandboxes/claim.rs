@@ -13,10 +13,10 @@ use crate::events::announce;
 use crate::process::Process;
 use crate::store::Store;
 
-/// Longest wait before a further attempt.
+/// Maximum wait before a further attempt.
 pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
 
-/// Largest numbers of runs that are being created, run or removed at once.
+/// Maximum numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
     /// On this host.

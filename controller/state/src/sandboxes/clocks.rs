@@ -106,7 +106,7 @@ impl Store {
     /// Records that the owner of a running run wants to pause it, or to resume it.
     ///
     /// # Errors
-    /// As of [`Store::step_sandbox`]; [`SandboxError::IllegalStep`] for a run that does not work, or is to end.
+    /// As of [`Store::step_sandbox`]; [`SandboxError::IllegalStep`] for a run that does not work, or that is about to end.
     pub async fn want_pause(
         &self,
         run_id: &RunId,
@@ -130,7 +130,7 @@ impl Store {
     }
 }
 
-/// Returns whether a run works: an approval or a question can be about it.
+/// Returns whether a run works, so that it can have approvals and questions.
 pub(crate) fn works(sandbox: &Sandbox) -> bool {
     sandbox.state.is_active() && sandbox.verdict.is_none()
 }

@@ -57,7 +57,7 @@ pub struct NewSandbox {
     pub max_retries: u32,
     /// Failure codes that are retried besides those that always are.
     pub retry_on: Vec<String>,
-    /// JSON of the request. It is kept as it is.
+    /// JSON of the request, stored unchanged.
     pub request: String,
     /// Runs of a higher priority are claimed first.
     pub priority: i64,
@@ -65,7 +65,7 @@ pub struct NewSandbox {
     pub labels: BTreeMap<String, String>,
     /// Runs of the owner that must succeed before this one is claimed.
     pub depends_on: BTreeSet<RunId>,
-    /// Longest time from the first claim to the end, in microseconds.
+    /// Maximum time from the first claim to the end, in microseconds.
     pub run_time_us: i64,
     /// Paths of its mounts in the sandbox, for the event.
     pub mount_paths: Vec<String>,

@@ -18,7 +18,7 @@ pub enum SandboxError {
     /// Another live run of the owner has the name.
     #[error("a live run has the name {0}; wait for its end, or choose another name")]
     NameTaken(String),
-    /// A run depends on one that its owner does not have.
+    /// A run depends on a run that its owner does not have.
     #[error("depends_on names {0}, which is not a run of this owner")]
     UnknownDependency(String),
     /// The owner has too many runs in the queue.

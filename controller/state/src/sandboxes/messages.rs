@@ -21,8 +21,8 @@ pub(super) fn lose_pending(transaction: &Transaction<'_>, sandbox: &Sandbox, now
     Ok(())
 }
 
-/// Puts the messages that the attempt before did not take to its end into the queue again. Their places in its conversation
-/// are gone with it.
+/// Puts the messages that the earlier attempt did not complete into the queue again. Their positions in its conversation
+/// are lost with it.
 pub(super) fn queue_again(transaction: &Transaction<'_>, sandbox: &Sandbox) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(

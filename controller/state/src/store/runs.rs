@@ -151,7 +151,7 @@ impl Store {
         .await
     }
 
-    /// Deletes a run that left nothing, and its witnesses.
+    /// Deletes a run without remains, and its witnesses.
     ///
     /// # Errors
     /// [`StoreError::Stale`] when another controller has taken over the run.

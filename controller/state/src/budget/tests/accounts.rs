@@ -20,7 +20,7 @@ impl TestDatabase {
         Self { store: Store::open(&directory.path().join("sluice.db")).expect("it is new"), directory }
     }
 
-    /// Another process, as far as SQLite can tell.
+    /// Counts as another process for SQLite.
     fn another(&self) -> Store {
         Store::open(&self.directory.path().join("sluice.db")).expect("it is there")
     }

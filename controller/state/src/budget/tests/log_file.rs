@@ -1,4 +1,4 @@
-//! The budget log beside a real database: killed between any two steps, lost, cut, forged.
+//! The budget log with a real database: killed between any two steps, lost, cut, forged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl State {
         BudgetLog { layout: &self.layout, keys: &self.keys, store: &self.store }
     }
 
-    /// The database is gone, and a new one is made.
+    /// The database is lost, and a new one is made.
     fn lose(&mut self) {
         for end in ["", "-wal", "-shm"] {
             let _ = fs::remove_file(self.layout.state().join(format!("sluice.db{end}")));

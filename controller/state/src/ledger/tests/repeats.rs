@@ -1,4 +1,4 @@
-//! The same file again, in pieces, by several at once, or as another.
+//! The same file again: in pieces, by several processes at once, or with other content.
 
 use super::*;
 
@@ -216,7 +216,7 @@ proptest! {
         ends.sort_unstable();
         for (end, again) in ends {
             for _ in 0..=u8::from(again) {
-                // Its writer lives, or this is a controller that took it for dead.
+                // Its writer lives, or this controller considers it dead by mistake.
                 let writer = if again { Writer::Gone } else { Writer::Alive };
                 wait(pieces.ingest(&run, &bytes[..end], writer)).expect("it only grows");
             }
