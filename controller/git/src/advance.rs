@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::program::Input;
 
 impl Quarantine<'_> {
-    /// Checks that a commit and all that it reaches are there.
+    /// Checks that a commit and all objects reachable from it exist.
     pub(crate) async fn check_complete(&self, new: &ObjectId) -> Result<(), GitError> {
         let kind = self.command().args(["cat-file", "-t", new.as_str()]).run(Input::Nothing).await?;
         if !kind.is_success() {

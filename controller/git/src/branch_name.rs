@@ -13,7 +13,7 @@ const SLUG_MAX: usize = 25;
 /// Maximum number of bytes of a ticket. A part of a ref is a file name in git, with at most 255 bytes.
 const TICKET_MAX: usize = 100;
 
-/// Branches that are taken as the default one, in this order, if the remote names none.
+/// Names of default branches, in this order, if the remote names none.
 pub(crate) const DEFAULTS: [&str; 4] = ["main", "master", "develop", "trunk"];
 
 /// First part of a branch name, by the type of the task.
@@ -114,7 +114,7 @@ pub enum RefFault {
     /// A program would read it as an option.
     #[error("it begins with '-'")]
     Hyphen,
-    /// The name has a meaning of its own for git.
+    /// The name has a special meaning for git.
     #[error("git uses this name itself")]
     Reserved,
     /// Git allows no such character.
@@ -126,7 +126,7 @@ pub enum RefFault {
     /// Git reads an entry of a reflog.
     #[error("it has '@{{'")]
     Reflog,
-    /// There is an empty part.
+    /// A part is empty.
     #[error("it begins or ends with '/', or has '//'")]
     Slash,
     /// A part begins or the name ends with a dot.
@@ -137,7 +137,7 @@ pub enum RefFault {
     Lock,
 }
 
-/// Returns the name of a run's branch. [`candidate`] gives further ones if it is taken.
+/// Returns the name of a run's branch. [`candidate`] returns further names if it is taken.
 ///
 /// # Errors
 /// [`BranchNameError`] if the ticket or the run's id cannot be part of a branch name.
@@ -225,7 +225,7 @@ fn slug(title: &str) -> String {
         } else if !slug.is_empty() && !slug.ends_with('-') {
             slug.push('-');
         }
-        // One more than fits shows whether the last word is complete.
+        // One character more than fits shows whether the last word is complete.
         if slug.len() > SLUG_MAX {
             break;
         }

@@ -104,7 +104,7 @@ impl Credentials {
         Ok(Self::Token { username: username.to_owned(), token: Secret::new(token.to_owned()) })
     }
 
-    /// Writes the credentials where a git process in `directory` finds them, for this address alone.
+    /// Writes the credentials where a git process in `directory` finds them, for this address only.
     pub(crate) fn place(
         &self,
         url: &RepositoryUrl,
@@ -165,7 +165,7 @@ fn hidden_forms(username: &str, token: &Secret) -> Vec<Secret> {
     forms.into_iter().filter(|form| !form.is_empty()).map(Secret::new).collect()
 }
 
-/// Returns the line of `git credential-store`, which answers for the same protocol, host and path alone.
+/// Returns the line of `git credential-store`, which answers only for the same protocol, host and path.
 fn credential_line(url: &RepositoryUrl, username: &str, token: &Secret) -> Zeroizing<String> {
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let (scheme, rest) = url.as_str().split_once("://").unwrap_or(("https", ""));
@@ -179,7 +179,7 @@ fn credential_line(url: &RepositoryUrl, username: &str, token: &Secret) -> Zeroi
     ))
 }
 
-/// Returns the ssh of git: one key, the known hosts alone, no configuration, no agent, no question.
+/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no question.
 fn ssh_command(directory: &str) -> String {
     let known_hosts = format!("UserKnownHostsFile={directory}/known_hosts");
     let options = [

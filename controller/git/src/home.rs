@@ -128,7 +128,7 @@ fn names(directory: &Path) -> Result<Vec<String>, GitError> {
     entries.map(name).collect::<std::io::Result<_>>().map_err(failed())
 }
 
-/// Removes a repository and the files beside it; the locks last.
+/// Removes a repository and its other files; the locks last.
 fn remove_files(paths: &RepositoryPaths) -> Result<(), GitError> {
     remove(&paths.repository)?;
     remove(&paths.unfinished)?;

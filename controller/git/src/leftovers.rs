@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat
 
 use crate::error::GitError;
 
-/// Most directories of refs inside each other; a name of a branch has at most 200 bytes.
+/// Maximum depth of directories of refs; a name of a branch has at most 200 bytes.
 const DEPTH: u32 = 128;
 
 /// Removes locks of refs and files, and unfinished packs and objects.

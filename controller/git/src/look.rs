@@ -24,7 +24,7 @@ pub struct Look {
     pub head: ObjectId,
     /// Commits from base to head, the last one first; at most 1,000.
     pub commits: Vec<CommitLine>,
-    /// Changed paths, at most 5,000. Both paths of a rename are in it, so rules about paths see all.
+    /// Changed paths, at most 5,000. A rename has both paths in it, so rules about paths see all.
     pub files: Vec<ChangedFile>,
     /// The lists are not complete: they are longer than the limits, or took too long. A rule about paths has to take such a
     /// look as one that has every path.
@@ -45,7 +45,7 @@ impl Look {
 }
 
 impl RunRepository {
-    /// Looks at the branch. A branch that is too large to look at is an answer, not an error.
+    /// Reads the branch. For a branch that is too large to read, the result says so; that is not an error.
     ///
     /// # Errors
     /// [`GitError`]

@@ -42,7 +42,7 @@ pub(crate) fn committer(commit: &[u8]) -> Option<&[u8]> {
 /// Size of the checkout of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TreeSize {
-    /// Most directories inside each other, with the tree itself.
+    /// Maximum depth of directories, including the tree itself.
     pub(crate) depth: u32,
     /// Files and directories.
     pub(crate) paths: u64,
@@ -73,8 +73,8 @@ pub(crate) fn measure_trees(output: &[u8]) -> Result<TreeSize, TreeFault> {
     Ok(graph.largest())
 }
 
-/// Trees by id, with the ids of the trees in them and their number of entries. A tree that is not there counts as empty: it
-/// was checked when it came.
+/// Trees by id, with the ids of the trees in them and their number of entries. A missing tree counts as empty: it
+/// was checked when it arrived.
 #[derive(Debug, Default)]
 struct Trees {
     nodes: HashMap<ObjectId, Node>,

@@ -1,6 +1,6 @@
 //! The one place that starts git.
 //!
-//! Each process has an empty environment, a configuration of ours alone, bounds, and a process group that is killed.
+//! Each process has an empty environment, only our configuration, bounds, and a process group that is killed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct GitProgram {
     user: Option<ChildUser>,
 }
 
-/// Place of the git directory in the working directory of the process.
+/// Path of the git directory in the working directory of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RepositoryForm {
     /// The working directory is the git directory.
@@ -154,7 +154,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Names the place of the git directory.
+    /// Sets the path of the git directory.
     pub(crate) fn form(mut self, form: RepositoryForm) -> Self {
         self.form = form;
         self
@@ -178,7 +178,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Writes new objects into a directory of the repository, beside the objects that it has.
+    /// Writes new objects into a directory of the repository, in addition to its existing objects.
     pub(crate) fn quarantine(mut self, directory: &str) -> Self {
         self.environment.push(("GIT_OBJECT_DIRECTORY", directory.to_owned()));
         self.environment.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES", "objects".to_owned()));

@@ -22,7 +22,7 @@ pub struct RunFacts<'a> {
     pub ticket: Option<&'a str>,
     /// Title of the task.
     pub title: Option<&'a str>,
-    /// Task, as it was given.
+    /// Task of the run.
     pub asked: &'a str,
     /// Report of the agent.
     pub done: &'a str,
@@ -62,7 +62,7 @@ pub fn body(facts: &RunFacts<'_>) -> String {
     body
 }
 
-/// Returns the rest of the message of a squash or merge commit, after the title. It has no words of the agent.
+/// Returns the rest of the message of a squash or merge commit, after the title. It has no text of the agent.
 #[must_use]
 pub fn commit_message(facts: &RunFacts<'_>) -> String {
     format!("Sluice-Run: {}\nSluice-Audit-Head: {}\n", token(facts.run_id), token(facts.audit_head))
@@ -79,7 +79,7 @@ fn fenced(text: &str) -> String {
     while let Some(line) = rest.next() {
         let length = line.chars().count() + 2;
         let room = FENCED_MAX.saturating_sub(CUT_LINE.chars().count() + 2);
-        // The last line may use the room of the line that says that there is more.
+        // The last line may use the space of the line that announces more.
         let fits = characters + length <= if rest.peek().is_none() { FENCED_MAX } else { room };
         if !fits {
             let part: String = line.chars().take(room.saturating_sub(characters + 2)).collect();

@@ -1,6 +1,6 @@
 //! The answer of `git push --porcelain`.
 //!
-//! Pure. The words are the forge's.
+//! Pure. The texts come from the forge.
 
 use sluice_contract::text::{sanitize, truncate};
 
@@ -9,7 +9,7 @@ use sluice_contract::text::{sanitize, truncate};
 pub(crate) enum PushEnd {
     /// The branch was made or moved.
     Done,
-    /// The branch was there already.
+    /// The branch existed already.
     AlreadyThere,
     /// The branch is not where the lease says.
     Stale,

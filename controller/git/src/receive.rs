@@ -32,7 +32,7 @@ pub const RESULT_TYPE: &str = "application/x-git-receive-pack-result";
 /// Capabilities that clients are offered, and no others are accepted.
 const CAPABILITIES: &str = "report-status side-band-64k quiet ofs-delta";
 
-/// Most bytes of a command list.
+/// Maximum number of bytes of a command list.
 const LIST_BYTES: usize = 64 * 1024;
 
 /// Time for a client to send its command list, and to end after a refusal.

@@ -36,7 +36,7 @@ pub struct RunRepository {
     base_bytes: u64,
 }
 
-/// The record beside the repository, out of reach of the user of git.
+/// The record of the repository, which the user of git cannot reach.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RunRecord {
     base_branch: String,
@@ -66,7 +66,7 @@ impl GitHome {
 }
 
 impl RunRepository {
-    /// Makes the repository, or opens the one that the run has: a crash leaves none or a whole one.
+    /// Makes the repository, or opens the existing one: a crash leaves none or a complete one.
     pub(crate) async fn make(
         home: &GitHome,
         run: &RunId,
@@ -199,7 +199,7 @@ impl RunRepository {
         Ok(Some(RunBranch { branch: branch.parse()?, identity }))
     }
 
-    /// Returns branch and committer, or the error that there are none yet.
+    /// Returns branch and committer, or an error if they are not set yet.
     pub(crate) fn require_branch(&self) -> Result<RunBranch, GitError> {
         self.run_branch()?.ok_or_else(|| GitError::NoBranch { run: self.run.to_string() })
     }

@@ -89,7 +89,7 @@ impl Forge {
         at!(self, forge => forge.default_branch().await)
     }
 
-    /// Returns the scopes of the credential, if the forge tells. A scope `workflow` lets a push change what CI runs.
+    /// Returns the scopes of the credential, if the forge reports them. A scope `workflow` lets a push change what CI runs.
     ///
     /// # Errors
     /// [`ForgeError`]
@@ -100,7 +100,7 @@ impl Forge {
         }
     }
 
-    /// Opens the pull request of a branch, or returns the one that it has. Failures that may pass are retried.
+    /// Opens the pull request of a branch, or returns its existing one. Temporary failures are retried.
     ///
     /// # Errors
     /// [`ForgeError`] of the last attempt.
@@ -120,7 +120,7 @@ impl Forge {
         at!(self, forge => forge.mark_ready(draft).await)
     }
 
-    /// Asks the forge once to merge.
+    /// Requests the merge once.
     pub(super) async fn ask_to_merge(
         &self,
         found: &PullRequest,

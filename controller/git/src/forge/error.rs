@@ -108,7 +108,7 @@ impl ForgeError {
         }
     }
 
-    /// Returns the time that the forge asks to wait, if it does.
+    /// Returns the waiting time that the forge requests, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -17,7 +17,7 @@ use super::pull_request::{
 };
 use super::repository::RepositoryName;
 
-/// Most open pull requests that are looked through.
+/// Maximum number of open pull requests that are read.
 const OPEN_MAX: u8 = 50;
 const HEADERS: [(&str, &str); 1] = [("accept", "application/json")];
 /// Beginning of a draft's title.

@@ -108,7 +108,7 @@ impl LocalForge {
             }
         };
         let commit = self.commit(&tree, parents, request).await?;
-        // The record comes first: after a crash the base tells whether the merge was made.
+        // The record is written first: after a crash, the base shows whether the merge was made.
         let merging = Record { head_sha: head, merge: Some(commit.clone()), ..record };
         self.records.replace(found.number, &merging)?;
         let target = format!("refs/heads/{}", merging.base);

@@ -4,9 +4,9 @@
 
 use crate::object_id::ObjectId;
 
-/// Most commands that are read, so that each gets an answer.
+/// Maximum number of commands that are read, so that each gets an answer.
 pub(super) const COMMANDS: usize = 64;
-/// Most boundaries of a history that are read.
+/// Maximum number of boundaries of a history that are read.
 pub(super) const SHALLOW: usize = 1000;
 
 /// One change of a ref.

@@ -13,7 +13,7 @@ fn forge(url: &str) -> Forge {
     GitHub::new(&Upstream::at(url), repository, credential).expect("an address").into()
 }
 
-/// A pull request as GitHub shows it, with these members in place of its own.
+/// A pull request as GitHub shows it, with these members replaced.
 fn shown(members: Value) -> Value {
     let mut shown = json!({
         "number": 7, "node_id": "PR_x", "state": "open", "draft": false, "title": "t", "mergeable": true,

@@ -67,7 +67,7 @@ impl Records {
             loop {
                 match file.persist_noclobber(self.path(number)) {
                     Ok(_) => break,
-                    // Another process has taken the number.
+                    // Another process has used the number.
                     Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => file = error.file,
                     Err(error) => return Err(error.error),
                 }
