@@ -35,7 +35,7 @@ pub struct Agent {
     /// Environment variables, with placeholders. The user's variables replace them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Image, if it has its own.
+    /// Image, if the agent has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Command that builds its image, for people.
@@ -114,7 +114,7 @@ pub fn find<'a>(agents: &'a [Agent], asked: &str) -> Option<&'a Agent> {
 }
 
 impl Agent {
-    /// Returns whether its arguments have a place for the message of a run. Other agents read `messages.json`.
+    /// Returns whether its arguments have a placeholder for the message of a run. Other agents read `messages.json`.
     #[must_use]
     pub fn takes_message(&self) -> bool {
         self.argv.iter().any(|argument| argument.contains("{message}"))

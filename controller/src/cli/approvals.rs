@@ -227,7 +227,7 @@ fn outcome(decided: &Approval) -> String {
     }
 }
 
-/// Shows an approval on the terminal, and asks.
+/// Shows an approval on the terminal, and asks for a decision.
 fn confirmed(approval: &Approval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(wrong(

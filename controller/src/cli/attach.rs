@@ -19,7 +19,7 @@ use super::run_status::RunStatus;
 use super::server_args::ServerArgs;
 use super::wait::EXIT_CODES;
 
-/// Events that say only that the worker lives.
+/// Events that only show that the worker lives.
 const HEARTBEAT: &str = "agent.heartbeat";
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub(super) struct AttachArgs {
 enum AttachFault {
     /// The reader of stdout is gone.
     Reader(std::io::Error),
-    /// The daemon cannot be asked.
+    /// The daemon does not answer.
     Failed(CommandError),
 }
 

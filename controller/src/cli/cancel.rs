@@ -25,7 +25,7 @@ use crate::settings::Settings;
 
 mod at_daemon;
 
-/// Time between two looks at a run that ends.
+/// Time between two checks of a run that ends.
 const EVERY: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\

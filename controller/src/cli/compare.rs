@@ -205,7 +205,7 @@ fn text(first: &Compared, second: &Compared) -> String {
     table.take()
 }
 
-/// Returns the place of a value among others: times, calls, tokens and cost, then events, then tools.
+/// Returns the position of a value among others: times, calls, tokens and cost, then events, then tools.
 fn order(name: &str) -> usize {
     let starts = ["queue", "work", "calls", "cost", "tokens", "event", "tool"];
     starts.iter().position(|start| name.starts_with(start)).unwrap_or(starts.len())

@@ -36,7 +36,7 @@ pub(super) fn open_or_replace(state: &Path) -> Result<Store, CommandError> {
     Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
 }
 
-/// Waits until no other command copies, imports or removes audit files, for one that does.
+/// Waits until no other command copies, imports or removes audit files, and then locks them for this one.
 pub(super) fn lock_files(state: &Path) -> Result<StateLock, CommandError> {
     let waits = || say("another sluice backup, prune or ledger import uses the audit files; this one waits for it");
     lock::lock_files(state, waits)

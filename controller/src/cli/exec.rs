@@ -127,7 +127,7 @@ pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl ExecArgs {
-    /// Checks that a terminal is there for a program that gets one.
+    /// Checks that stdin and stdout are a terminal for a program that gets one.
     fn check_terminal(&self) -> Result<(), CommandError> {
         let is_there = std::io::stdout().is_terminal() && (!self.interactive || std::io::stdin().is_terminal());
         if self.tty && !is_there {
@@ -244,7 +244,7 @@ impl Program<'_> {
         }
     }
 
-    /// Asks the daemon to end the program.
+    /// Requests the end of the program from the daemon.
     async fn cancel(&self) {
         let request = ApiRequest::delete(&["sandboxes", self.run, "exec", &self.exec_id]);
         if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(10), self.api.bytes(request)).await {

@@ -37,7 +37,7 @@ pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, Comm
     }
 }
 
-/// Finds the daemon's run of a name: of the live ones, else the newest one that has ended.
+/// Finds the daemon's run of a name: the live one, else the newest one that has ended.
 async fn named(store: &Store, name: &str) -> Result<Option<RunKey>, CommandError> {
     let failed = |error: sluice_state::sandboxes::SandboxError| CommandError::failed(&error);
     if let Some((owner, name)) = name.split_once('/') {

@@ -111,7 +111,7 @@ impl HostArgs {
         found.map_err(|error| CommandError::usage(&error))
     }
 
-    /// Returns the settings of the host without a key, for commands that look and change nothing.
+    /// Returns the settings of the host without a key, for commands that only read.
     pub(super) fn host_without_key(&self) -> Result<HostSettings, CommandError> {
         let layers = self.layers(BTreeMap::new());
         layers.and_then(|layers| layers.host_without_key()).map_err(|error| CommandError::usage(&error))

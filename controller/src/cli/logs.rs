@@ -102,7 +102,7 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
         if names_attempt || newest.entry.key == run.entry.key {
             return ended(&store, &run).await;
         }
-        // The daemon tries the run again by itself.
+        // The daemon retries the run automatically.
         run = newest;
     }
 }
@@ -204,7 +204,7 @@ pub(super) fn exit_code(status: &RunStatus) -> ExitCode {
 }
 
 impl LogsArgs {
-    /// Returns whether the output is lines, without an object of an error.
+    /// Returns whether the output consists of lines, without an error object.
     pub(super) fn is_stream(&self) -> bool {
         self.json
     }
@@ -255,11 +255,11 @@ impl LogsArgs {
     }
 }
 
-/// Returns whether nothing is added to the record any more.
+/// Returns whether the record is complete.
 async fn is_over(store: &Store, run: &KnownRun, layout: &Layout) -> Result<bool, CommandError> {
     let key = &run.entry.key;
     if let Some(sandbox) = sandbox_of(store, run).await? {
-        // A daemon that was killed takes the run over when it is back.
+        // After a kill, the daemon takes the run over when it is back.
         return Ok(sandbox.state.is_ended() || sandbox.key != *key);
     }
     if layout.records().of(key).path(RESULT).exists() {

@@ -50,7 +50,7 @@ async fn show(api: &ApiClient, name: &str) -> Result<Option<SandboxDetail>, Comm
     }
 }
 
-/// Returns the ids that begin so, a few more than an error names at most.
+/// Returns the ids with this prefix, a few more than an error names at most.
 async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, CommandError> {
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {

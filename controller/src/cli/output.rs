@@ -55,7 +55,7 @@ pub(super) fn say_lines(lines: &str) {
     let _ = io::stderr().write_all(Styles::of(&io::stderr()).labels(&sanitize_lines(lines)).as_bytes());
 }
 
-/// Prints text of a sandbox to stderr. A mark before each line tells it from ours.
+/// Prints text of a sandbox to stderr. A mark before each line distinguishes it from ours.
 pub(super) fn quote(text: &str) {
     let mut stderr = SanitizedWriter::new(io::stderr());
     let _ = text.lines().try_for_each(|line| stderr.put(format!("| {line}\n").as_bytes()));
@@ -155,7 +155,7 @@ pub(super) fn json_text(value: &impl Serialize, depth: usize) -> String {
     text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
 }
 
-/// Returns whether JSON is indented: on a terminal.
+/// Returns whether JSON is indented, which it is on a terminal.
 pub(super) fn is_indented() -> bool {
     io::stdout().is_terminal()
 }

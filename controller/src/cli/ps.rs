@@ -24,7 +24,7 @@ mod table;
 pub(super) use remote::usage_of;
 pub(super) use row::RunView;
 
-/// Number of rows that are read at once.
+/// Maximum number of rows in one read.
 const PAGE: u32 = 500;
 
 const EXAMPLES: &str = "\

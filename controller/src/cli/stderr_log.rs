@@ -1,4 +1,4 @@
-//! Messages on stderr as JSON lines, where the setting `log_format` asks for them.
+//! Messages on stderr as JSON lines, if the setting `log_format` requests them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

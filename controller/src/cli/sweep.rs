@@ -85,13 +85,13 @@ async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Com
     let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
     remove_records(&host, settings.record).await;
     if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
-        // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
+        // A failure is not reported: the next run or sweep tries again, and no user requested this.
         reconcile.look().await;
     }
     Ok(leftovers)
 }
 
-/// Writes a leftover to the log, if there is one.
+/// Writes a leftover to the log, if messages are JSON lines.
 fn log(leftover: &Leftover) {
     if stderr_log::is_json() {
         let level = if leftover.removed == Some(false) { LogLevel::Error } else { LogLevel::Info };

@@ -8,7 +8,7 @@ use sluice_contract::Usd;
 
 use super::LitellmBudget;
 
-/// Reads an amount that LiteLLM writes as a float, from its text, which alone is exact.
+/// Reads an amount that LiteLLM writes as a float, from its text, because only the text is exact.
 fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Usd>, D::Error> {
     let raw = Option::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(raw.and_then(|raw| Usd::parse(raw.get()).ok()))

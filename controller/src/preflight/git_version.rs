@@ -47,7 +47,7 @@ pub(super) fn package_version(status: &str) -> Option<&str> {
 }
 
 fn numbers(version: &str) -> Option<[u32; 3]> {
-    // An own build of a distribution adds words: "2.39.5 (Apple Git-154)".
+    // A distribution's own build adds words: "2.39.5 (Apple Git-154)".
     let mut parts = version.split([' ', '-']).next()?.split('.').map(str::parse);
     match (parts.next(), parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch))) => Some([major, minor, patch]),

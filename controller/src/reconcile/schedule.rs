@@ -1,4 +1,4 @@
-//! Times of looks at the spend log that no user asks for.
+//! Times of automatic lookups in the spend log.
 //!
 //! Pure.
 
@@ -35,7 +35,7 @@ pub enum LookFailure {
     Lasting,
 }
 
-/// Returns the time of the next look.
+/// Returns the time of the next lookup.
 #[must_use]
 pub fn next_look(now: Instant, last: LookOutcome) -> Instant {
     now + match last {
@@ -44,7 +44,7 @@ pub fn next_look(now: Instant, last: LookOutcome) -> Instant {
     }
 }
 
-/// Returns the time without looks after a failure, for this and all other controllers.
+/// Returns the pause after a failure, for this and all other controllers.
 #[must_use]
 pub fn pause_after(failure: LookFailure) -> Duration {
     match failure {

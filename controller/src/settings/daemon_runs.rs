@@ -21,7 +21,7 @@ pub struct DaemonRunSettings {
     pub images: Vec<String>,
     /// The highest limits of requests.
     pub limits_max: HighestLimits,
-    /// Numbers of runs that may be at work.
+    /// Maximum numbers of running runs.
     pub max_running: RunningMax,
     /// Runs of one owner that may wait.
     pub max_queued: u32,

@@ -14,9 +14,9 @@ use super::values;
 
 type Parsed<T> = Result<T, InvalidValue>;
 
-/// Longest time that a run of the daemon may have.
+/// Maximum time of a daemon's run.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Longest time for which the worker of a chat session may wait.
+/// Maximum time for which the worker of a chat session may wait.
 const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Hexadecimal digits of a SHA-256.
 const DIGEST_LENGTH: usize = 64;
@@ -38,7 +38,7 @@ pub struct HighestLimits {
     pub max_cost: Option<i64>,
 }
 
-/// Numbers of runs that may be at work.
+/// Maximum numbers of running runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningMax {
     /// On this host.
@@ -179,7 +179,7 @@ fn rate(value: &str) -> Parsed<String> {
     }
 }
 
-/// Parses the longest time of a run: more than none, at most a day.
+/// Parses the maximum time of a run: more than zero, at most a day.
 pub(super) fn deadline(value: &str) -> Parsed<Duration> {
     match values::positive_duration(value)? {
         time if time > DEADLINE_MAX => invalid(format!("'{value}' is too long; a run of the daemon has at most 24h")),

@@ -18,11 +18,11 @@ pub(super) struct FileValue {
     pub(super) name: &'static str,
     /// The value as text.
     pub(super) text: String,
-    /// Place in the file, in bytes.
+    /// Position in the file, in bytes.
     pub(super) at: usize,
 }
 
-/// A fault of a file: its place in bytes, and the reason.
+/// A fault of a file: its position in bytes, and the reason.
 pub(super) struct FileFault {
     pub(super) at: usize,
     pub(super) reason: InvalidValue,

@@ -18,7 +18,7 @@ type Parsed<T> = Result<T, InvalidValue>;
 
 /// Shortest time of a rule: events are read about twice in a second.
 const TIME_MIN: Duration = Duration::from_secs(10);
-/// Longest time of a rule. No run is longer.
+/// Maximum time of a rule. No run is longer.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `[guardian]`.

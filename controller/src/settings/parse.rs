@@ -91,7 +91,7 @@ impl SettingLayers {
         self.webhook_entries().iter().map(WebhookEntry::load).collect()
     }
 
-    /// Returns the time for which records are kept. No other setting needs to be valid.
+    /// Returns the retention time of records. No other setting needs to be valid.
     ///
     /// # Errors
     /// The value is not valid.
@@ -99,7 +99,7 @@ impl SettingLayers {
         self.required("record_keep", values::duration)
     }
 
-    /// Returns the settings of the host without the key of LiteLLM, for commands that look and change nothing.
+    /// Returns the settings of the host without the key of LiteLLM, for commands that only read.
     ///
     /// # Errors
     /// The first value that is not valid.

@@ -17,7 +17,7 @@ use crate::agent_catalogue::{self, Agent};
 pub(super) struct Profile {
     /// Agent whose runs it applies to; `None` for all.
     pub(super) agent: Option<String>,
-    /// Place of the agent in the file, in bytes.
+    /// Position of the agent in the file, in bytes.
     agent_at: usize,
     /// Account whose runs it applies to; `None` for all.
     pub(super) account: Option<String>,

@@ -28,7 +28,7 @@ pub(super) async fn cancel(api: &ApiClient, name: &str, args: &CancelArgs) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Cancels all live runs that flags select. They are listed first, and then cancelled one after another.
+/// Cancels all live runs that the flags select. They are listed first, and then cancelled one after another.
 pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<ExitCode, CommandError> {
     let (mut live, mut cursor) = (Vec::<Sandbox>::new(), None::<String>);
     loop {

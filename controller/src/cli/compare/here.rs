@@ -13,7 +13,7 @@ use super::super::ps::RunView;
 use super::super::sandbox_object::{event_of, object_of};
 use super::Compared;
 
-/// Number of events that are read at once.
+/// Maximum number of events in one read.
 const PAGE: u32 = 500;
 
 /// The runs of this host.

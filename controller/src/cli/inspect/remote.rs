@@ -30,7 +30,7 @@ pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, C
     })
 }
 
-/// Returns the last lines of its output; none of a run that has not begun, or has no record any more.
+/// Returns the last lines of its output; none for a run that has not begun, or no longer has a record.
 async fn tails(api: &ApiClient, id: &str) -> LogTails {
     let selection = LogSelection { sandbox: id.to_owned(), ..LogSelection::default() };
     let mut logs = LogStream::new(api, selection);

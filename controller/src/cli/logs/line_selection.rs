@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::sandbox_object::timestamp;
 
-/// Bytes of the longest line that is kept together.
+/// Maximum number of bytes of a line that is kept together.
 const LINE_MAX: usize = 1 << 20;
 
 /// Lines to show.
@@ -29,7 +29,7 @@ pub(super) struct LineFlags {
 pub(super) struct SelectedLine {
     /// 0 for stdout, 1 for stderr.
     pub(super) stream: usize,
-    /// Time of its begin in microseconds since 1970; 0 where it is not known.
+    /// Time of its begin in microseconds since 1970; 0 if it is unknown.
     pub(super) time_us: i64,
     /// The line, with its end if it has one.
     pub(super) bytes: Vec<u8>,

@@ -21,7 +21,7 @@ pub(super) struct LogSource {
     shown: Shown,
 }
 
-/// Place at which a source is shown, and its lines.
+/// Stream on which a source is shown, and its lines.
 struct Shown {
     /// Stdout and stderr of a run.
     sinks: [Sink; 2],
@@ -71,7 +71,7 @@ impl LogSource {
         self
     }
 
-    /// Shows these lines of the source alone, in this format.
+    /// Shows only these lines of the source, in this format.
     pub(super) fn selecting(mut self, lines: LineSelection, format: OutputFormat) -> Self {
         (self.shown.lines, self.shown.format) = (Some(lines), format);
         self
@@ -146,7 +146,7 @@ impl Shown {
     }
 }
 
-/// Returns the text in place of bytes that were not kept.
+/// Returns the text that replaces bytes that were not kept.
 pub(in crate::cli) fn left_out(count: u64) -> Vec<u8> {
     format!("\n[{count} bytes left out]\n").into_bytes()
 }

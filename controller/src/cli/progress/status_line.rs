@@ -18,7 +18,7 @@ use super::{RunActivity, TerminalProgress, cleared, styled};
 const REWRITE_EVERY: Duration = Duration::from_secs(1);
 /// Interval of lines on a terminal that cannot rewrite them.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
-/// Width of a terminal that does not say its own.
+/// Width of a terminal that does not report its own.
 const WIDTH: usize = 80;
 
 /// The status line of a run; dropping it removes the line.

@@ -12,7 +12,7 @@ use crate::cli::git_home::git_home;
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::{LitellmSettings, RecordSettings};
 
-/// Time before the first look. The run has started by then, and needed the processors for that.
+/// Time before the first check. The run has started by then, and needed the processors for that.
 const DELAY: Duration = Duration::from_millis(500);
 
 /// Starts the loop that settles open costs, on a thread with its own connection to the database: the run never waits for

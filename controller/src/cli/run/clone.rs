@@ -37,7 +37,7 @@ pub(super) enum CloneRequestError {
     Never(String),
 }
 
-/// Returns whether the run gets a clone: the repository is an address, or something needs a branch.
+/// Returns whether the run gets a clone: the repository is an address, or a flag needs a branch.
 pub(super) fn is_cloned(args: &RunArgs) -> bool {
     let Some(given) = &args.repo else { return false };
     let is_path = given.starts_with('/') && given.contains('#');

@@ -1,4 +1,4 @@
-//! The branch of a run at its end: recorded, and published if that was asked for.
+//! The branch of a run at its end: recorded, and published if that was requested.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;

@@ -70,7 +70,7 @@ pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunReque
             graph_id: agent.graph_id.clone(),
             models: settings.run.models.clone(),
             image: image(args, settings, agent).to_owned(),
-            // Until the image is looked up.
+            // Replaced when the image is inspected.
             bridge: Bridge::OfImage,
             argv: if asks_agent { agent.arguments(values) } else { args.argv.clone() },
             // A coding agent works in the directory in which it is started.

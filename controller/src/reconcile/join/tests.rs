@@ -4,7 +4,7 @@ use sluice_state::ledger::{BookedEntry, PriceSource, ReceiptStatus, Settlement, 
 use super::*;
 
 const NOW: i64 = 1_795_203_278_000_000;
-/// Long ago, as LiteLLM's rows go.
+/// Long ago, compared with the delay of LiteLLM's rows.
 const OLD: i64 = NOW - 10 * GRACE_US;
 
 mod properties;

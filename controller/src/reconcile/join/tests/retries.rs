@@ -90,7 +90,7 @@ fn earlier_attempts_of_a_call_belong_to_its_receipt() {
         };
         assert_eq!((sum(|f| f.ledger.as_ref()), sum(|f| f.spend_log.as_ref())), (5600, 5600));
 
-        // Another price of the call itself takes back that alone.
+        // Another price of the call itself reverses only that price.
         let dearer = SpendRow { nanos: 9000, spend: "9e-06".into(), ..row() };
         let changed = join(&input(vec![settled.clone()], vec![attempt(0, false), dearer, attempt(1, true)]));
         let corrected = after(settled, remedy(&changed[0]), "2026-11-20");
