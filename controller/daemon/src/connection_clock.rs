@@ -94,7 +94,7 @@ impl ConnectionClock {
     }
 }
 
-/// A stream whose reads the clock sees, and whose client must take what is written.
+/// A stream with a clock of its reads and of writes that its client must accept.
 #[derive(Debug)]
 pub(crate) struct WatchedStream<S> {
     stream: S,
@@ -144,7 +144,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     }
 }
 
-/// A body whose end the clock sees.
+/// A body with a clock of its end.
 #[derive(Debug)]
 pub(crate) struct WatchedBody {
     body: Body,

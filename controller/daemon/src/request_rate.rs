@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A token bucket for each key. Keys whose bucket is full are forgotten.
+/// A token bucket for each key. Full buckets are forgotten.
 #[derive(Debug)]
 pub(crate) struct RequestRate<K> {
     per_second: f64,

@@ -153,7 +153,7 @@ impl NewLoggedEvent {
         self.source != EventSource::System && is_type_of_agent(&self.event_type)
     }
 
-    /// Returns its size without its diff, with about what a row and its places in the indexes take.
+    /// Returns its size without its diff, plus an estimate for the row and its index entries.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         const ROW: usize = 200;

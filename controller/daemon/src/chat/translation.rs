@@ -75,7 +75,7 @@ pub(crate) struct Translation {
 }
 
 impl Translation {
-    /// `has_stdout` is false for a later turn of a worker: the output is that of the whole run.
+    /// `has_stdout` is false for a later turn of a worker: its output belongs to the whole run.
     pub(crate) fn new(contract: Contract, remote: RemoteContent, has_stdout: bool) -> Self {
         Self {
             stdout: StdoutText::new(contract),

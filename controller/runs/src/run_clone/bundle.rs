@@ -108,7 +108,7 @@ fn of_collector(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String
     labels
 }
 
-/// Makes the bundles in a container like that of the run, and opens them. An error concerns the branch's bundle.
+/// Makes the bundles in a container like the run's, and opens them. An error concerns the branch's bundle.
 pub(super) async fn make(
     engine: &Engine,
     container: Blueprint,

@@ -1,6 +1,6 @@
 //! Policy of the daemon's runs, from the settings.
 //!
-//! Pure. A run has what its request names, else what the settings give its agent and its account, else what they give the host. No value is
+//! Pure. The request sets the values of a run, else the settings for its agent and account, else those for the host. No value is
 //! higher than in `limits_max`; a value that it lacks is limited by the largest one that the settings give to any run.
 
 use sluice_daemon::grants::GrantPolicy;

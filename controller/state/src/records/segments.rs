@@ -54,7 +54,7 @@ impl SegmentWriter {
         Self { directory, name, limits, position: 0, current: None, has_first: false, last: VecDeque::new() }
     }
 
-    /// Continues a stream of which this many bytes count. Bytes stored beyond them are removed.
+    /// Continues a stream at this number of valid bytes. Bytes stored beyond them are removed.
     ///
     /// # Errors
     /// Errors of the file system.

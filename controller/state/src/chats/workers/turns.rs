@@ -143,7 +143,7 @@ pub(in crate::chats) fn add_first(
         .map(drop)
 }
 
-/// Sends an interrupt whose text begins no turn.
+/// Sends an interrupt that starts no turn.
 fn tell(
     transaction: &Transaction<'_>,
     run_id: &RunId,
