@@ -120,7 +120,7 @@ fetch() { # PACKAGE VERSION SHA512
     genuine "$3" || fail "$url is not the file that this script expects: its SHA-512 differs" "remove $file, and look at the registry"
 }
 
-# In namespaces of its own: whatever debootstrap mounted or started goes with them when this script ends, however it ends.
+# In namespaces of its own: they remove all mounts and processes of debootstrap when this script ends, even by a kill.
 make_base() {
     [[ $(id -u) == 0 ]] || fail "no registry answers, and only root can make a base" \
         "run as root, or give an image that is on this machine: --base IMAGE"

@@ -28,9 +28,9 @@ nap() {
 accepts() { { : <>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null; }
 
 # Runs apart: its own session, so that no signal meant for the command's group reaches it, and a child of the init, so
-# that the command has no child which it did not start. If socat ends, so does the command, by a signal that it cannot
-# answer with exit 0; all of it with builtins, for there may be no process left to fork.
-# -lm: what goes wrong with one connection is its client's to tell. forever: a failed fork costs that connection only.
+# that the command has only children that it has started. If socat ends, so does the command, by a signal that it cannot
+# answer with exit 0. Only builtins are used, because the process limit may prevent a fork.
+# -lm: faults of one connection are reported by its client. forever: a failed fork only affects that connection.
 # shellcheck disable=SC2016 # its own variables, not ours
 bridge='
     listen=TCP-LISTEN:$2,bind=127.0.0.1,reuseaddr,fork,backlog=128,max-children=128,nodelay,forever,interval=0.05
@@ -43,7 +43,7 @@ bridge='
 
 if [[ -n ${OPENAI_API_BASE:-} || -S $socket ]]; then
     [[ $port =~ ^[1-9][0-9]{0,4}$ && $port -le 65535 ]] || fail "LLM_PROXY_PORT is not a port: $port"
-    # What socat would read as syntax.
+    # Refuses characters that socat would read as syntax.
     [[ $socket =~ ^/[A-Za-z0-9._/+@=-]+$ ]] || fail "LLM_PROXY_SOCKET is not a plain absolute path: $socket"
 
     deadline=$((${EPOCHREALTIME/[.,]/} + patience * 1000000)) # microseconds

@@ -1,4 +1,4 @@
-// Registered agents: their state, their live run, and what became of them.
+// Registered agents: their state, their live run, and their history.
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-// The entry of the console. The page in `data-page` replaces what the server has rendered once it has its first data.
+// The entry of the console. The page in `data-page` replaces the server-rendered content once it has its first data.
 
 import { h, render } from "preact";
 import htm from "htm";

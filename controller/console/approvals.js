@@ -60,7 +60,7 @@ function Ask({ run, approval, question, place }) {
 
 function Page() {
   const found = asks.value;
-  // What moves under a pointer has to settle again.
+  // Buttons that move under the pointer must settle again before they react.
   const place = found?.map(({ approval, question }) => approval?.approval_id ?? question.question_id).join(" ");
   return html`<div class="page">
     <div class="row"><h1 class="grow">Approvals and questions</h1><${Live} state=${stream.state.value} /></div>

@@ -1,4 +1,4 @@
-// What waits for a person: approvals, which the system asks, and questions, which an agent asks.
+// Decisions that wait for a person: approvals, which the system asks for, and questions of agents.
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";

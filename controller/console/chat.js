@@ -89,7 +89,7 @@ async function ask() {
     change({ run });
     await read(answer, run);
   } catch (error) {
-    // What no run has taken can be sent again.
+    // A text that no run has taken can be sent again.
     if (!turns.value.at(-1).run && !draft.value) draft.value = text;
     change({ fault: abort.signal.aborted ? "You have stopped it." : errorText(error), phase: "" });
   }

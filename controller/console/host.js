@@ -1,4 +1,4 @@
-// The host: capacity, runs, engine, disk, versions and loops. For admins; others see what the daemon has rendered.
+// The host: capacity, runs, engine, disk, versions and loops. For admins; others see the page that the daemon has rendered.
 
 import { signal } from "@preact/signals";
 import { ApiError, errorText, get } from "./api.js";

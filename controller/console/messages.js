@@ -1,4 +1,4 @@
-// Messages to a run: the box to write one, and what became of those that were sent.
+// Messages to a run: the box to write one, and the states of sent ones.
 
 import { useState } from "preact/hooks";
 import { errorText, post } from "./api.js";

@@ -110,7 +110,7 @@ export function start(show) {
       const created = await post("/api/v1/sandboxes", body, { "Idempotency-Key": `${key}-${tries}` });
       follows(created.sandbox_id, body.name, show);
     } catch (error) {
-      // Without an answer the run may be there: the same key finds it.
+      // Without an answer the run may exist already: a retry with the same key finds it.
       if (error instanceof ApiError && error.status < 500) tries += 1;
       refusal.textContent = errorText(error);
       button.disabled = false;

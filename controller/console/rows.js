@@ -1,4 +1,4 @@
-// Which events are a row of the transcript, and which belong to another one.
+// Decides which events are a row of the transcript, and which belong to another row.
 
 const HIDDEN = new Set(["agent.heartbeat"]);
 const RESULTS = new Set(["agent.tool_result", "agent.tool_completed", "agent.user_tool_result"]);

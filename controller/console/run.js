@@ -1,4 +1,4 @@
-// The page of one run: its state, its transcript, what waits for a person, messages, and its details in tabs.
+// The page of one run: its state, its transcript, its open decisions, messages, and its details in tabs.
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
@@ -72,7 +72,7 @@ async function loadCalls() {
   } catch (error) {
     fault.value = `The cost is not complete: ${errorText(error)}`;
   }
-  // The stream may have brought some of them meanwhile.
+  // The stream may have added some of them meanwhile.
   const known = new Map([...found.reverse(), ...calls.value].map((call) => [call.id, call]));
   calls.value = [...known.values()].slice(-CALLS_MAX);
 }
@@ -162,7 +162,7 @@ function Header() {
 
 function Page() {
   const { approvals, questions } = asks.value;
-  // What moves under a pointer has to settle again.
+  // Buttons that move under the pointer must settle again before they react.
   const place = [...approvals.map((one) => one.approval_id), ...questions.map((one) => one.question_id)].join(" ");
   return html`<div class="page run">
     <p class="crumb"><a href="/sandboxes">Sandboxes</a></p>

@@ -1,4 +1,4 @@
-// Costs and budgets: by day, account, model and run, and what is not settled.
+// Costs and budgets: by day, account, model and run, and unsettled costs.
 
 import { signal } from "@preact/signals";
 import { errorText, get } from "./api.js";

@@ -1,4 +1,4 @@
-// What a run has cost: over time, and by model.
+// The cost of a run: over time, and by model.
 
 import { useMemo } from "preact/hooks";
 import { Chart } from "./chart.js";
@@ -25,7 +25,7 @@ function overTime(calls) {
   for (const { created_at: at, event_data: data } of calls) {
     sum += callCost(data) ?? 0;
     const second = Date.parse(at) / 1000;
-    // Two calls of one moment are one point: the times of a chart ascend.
+    // Two calls at the same moment are one point, because the times of a chart must ascend.
     if (times.at(-1) >= second) values[values.length - 1] = sum;
     else {
       times.push(second);

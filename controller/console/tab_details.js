@@ -1,4 +1,4 @@
-// What is known about a run, and the commands for a terminal.
+// The facts about a run, and the commands for a terminal.
 
 import { useEffect, useState } from "preact/hooks";
 import { errorText, get } from "./api.js";

@@ -1,4 +1,4 @@
-// What a run has changed in its workspace, by file: the changes that Sluice has seen, in their order.
+// The changes of a run in its workspace, by file, as observed by Sluice and in their order.
 
 import { useEffect, useState } from "preact/hooks";
 import { errorText, get, send } from "./api.js";
@@ -14,7 +14,7 @@ async function changes(base) {
   let cursor = "";
   do {
     const page = await get(`${base}/events?event_type=agent.file_edited&limit=500${cursor}`);
-    // What an agent claims to have edited is in the transcript.
+    // Edits that an agent claims are in the transcript.
     found.push(...page.events.filter((event) => event.source === "system"));
     cursor = page.has_more ? `&cursor=${page.next_cursor}` : "";
   } while (cursor && found.length < CHANGES_MAX);

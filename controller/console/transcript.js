@@ -54,7 +54,7 @@ export class Log {
         // The stream begins after the newest event, and the window may end before.
         if (after.has_more) this.newest = Math.max(this.newest, (await get(`${this.base}/events?limit=1`)).events[0].seq);
       }
-      // The first rows are those that the reader sees. An anchor needs all of them.
+      // At first, only the newest rows are shown. An anchor needs all rows.
       const shown = seq ? events : events.slice(-SLICE);
       this.hasOlder.value = page.has_more || shown.length < events.length;
       this.#show(shown);
@@ -125,7 +125,7 @@ export class Log {
     this.pending = [];
     if (added.length === 0) return;
     if (!this.follows) this.unseen.value += added.length;
-    // The reader is elsewhere: what is new comes when the window gets there.
+    // The reader is elsewhere in the transcript: new rows are loaded when the window gets there.
     if (this.hasNewer.value) return;
     const events = [...this.events.value, ...added];
     if (events.length <= WINDOW) {

@@ -1,4 +1,4 @@
-//! The agents that `sluice run --agent` knows: those of `catalogue.toml`, and those of the configuration file.
+//! The agents of `sluice run --agent`: agents from `catalogue.toml`, and from the configuration file.
 //!
 //! Pure. The configuration file can replace single fields of an agent of the catalogue, or add agents.
 
@@ -35,7 +35,7 @@ pub struct CatalogueAgent {
     /// Environment variables, with placeholders. The user's variables replace them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Image, if it has its own.
+    /// Image, if the agent has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Command that builds its image, for people.
@@ -114,7 +114,7 @@ pub fn find<'a>(agents: &'a [CatalogueAgent], asked: &str) -> Option<&'a Catalog
 }
 
 impl CatalogueAgent {
-    /// Returns whether its arguments have a place for the message of a run. Other agents read `messages.json`.
+    /// Returns whether its arguments have a placeholder for the message of a run. Other agents read `messages.json`.
     #[must_use]
     pub fn takes_message(&self) -> bool {
         self.argv.iter().any(|argument| argument.contains("{message}"))
@@ -186,7 +186,7 @@ fn is_same(id: &str, asked: &str) -> bool {
     !asked.is_empty() && (id == asked || id.strip_prefix("sandbox:") == Some(asked))
 }
 
-/// Replaces the fields that `entry` states. Its variables are added to those of the agent.
+/// Replaces the fields that `entry` states. Its variables are added to the agent's.
 fn overlay(table: &mut Table, entry: Table) {
     // The command builds the image of the catalogue only.
     if entry.contains_key("image") {

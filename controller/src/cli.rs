@@ -252,7 +252,7 @@ impl Command {
         }
     }
 
-    /// Returns whether no error object follows: the object of a run has more members, and `tail` prints lines of a file.
+    /// Returns whether a command prints no error object: the object of a run has more members, and `tail` prints lines.
     fn prints_own_errors(&self) -> bool {
         match self {
             Self::Run(_) | Self::Rerun(_) => true,
@@ -264,7 +264,7 @@ impl Command {
     }
 }
 
-/// Returns whether the output is one JSON object, also for a command line that is not valid: no flag takes `--json` as a
+/// Returns whether the output is one JSON object, also for an invalid command line: no flag takes `--json` as a
 /// value.
 fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
     args.take_while(|arg| arg != "--").any(|arg| arg == "--json")

@@ -3,7 +3,7 @@
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 
-/// Turns off core dumps, also those of child processes, and debuggers of the same user.
+/// Turns off core dumps, also for child processes, and debuggers of the same user.
 ///
 /// Errors are ignored: a kernel that refuses either offers other ways to read this memory.
 pub fn process() {

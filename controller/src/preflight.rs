@@ -39,7 +39,7 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageBridge {
-    /// The image starts its own.
+    /// The image starts its own bridge.
     Image,
     /// The sidecar's program is mounted as one.
     Mounted,
@@ -54,9 +54,9 @@ pub struct LitellmBudget {
     pub limit_usd: Option<String>,
     /// Amount that is spent; null if LiteLLM does not state it.
     pub spent_usd: Option<String>,
-    /// Time of the next reset, as LiteLLM writes it; null if it is unknown, or if there is none.
+    /// Time of the next reset, as LiteLLM writes it; null if it is unknown, or if the budget is never reset.
     pub resets: Option<String>,
-    /// Set if LiteLLM refuses calls because of it.
+    /// Set if LiteLLM refuses calls because the budget is used up.
     pub is_used_up: bool,
 }
 

@@ -43,7 +43,7 @@ pub struct Reconciliation<'a> {
     pub notify: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Time between two looks for a row that may still come.
+/// Time between two reads for a row that may still arrive.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Maximum number of rounds of posting. Another process may settle a receipt meanwhile, so that nothing is posted for it.
@@ -51,7 +51,7 @@ const ROUNDS: u32 = 3;
 
 impl Reconciliation<'_> {
     /// Compares both sides, and posts entries for costs that were unknown. With `wait`, it waits at most that long for
-    /// rows that may still come.
+    /// rows that may still arrive.
     ///
     /// # Errors
     /// [`ReconcileError`].

@@ -67,13 +67,13 @@ pub struct Settings {
 /// The records of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordSettings {
-    /// Time for which a record is kept; zero means that none is written.
+    /// Retention time of a record; zero means that none is written.
     pub keep: Duration,
     /// Bytes of each output stream that a record has.
     pub output: usize,
 }
 
-/// The daemon: its listeners, and what it keeps.
+/// The daemon: its listeners, and its stored data.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "named like the items")]
 pub struct ServeSettings {
@@ -117,7 +117,7 @@ pub struct RunDefaults {
     pub timeout: Duration,
     pub stop_grace: Duration,
     pub limits: SandboxLimits,
-    /// Bytes of output that are kept.
+    /// Maximum number of stored bytes of output.
     pub output_max: usize,
     /// Bytes of the files in `/workspace/out` that a daemon's run keeps.
     pub artifacts_max: u64,
@@ -125,7 +125,7 @@ pub struct RunDefaults {
     pub max_cost: Option<i64>,
     /// Nano-USD that a run without a cap reserves from its account's budget.
     pub hold: i64,
-    /// File with prices, in place of LiteLLM's.
+    /// File with prices, instead of LiteLLM's.
     pub prices: Option<PathBuf>,
     /// Other caps and limits, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,

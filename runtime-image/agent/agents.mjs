@@ -1,4 +1,4 @@
-// The agents that the worker knows: their command lines, and what came of their processes. Pure.
+// The agents that the worker knows: their command lines, and the results of their processes. Pure.
 import { ClaudeEvents } from "./claude_events.mjs";
 import { CodexEvents } from "./codex_events.mjs";
 

@@ -5,8 +5,8 @@ import { plainText } from "./bounded_json.mjs";
 import { meaning } from "./relay.mjs";
 
 const RETRY_MS = [1000, 2000, 4000];
-// A run has one long poll at a time. A short one, and a pause, let the worker's own have its turn: an interrupt must not wait
-// for an answer.
+// A run has one long poll at a time. A short poll, followed by a pause, leaves time for the worker's own poll: an interrupt
+// must not wait for an answer.
 const WAIT = 5; // seconds
 const BETWEEN_MS = 2000;
 

@@ -1,10 +1,10 @@
-// Values as JSON within the limits that the daemon has for the data of an event. Pure.
+// Values as JSON within the daemon's limits for the data of an event. Pure.
 
 export const DATA_MAX = 100_000; // bytes
 const DEPTH_MAX = 30; // the daemon takes 32
 const NAME_MAX = 200; // characters of a member's name
 
-// What is left of a value, from the widest bounds to the narrowest: characters of a string, items of an array or object.
+// Bounds of a cut value, from the widest to the narrowest: characters of a string, items of an array or object.
 const STEPS = [[32_768, 900], [8192, 400], [2048, 100], [512, 30], [128, 10]];
 
 const wellFormed = (text) => text.toWellFormed().replaceAll("\0", "\ufffd");

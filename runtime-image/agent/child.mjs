@@ -35,10 +35,10 @@ export class Child {
     this.tail = "";
     this.lineMax = lineMax;
     try {
-      // A group of its own, so that its end is the end of all that it has started.
+      // A group of its own, so that a signal also ends all processes that it has started.
       this.process = spawn(program, args, { env, cwd, detached: true, stdio: [stdin, "pipe", "pipe"] });
     } catch (error) {
-      // Words that no program can have, or too many of them.
+      // Arguments that are invalid for any program, or too many of them.
       this.ended = Promise.resolve({ error: error.code ?? "unknown", wasStopped: false });
       return;
     }
@@ -51,7 +51,7 @@ export class Child {
       heard.stderr?.(line, leftOut);
     });
     this.ended = this.#end();
-    // A program that has ended does not read its stdin any more.
+    // A program that has ended no longer reads its stdin.
     this.process.stdin?.on("error", () => {});
   }
 

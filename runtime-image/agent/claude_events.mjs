@@ -3,7 +3,7 @@
 // Any program can be called `claude`, and tools print what they like: no line may break the translation.
 import { diffOfHunks, diffOfNewFile, fileEdited } from "./edits.mjs";
 
-// Told too often, or told by other lines as well.
+// Lines that are too frequent, or that other lines repeat.
 const SILENT = new Set(["status", "task_started", "task_updated", "thinking_tokens"]);
 const SUBAGENTS = new Set(["Agent", "Task"]);
 

@@ -98,7 +98,7 @@ export class ClaudeStream {
 
   #interrupt({ id }) {
     this.worker.emit("agent.interrupted", { message_id: id });
-    // This turn is being ended already.
+    // An earlier interrupt already ends this turn.
     if (this.interrupting) return;
     this.child.tell(JSON.stringify({ type: "control_request", request_id: randomUUID(), request: { subtype: "interrupt" } }));
     this.interrupting = setTimeout(() => {
@@ -140,7 +140,7 @@ export class ClaudeStream {
     else if (what === "replay") this.#taken(value);
     else if (what === "result") this.#turnEnded(value);
     else if (what === "control_request") {
-      // Claude Code asks for nothing of ours, and would wait for an answer.
+      // Claude Code needs no permission of ours, and would wait for an answer.
       const response = { subtype: "error", request_id: value.request_id, error: "the worker decides nothing" };
       this.child.tell(JSON.stringify({ type: "control_response", response }));
     }
@@ -189,7 +189,7 @@ export class ClaudeStream {
   /** A message that is not taken in after a turn is written once more, and then given up: the process must not hang. */
   #watch() {
     clearTimeout(this.silence);
-    // Before its first answer it may be starting still, and in a turn a tool may be silent for long.
+    // Before its first answer it may still be starting, and in a turn a tool may be silent for long.
     if (this.pending.size === 0 || this.isOver || this.isTurn || !this.hasAnswered) return;
     this.silence = setTimeout(() => {
       const again = [...this.pending].filter(([, item]) => !item.wasRepeated);

@@ -123,7 +123,7 @@ export class CodexEvents {
       exit_code: Number.isInteger(item.exit_code) ? item.exit_code : undefined,
     });
     if (item.type !== "file_change" || item.status === "failed" || !Array.isArray(item.changes)) return;
-    // Codex does not tell what it has changed in a file.
+    // Codex does not report the changes within a file.
     for (const change of item.changes.filter(isObject).slice(0, 100)) {
       add("file_edited", {
         file_path: string(change.path) ?? "", change_type: KINDS[string(change.kind)] ?? "modified", tool_use_id: id,

@@ -11,7 +11,7 @@ const RETRY_MS = [1000, 2000, 4000]; // the last one again and again
 const RATE = 8; // events a second, and at once after a pause: the sidecar takes 10 requests
 const FLUSH_KEEPS = 30; // events that are sent at the end beside those that must not be lost
 
-// What a full buffer loses first, and what it loses last.
+// Events that a full buffer drops first, and events that it drops last.
 const DROPPED_FIRST = new Set(["agent.message", "agent.progress", "agent.system_message", "agent.thinking"]);
 const DROPPED_LAST = new Set([
   "agent.completed", "agent.error", "agent.failed", "agent.interrupted", "agent.message_injected", "agent.shutdown",
@@ -46,7 +46,7 @@ export class EventQueue {
       last.size += data.text.length;
       this.bytes += data.text.length;
     } else {
-      // The JSON of texts that are joined is made when they go: each one alone may be a line of many.
+      // The JSON of joined texts is made when they are sent: more texts may be added until then.
       const json = merge ? undefined : boundedJson(data);
       const event = { type, json, size: json?.length ?? data.text.length, data: merge && data, texts: merge && [data.text], merge };
       if (first) this.waiting.unshift(event);
@@ -101,7 +101,7 @@ export class EventQueue {
 
   async #send() {
     this.isSending = true;
-    // Events of one moment are joined before the first one goes.
+    // Events of one moment are joined before the first one is sent.
     await null;
     for (let event = this.#next(); event && !this.isGone; event = this.#next()) await this.#deliver(event);
     this.isSending = false;
@@ -119,11 +119,11 @@ export class EventQueue {
         this.isGone = true;
         return;
       }
-      // A fault of the daemon's own may be the event's: it must not hold up the others.
+      // An internal fault of the daemon may be caused by this event, which must not delay the others.
       const isPoison = ![0, 429, 502, 503, 504].includes(answer.status) && attempt >= this.retryMs.length;
       if (what === "refused" || isPoison) {
         this.#complain(answer);
-        // A marker that is refused must not make the next one.
+        // A refused marker must not create the next one.
         if (!event.isMarker) this.#count(event);
         return;
       }

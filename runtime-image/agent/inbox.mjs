@@ -1,4 +1,4 @@
-// Messages for the agent: asked for by one long poll after the other, handed over once, and acknowledged.
+// Messages for the agent: requested by one long poll after the other, handed over once, and acknowledged.
 //
 // The daemon lends a message for 60 s and gives it again until it is acknowledged; a lost acknowledgement brings a message
 // a second time, which is only acknowledged again.
@@ -63,7 +63,7 @@ export class Inbox {
   async #acknowledge(message_ids) {
     for (let attempt = 0; ; attempt += 1) {
       const answer = await this.relay.send("control", "POST", "messages/ack", { body: { message_ids } });
-      // What stays unacknowledged comes again, and is acknowledged then.
+      // An unacknowledged message comes again, and is acknowledged then.
       if (meaning(answer) !== "retry" || attempt >= this.ackRetryMs.length) return;
       await pause(answer.retryMs ?? this.ackRetryMs[attempt], undefined, { ref: false });
     }

@@ -1,4 +1,4 @@
-// Any program: its output is told as it comes, its end by its exit code.
+// Any program: its output is reported as it comes, and its exit code decides the result.
 //
 // It reads no messages, so the worker asks for none, and the sidecar adds them to the calls of the program. With a file for
 // them (--inbox), the worker writes each as a line of JSON, and an interrupt is SIGINT.
@@ -16,7 +16,7 @@ function append(path, line) {
     try {
       appendFileSync(file, line);
     } catch (error) {
-      // A part of a line would spoil the next one. A pipe has no size to go back to.
+      // A partial line would damage the next one. A pipe cannot be truncated.
       if (fstatSync(file).isFile()) ftruncateSync(file, size);
       throw error;
     }

@@ -1,4 +1,4 @@
-// What the command line of the worker asks for. Pure.
+// Parses the command line of the worker. Pure.
 import { UsageError, claudeArgs, codexArgs } from "./agents.mjs";
 
 const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -79,7 +79,7 @@ function askSettings(words) {
       if (word === "--option") settings.options.push(value);
       else timeout = value;
     } else if (/^-\S*$/.test(word)) {
-      // A person would read it as the question.
+      // Otherwise a person would see the flag as the question.
       throw new UsageError(`ask does not know ${word}`);
     } else if (settings.question === undefined) settings.question = word;
     else throw new UsageError(`one question at a time; quote it: ${word}`);

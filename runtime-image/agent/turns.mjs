@@ -1,4 +1,4 @@
-// An agent with a process for each turn, which resumes the session of the one before: `codex exec`, `claude --resume`.
+// An agent with a process for each turn, which resumes the session of the previous one: `codex exec`, `claude --resume`.
 //
 // A message waits for the end of the turn; an interrupt ends it by SIGINT. Messages that wait are one turn together.
 import { setTimeout as pause } from "node:timers/promises";
@@ -29,7 +29,7 @@ export class Turns {
       this.then = undefined;
       const messages = this.next.splice(0);
       const texts = messages.map(({ content }) => content);
-      // A process that failed before it had a session never heard the first prompt.
+      // A process that failed before it had a session never received the first prompt.
       const prompt = (this.agent.events.session ? texts : [turn.prompt, ...texts]).join("\n\n");
       turn = { prompt, messages: [...turn.messages.filter(({ isTold }) => !isTold), ...messages] };
     }
@@ -46,7 +46,7 @@ export class Turns {
     this.interrupting = setTimeout(() => this.child?.stop(), INTERRUPT_MS);
   }
 
-  /** An interrupt whose text begins no turn: the agent waits then, or ends. */
+  /** Handles an interrupt that starts no turn: the agent waits then, or ends. */
   #dismiss(message) {
     this.worker.delivered([message]);
     // A turn that has ended by itself meanwhile has an answer.
@@ -84,7 +84,7 @@ export class Turns {
     clearTimeout(this.interrupting);
     const { tail } = this.child;
     this.child = undefined;
-    // Ending a turn that was interrupted is no stop of the run.
+    // The end of an interrupted turn does not stop the run.
     return { ...end, tail, wasStopped: this.isOver === true };
   }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// The worker of the image, sluice-worker: runs a program or a coding agent, and tells the daemon what happens in it.
+// The worker of the image, sluice-worker: runs a program or a coding agent, and reports its events to the daemon.
 //
 //   RUN_ID, LLM_PROXY_PORT     where the run reaches its daemon; without one, the worker only runs the program
 //   SLUICE_TRANSCRIPT          another file for the transcript
 //   SLUICE_STAY                the time of --stay for an agent without that flag: the run gets the turns of a chat
 //
-// At the same time: events, a heartbeat every 30 s, and the messages for the agent. Nothing of these stops the agent.
+// At the same time: events, a heartbeat every 30 s, and the messages for the agent. None of these can stop the agent.
 // The exit code is the program's; 128 and the signal's number if a signal ended it; 2 for a wrong command line.
 import { setDefaultResultOrder } from "node:dns";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
@@ -78,7 +78,7 @@ export class Worker {
 
   waiting() {
     this.status = "waiting";
-    // The message tells which turn is over: a report can come late, or twice.
+    // The message identifies the turn that is over: a report can come late, or twice.
     this.emit("agent.waiting", { after: this.taken ?? null });
   }
 
@@ -120,7 +120,7 @@ export class Worker {
   #tellEnd(outcome) {
     if (outcome.wasStopped || this.stopSignal) return;
     const hasEnded = outcome.code === 0 && !outcome.error;
-    // The daemon knows who interrupted the run, and takes the exit code for the effect.
+    // The daemon knows who interrupted the run, and uses only the exit code as the result.
     if (isInterruption(outcome.failed?.error)) this.emit("agent.interrupted", { error: outcome.failed.error });
     else if (outcome.failed) this.emit("agent.failed", outcome.failed);
     else if (outcome.completed && hasEnded) this.emit("agent.completed", outcome.completed);
@@ -130,7 +130,7 @@ export class Worker {
   async #beat(signal) {
     while (!signal.aborted) {
       const body = { event_type: "agent.heartbeat", event_data: { status: this.status } };
-      // The next heartbeat makes up for one that is lost.
+      // The next heartbeat replaces a lost one.
       const answer = await this.relay.send("control", "POST", "events", { body });
       if (meaning(answer) === "gone") return;
       await pause(this.heartbeatMs, undefined, { signal, ref: false }).catch(() => {});
@@ -204,7 +204,7 @@ async function main(words, env) {
   }
   const transcript = new Transcript(env.SLUICE_TRANSCRIPT || undefined, { say });
   const worker = new Worker({ relay, transcript, name: settings.command });
-  // A fault of the worker's own is told, and does not end the agent.
+  // A fault of the worker itself is reported, and does not end the agent.
   process.on("uncaughtException", (error) => {
     say(`a fault of the worker: ${error?.stack ?? error}`);
     worker.emit("agent.error", { message: `a fault of the worker: ${error?.message ?? error}`, fatal: false });
@@ -226,7 +226,7 @@ async function main(words, env) {
 const [, path, ...words] = process.argv;
 if (path && existsSync(path) && realpathSync(path) === fileURLToPath(import.meta.url)) {
   setDefaultResultOrder("ipv4first"); // the bridge listens on 127.0.0.1 only, and localhost may be ::1 first
-  // A reader that has gone is no reason to end the agent.
+  // If the reader of the output is gone, the agent continues.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   main(words, process.env).then(
     (exit) => process.exit(exit),

@@ -63,7 +63,7 @@ image_id() { docker image inspect --format '{{.Id}}' "$1" 2>/dev/null; }
 build() { # NAME FLAGS…: prints the image's id
     local dockerfile=Dockerfile.$1 argument
     shift
-    # A name without a value takes that of this environment, so an address with a password is not on a command line.
+    # A name without a value takes its value from this environment, so a password in it is not on a command line.
     argument=$(sed -n 's/^ARG \(NPM_CONFIG_REGISTRY\|PIP_INDEX_URL\)$/\1/p' "$dockerfile")
     [[ -z ${!argument:-} ]] || set -- --build-arg "$argument" "$@"
     docker build --quiet "${arguments[@]}" "$@" --file "$dockerfile" "$context" 2>"$log" || {

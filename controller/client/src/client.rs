@@ -21,7 +21,7 @@ pub struct ClientLimits {
     pub within: Duration,
     /// Size of an answer in bytes.
     pub answer: usize,
-    /// Size of one line of a stream, or of one frame.
+    /// Maximum size of one line of a stream, or of one frame.
     pub line: usize,
     /// Time without a byte after which an event stream counts as lost: the daemon writes every 15 s.
     pub quiet: Duration,

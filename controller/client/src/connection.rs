@@ -23,7 +23,7 @@ const HEAD_MAX: usize = 64 << 10;
 /// A request that has no answer.
 #[derive(Debug)]
 pub(crate) enum ApiSendError {
-    /// Nothing of the request was sent.
+    /// The failure happened before any byte of the request was sent.
     BeforeSending(io::Error),
     /// The request may have been sent in part.
     Interrupted(io::Error),

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A run that is paused, or that goes on.
+/// A run that is paused, or that continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PausedRun {
     /// Id.
@@ -18,7 +18,7 @@ pub struct PausedRun {
     pub desired_state: String,
     /// State of its container.
     pub observed_state: String,
-    /// Time since which it stands still.
+    /// Time since which it is paused.
     pub paused_at: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct ApprovalPage {
     pub approvals: Vec<ApiApproval>,
 }
 
-/// A question of an agent, whose texts the agent has written.
+/// A question of an agent. The agent has written its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiQuestion {
     /// Id.

@@ -10,7 +10,7 @@ use crate::objects::ApiSandboxDetail;
 use crate::request::ApiRequest;
 use crate::retry::Retries;
 
-/// Longest time of one request.
+/// Maximum time of one request.
 const WAIT: Duration = Duration::from_secs(60);
 /// Pause before the next one.
 const PAUSE: Duration = Duration::from_millis(100);

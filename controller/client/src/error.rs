@@ -39,7 +39,7 @@ pub struct ApiFailure {
     pub status: u16,
     /// Stable word.
     pub code: String,
-    /// Message that says what was wrong, and what to do.
+    /// Message with the fault and the fix.
     pub message: String,
     /// Facts for programs.
     pub details: Option<Value>,

@@ -1,4 +1,4 @@
-//! Events as they happen. A lost connection is made again, and the stream goes on after the last event that was read.
+//! Events as they happen. After a lost connection, the client reconnects and continues after the last event that it read.
 
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -20,22 +20,22 @@ pub struct StreamSelection {
     pub sandbox: Option<String>,
     /// Types, joined by commas.
     pub types: Option<String>,
-    /// Position after which the stream begins; otherwise it begins with what happens from now on.
+    /// Position after which the stream begins; `None` begins with new events.
     pub after: Option<i64>,
 }
 
 /// A part of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamItem {
-    /// State of what is watched, at the beginning.
+    /// State of the watched objects, at the beginning.
     Snapshot(Value),
     /// An event.
     Event(Box<Event>),
     /// Events that were removed before they were read.
     Gap {
-        /// The first of them.
+        /// The first removed position.
         from: i64,
-        /// The last of them.
+        /// The last removed position.
         to: i64,
     },
     /// The run has ended, and so has the stream.

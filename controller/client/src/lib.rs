@@ -1,7 +1,7 @@
 //! A client of the daemon's API (`sluice serve`).
 //!
-//! A server may be another program than its name says, so each answer has limits on its time and its size, no redirect is
-//! followed, and texts of errors are sanitised and truncated. Streams go on after a lost connection, from the last
+//! A server may be another program than its name suggests, so each answer has limits on its time and its size, no redirect is
+//! followed, and texts of errors are sanitised and truncated. Streams continue after a lost connection, from the last
 //! position that was read.
 
 mod answer;

@@ -93,7 +93,7 @@ impl<'a> ApiLogStream<'a> {
             Some(lines) => lines,
             connected => connected.insert(self.client.open(self.selection.request()).await?),
         };
-        // The program may write nothing for hours, so silence is no error: it only makes another connection.
+        // The program may write nothing for hours, so silence is not an error: it only causes a reconnection.
         let quiet = self.client.limits().quiet;
         let late = |_| ClientError::Late(self.client.server().to_owned(), "the output of a run".to_owned(), quiet);
         let Some(line) = timeout(quiet, lines.next()).await.map_err(late)?? else {

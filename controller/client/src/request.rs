@@ -66,7 +66,7 @@ impl ApiRequest {
         Self { method, target, body: Bytes::new(), headers: Vec::new(), wait: Duration::ZERO }
     }
 
-    /// Adds a path with slashes, such as that of a file in a sandbox.
+    /// Adds a path with slashes, such as the path of a file in a sandbox.
     #[must_use]
     pub fn path(mut self, path: &[u8]) -> Self {
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {

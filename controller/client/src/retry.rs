@@ -25,7 +25,7 @@ impl Retries {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The error of the last attempt, if it does not pass by itself, or if there was no connection for `most`.
+    /// The error of the last attempt, if it is permanent, or if there was no connection for `most`.
     pub(crate) async fn wait(&mut self, error: ClientError, most: Duration) -> Result<(), ClientError> {
         let pause = if error.may_pass() { self.pause(most) } else { None };
         sleep(pause.ok_or(error)?).await;

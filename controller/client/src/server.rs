@@ -19,7 +19,7 @@ pub struct Server {
 /// An address that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The text is no address, or holds credentials, which are not repeated.
+    /// The text is not an address, or contains credentials, which are not repeated.
     #[error("'{0}' is not a server; write http://HOST:PORT, https://HOST or unix:/PATH, without credentials")]
     Address(String, #[source] AddressError),
     /// A token would cross a network in the clear.

@@ -7,7 +7,7 @@ use std::{fmt, fs, io};
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-/// Longest token in bytes. Those of the daemon have less than 100.
+/// Maximum length of a token in bytes. Tokens of the daemon have less than 100.
 const LENGTH_MAX: usize = 1024;
 
 /// A token. Its value is zeroed when dropped, and never shown.

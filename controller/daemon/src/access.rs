@@ -1,4 +1,4 @@
-//! From the credential of a request to its principal.
+//! Authentication: finds the principal for the credential of a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -38,9 +38,9 @@ pub struct RemotePeer {
 pub enum AccessRefusal {
     /// The request carries no credential, and needs one.
     NoCredential,
-    /// The credential is not valid. The answer waits so long.
+    /// The credential is invalid. The answer is delayed for this time.
     BadCredential(Duration),
-    /// The session is not valid, or not on this way. The answer waits so long.
+    /// The session is invalid, or not valid on this channel. The answer is delayed for this time.
     BadSession(Duration),
     /// Tokens cannot be looked up.
     Unavailable(TokenError),
@@ -48,7 +48,7 @@ pub enum AccessRefusal {
     TooMany(Duration),
 }
 
-/// Decides who sends a request.
+/// Determines the principal of a request.
 #[derive(Debug)]
 pub struct Access {
     /// Browser sessions.
@@ -80,7 +80,7 @@ impl Access {
         }
     }
 
-    /// Returns who sends a request. `binding` is that of its channel, for a request with the cookie of a session.
+    /// Returns the principal of a request. `binding` describes its channel, for a request with a session cookie.
     ///
     /// # Errors
     /// [`AccessRefusal`]
@@ -125,7 +125,7 @@ impl Access {
         Ok(principal)
     }
 
-    /// Returns whether a principal still has its role: its session goes on, and its token is neither revoked nor expired.
+    /// Returns whether a principal still has its role: its session is open, and its token is neither revoked nor expired.
     ///
     /// # Errors
     /// Tokens cannot be looked up.

@@ -1,6 +1,6 @@
-//! The answer to a request that failed: `{"error":{"code","message","details"?}}`.
+//! The response to a failed request: `{"error":{"code","message","details"?}}`.
 //!
-//! An internal error is one word and an id; the log of the daemon has the id and the cause. No answer names a path of the
+//! An internal error is one word and an id; the log of the daemon has the id and the cause. No response names a path of the
 //! host, an error of the database, or a chain of errors.
 
 use std::io;
@@ -31,7 +31,7 @@ pub struct ApiError {
     cause: Option<String>,
     /// True for a client of the OpenAI form, whose errors have a type.
     is_openai: bool,
-    /// True if the same request must not be sent again by itself: what it began was done.
+    /// True if the same request must not be retried automatically, because its effect has already begun.
     is_final: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct ErrorFields {
     pub details: Option<Value>,
 }
 
-/// An internal error, in the extensions of its answer: for the log alone.
+/// An internal error, in the extensions of its response, for the log only.
 #[derive(Debug, Clone)]
 pub struct InternalCause {
     /// The id that the answer has.
@@ -104,7 +104,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the role of this token does not allow it; use another token")
     }
 
-    /// Returns the error of an operation of admins alone.
+    /// Returns the error of an operation that only admins may do.
     #[must_use]
     pub fn admin_only() -> Self {
         let message = "only an admin may do this; use a token with the role admin, or admin.sock as root";
@@ -145,7 +145,7 @@ impl ApiError {
         Self { retry_after: Some(retry_after), ..error }
     }
 
-    /// Names another field than the one that the error was made for.
+    /// Replaces the field that the error names.
     #[must_use]
     pub(crate) fn of_field(self, field: &str) -> Self {
         self.with_details(json!({ "field": field }))
@@ -167,7 +167,7 @@ impl ApiError {
         }
     }
 
-    /// Returns the error of something that went wrong inside. The cause goes to the log alone.
+    /// Returns an internal error. Only the log gets the cause.
     #[must_use]
     pub fn internal(cause: &dyn std::error::Error) -> Self {
         let message = "the daemon failed; its log has the cause under this id";
@@ -185,12 +185,12 @@ impl ApiError {
         }
     }
 
-    /// Returns the error of state: one that passes by itself, or one that the operator has to see to.
+    /// Returns the error of the state: a temporary one, or one that the operator has to fix.
     pub(crate) fn of_state(cause: &dyn std::error::Error, is_retryable: bool) -> Self {
         if is_retryable { Self::storage_unavailable(cause) } else { Self::internal(cause) }
     }
 
-    /// Returns the error for a client of a chat: what is wrong with its request is 400.
+    /// Returns the error for a chat client: an invalid request gets status 400.
     #[must_use]
     pub(crate) fn for_chat(mut self) -> Self {
         if matches!(self.status, StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE) {

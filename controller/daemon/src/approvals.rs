@@ -1,7 +1,7 @@
-//! Approvals of runs: made when a cap is nearly or wholly used up, decided by people, carried out at the sidecar.
+//! Approvals of runs: created when a cap is nearly or fully used up, decided by people, applied at the sidecar.
 //!
-//! Only the daemon makes them, from what the sidecar of a run reports. `watcher` looks at the caps of one attempt, `decision`
-//! takes what a person decides, `apply` tells the sidecar, and `upkeep` closes what nobody decided.
+//! Only the daemon creates them, from the reports of a run's sidecar. `watcher` checks the caps of one attempt, `decision`
+//! handles a person's decision, `apply` sends it to the sidecar, and `upkeep` closes approvals that were not decided in time.
 
 mod apply;
 mod decision;

@@ -1,4 +1,4 @@
-//! Which operations take a body: those that the document says.
+//! Which operations take a body, according to the OpenAPI document.
 //!
 //! Pure.
 
@@ -23,12 +23,12 @@ static WITHOUT_BODY: LazyLock<Vec<(Method, Vec<String>)>> = LazyLock::new(|| {
     found
 });
 
-/// Returns whether a request is for an operation that takes no body. One that is not known has an answer of its own.
+/// Returns whether a request is for an operation that takes no body. An unknown operation is answered elsewhere.
 pub(crate) fn takes_no_body(method: &Method, path: &str) -> bool {
     WITHOUT_BODY.iter().any(|(known, segments)| known == method && matches(segments, path))
 }
 
-/// Returns whether a path has these segments; one in braces has any value, and `{path}` at the end several.
+/// Returns whether a path has these segments; a segment in braces has any value, and a final `{path}` matches several.
 fn matches(segments: &[String], path: &str) -> bool {
     let given: Vec<_> = path.split('/').collect();
     let is_tail = segments.last().is_some_and(|last| last == "{path}");

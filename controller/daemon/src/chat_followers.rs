@@ -28,12 +28,12 @@ struct Presence {
 pub(crate) struct ChatPresence {
     followers: Arc<ChatFollowers>,
     run_id: RunId,
-    /// Time in which the client may come back.
+    /// Time in which the client may reconnect.
     resume: Duration,
 }
 
 impl ChatFollowers {
-    /// Counts a client of a chat, which may come back within this time.
+    /// Counts a client of a chat, which may reconnect within this time.
     pub(crate) fn follow(self: &Arc<Self>, run_id: &RunId, resume: Duration) -> ChatPresence {
         let mut chats = self.lock();
         let presence = chats.entry(run_id.clone()).or_insert(Presence { clients: 0, cancel_at: Instant::now() });
@@ -41,7 +41,7 @@ impl ChatFollowers {
         ChatPresence { followers: Arc::clone(self), run_id: run_id.clone(), resume }
     }
 
-    /// Returns those of the live chats that nobody has followed for too long, and forgets chats that have ended.
+    /// Returns the live chats that had no follower for too long, and forgets chats that have ended.
     pub(crate) fn left(&self, live: &[RunId], first_time: Duration) -> Vec<RunId> {
         let now = Instant::now();
         let mut chats = self.lock();
@@ -52,15 +52,15 @@ impl ChatFollowers {
             let presence = chats.entry(run_id.clone()).or_insert_with(new);
             if presence.clients == 0 && now >= presence.cancel_at {
                 left.push(run_id.clone());
-                // It takes a moment to end, and is looked at again only if it does not.
+                // Its end takes a moment; it is checked again only if it does not end.
                 presence.cancel_at = now + FIRST_TIME;
             }
         }
         left
     }
 
-    /// Lets a chat whose clients have left wait no longer for them: a client has begun something else. The client of a chat that
-    /// was just made is not known yet.
+    /// Ends the waiting time of a chat whose clients have left: a client has begun something else. The client of a chat
+    /// that was just created is not known yet.
     pub(crate) fn expect_none(&self, run_id: &RunId) {
         if let Some(presence) = self.lock().get_mut(run_id).filter(|presence| presence.clients == 0) {
             presence.cancel_at = presence.cancel_at.min(Instant::now());

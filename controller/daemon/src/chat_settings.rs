@@ -9,9 +9,9 @@ use std::time::Duration;
 pub struct ChatSettings {
     /// Treatment of remote content in an agent's text.
     pub remote: RemoteContent,
-    /// Treatment of a run whose client has hung up.
+    /// Behaviour for a run whose client has hung up.
     pub hang_up: HangUp,
-    /// Time in which a client that was cut off may come back, where it can.
+    /// Time in which a client that was cut off may reconnect, if its form allows that.
     pub resume: Duration,
     /// Turns of a session.
     pub sessions: SessionSettings,
@@ -26,7 +26,7 @@ pub struct SessionSettings {
     pub keep: Duration,
     /// Time without a turn after which a worker ends.
     pub idle: Duration,
-    /// Workspaces that the sessions of one token keep, and their live workers.
+    /// Maximum number of kept workspaces of the sessions of one token, and of their live workers.
     pub count: u32,
     /// Bytes of these workspaces together.
     pub bytes: u64,
@@ -39,7 +39,7 @@ pub enum SessionCarry {
     Nothing,
     /// The workspace.
     Workspace,
-    /// The worker, as long as that lives; the workspace otherwise.
+    /// The worker, while it lives; the workspace otherwise.
     Worker,
 }
 
@@ -52,12 +52,12 @@ pub enum RemoteContent {
     Keep,
 }
 
-/// Treatment of a run whose client has hung up.
+/// Behaviour for a run whose client has hung up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangUp {
     /// The run is cancelled.
     Cancel,
-    /// The run goes on.
+    /// The run continues.
     Keep,
 }
 

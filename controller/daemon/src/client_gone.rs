@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
-/// Tells when the client of a request is gone. A handler that changes something runs on without it.
+/// Signals that the client of a request is gone. A handler that changes state continues without it.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientGone(pub(crate) watch::Receiver<()>);
 
 impl ClientGone {
     /// Waits until the client is gone.
     pub(crate) async fn wait(&mut self) {
-        // Nothing is ever sent: it ends when the sender is dropped.
+        // Nothing is ever sent: the loop ends when the sender is dropped.
         while self.0.changed().await.is_ok() {}
     }
 }

@@ -18,7 +18,7 @@ use crate::connection_clock::ConnectionClock;
 use crate::limits::HttpLimits;
 use crate::stop_signal::StopSignal;
 
-/// Bytes that hyper holds of one connection; not less than a head.
+/// Maximum size of hyper's buffer for one connection; at least the size of a request head.
 const BUFFER_MAX: usize = 64 << 10;
 
 /// Answers the requests of connections.
@@ -67,7 +67,7 @@ pub(crate) async fn serve<S, F>(
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            // An error is the client's: it left, or sent no HTTP.
+            // An error is caused by the client: it left, or did not send HTTP.
             _ = connection.as_mut() => return,
             () = clock.expired() => return,
             () = stop.stopped(), if !is_stopping => {

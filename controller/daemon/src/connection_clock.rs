@@ -82,19 +82,19 @@ impl ConnectionClock {
         }
     }
 
-    /// Returns the stream, whose first bytes of a head are noticed.
+    /// Returns the stream, wrapped so that the clock notices the first bytes of a head.
     pub(crate) fn watch<S>(&self, stream: S) -> WatchedConnection<S> {
         WatchedConnection { stream, clock: self.clone(), stalled: None }
     }
 
-    /// Returns the body, whose end is noticed.
+    /// Returns the body, wrapped so that the clock notices its end.
     #[must_use]
     pub(crate) fn watch_body(&self, body: Body) -> WatchedBody {
         WatchedBody { body, clock: self.clone() }
     }
 }
 
-/// A stream whose reads the clock sees, and whose client must take what is written.
+/// A stream with a clock of its reads and of writes that its client must accept.
 #[derive(Debug)]
 pub(crate) struct WatchedConnection<S> {
     stream: S,
@@ -144,7 +144,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedConnection<S> {
     }
 }
 
-/// A body whose end the clock sees.
+/// A body with a clock of its end.
 #[derive(Debug)]
 pub(crate) struct WatchedBody {
     body: Body,
@@ -221,7 +221,7 @@ mod tests {
         let start = Instant::now();
         let error = ours.write_all(b"9").await.expect_err("there is no room");
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE));
-        // One that reads again gets the whole time again.
+        // A client that reads again gets the full time again.
         let mut read = [0; 8];
         tokio::io::AsyncReadExt::read_exact(&mut theirs, &mut read).await.expect("it was written");
         ours.write_all(b"9").await.expect("there is room");

@@ -44,7 +44,7 @@ pub struct ApiContext {
     pub keys: Keys,
     /// Tokens.
     pub access: Access,
-    /// The log of what people and tokens do.
+    /// The control log: records the actions of people and tokens.
     pub control: Arc<ControlLog>,
     /// Limits of requests.
     pub limits: HttpLimits,
@@ -100,14 +100,14 @@ pub struct ApiContext {
 
 /// Part of the readiness.
 const CONTROL_LOG: &str = "control log";
-/// Result of a line that stands before its effect.
+/// Result word of a line that is written before its effect.
 const ACCEPTED: &str = "accepted";
 
 impl ApiContext {
     /// Records an operation before it takes effect. Returns the number of its line.
     ///
     /// # Errors
-    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not take place.
+    /// 503 `audit_unavailable`; 429 for an owner that would fill the log. The operation must not be done.
     pub async fn record(&self, by: &Principal, entry: ControlEntry) -> Result<u64, ApiError> {
         if by.role != Role::Admin {
             let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,13 +132,13 @@ impl ApiContext {
         self.append(by.signs(entry)).await.err().unwrap_or(error)
     }
 
-    /// Returns the policy of a caller's runs: that of its account. None where sandboxes are switched off.
+    /// Returns the policy of a caller's runs, which depends on its account. `None` if sandboxes are switched off.
     pub(crate) fn policy_of(&self, principal: &Principal) -> Option<Cow<'_, RunPolicy>> {
         let account = principal.accounts.first().map(String::as_str);
         self.policy.as_ref().map(|policy| policy.of_account(account))
     }
 
-    /// Records what came of an operation that takes its time: `result` is a stable word.
+    /// Records the result of a long operation: `result` is a stable word.
     ///
     /// # Errors
     /// 503 `audit_unavailable`
@@ -146,7 +146,7 @@ impl ApiContext {
         self.append(ControlEntry { result: result.to_owned(), ..by.signs(entry) }).await
     }
 
-    /// Records what the daemon does by itself.
+    /// Records an action of the daemon itself.
     ///
     /// # Errors
     /// 503 `audit_unavailable`
@@ -159,7 +159,7 @@ impl ApiContext {
     /// Returns the request of a run.
     ///
     /// # Errors
-    /// 404: there is no such run.
+    /// 404: the run does not exist.
     pub async fn stored_request(&self, run: &RunId) -> Result<StoredRequest, ApiError> {
         let text = self.store.sandbox_request(run).await?.ok_or_else(ApiError::not_found)?;
         serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))

@@ -26,7 +26,7 @@ pub(crate) enum Counted {
 /// The messages that a sidecar has for the next call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum GivenMessages {
-    /// An earlier daemon may have given it some, or a request has failed.
+    /// An earlier daemon may have sent it some, or a request has failed.
     #[default]
     Unknown,
     /// These.
@@ -40,9 +40,9 @@ pub(crate) struct Conversations {
     /// Attempts whose worker is recorded.
     workers: Mutex<HashSet<RunKey>>,
     signs: Mutex<HashMap<RunKey, SandboxActivity>>,
-    /// One at a time decides what the sidecar of an attempt is to have, and gives it that.
+    /// The lock of an attempt is held while its sidecar's messages are decided and sent.
     given: Mutex<HashMap<RunKey, Arc<tokio::sync::Mutex<GivenMessages>>>>,
-    /// Attempts whose sidecar was given messages, and what it said last.
+    /// Attempts whose sidecar got messages, with its last report about them.
     last: Mutex<HashMap<RunKey, Vec<InjectedMessage>>>,
 }
 
@@ -84,8 +84,8 @@ impl Conversations {
         lock(&self.workers).insert(key.clone());
     }
 
-    /// Returns what the sidecar of an attempt has. Who holds the lock gives it its messages: a list that was decided first is
-    /// never given last.
+    /// Returns the messages that the sidecar of an attempt has. The lock holder sends the messages, so that a list that was
+    /// decided earlier is never sent later.
     pub(crate) fn given(&self, key: &RunKey) -> Arc<tokio::sync::Mutex<GivenMessages>> {
         Arc::clone(lock(&self.given).entry(key.clone()).or_default())
     }
@@ -110,17 +110,17 @@ impl Conversations {
         std::mem::take(&mut *lock(&self.signs)).into_values().collect()
     }
 
-    /// Notes that the sidecar of an attempt is given messages.
+    /// Notes that messages are sent to the sidecar of an attempt.
     pub(crate) fn note_injected(&self, key: &RunKey) {
         lock(&self.last).entry(key.clone()).or_default();
     }
 
-    /// Returns whether the sidecar of an attempt was given messages.
+    /// Returns whether messages were sent to the sidecar of an attempt.
     pub(crate) fn has_injected(&self, key: &RunKey) -> bool {
         lock(&self.last).contains_key(key)
     }
 
-    /// Keeps what the sidecar of an attempt said before its end.
+    /// Keeps the last report of an attempt's sidecar before its end.
     pub(crate) fn keep_last(&self, key: &RunKey, entries: Vec<InjectedMessage>) {
         lock(&self.last).insert(key.clone(), entries);
     }

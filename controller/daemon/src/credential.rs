@@ -1,7 +1,7 @@
 //! The credential of a request: a bearer token, the cookie of a session, or none.
 //!
-//! A request with a credential is judged by that credential alone. What is not one well-formed credential fails, and is
-//! never the absence of one.
+//! A request with a credential is judged by that credential alone. A malformed credential, or more than one, fails: it
+//! never counts as a missing credential.
 //!
 //! Pure.
 
@@ -18,11 +18,11 @@ pub(crate) enum RequestCredential {
     Bearer(String),
     /// The value of a session.
     Session(String),
-    /// Something that is no valid credential here.
+    /// An invalid credential.
     Invalid,
 }
 
-/// Bytes of the longest token that is looked up.
+/// Maximum number of bytes of a token that is looked up.
 const TOKEN_MAX: usize = 128;
 
 impl RequestCredential {
@@ -52,7 +52,7 @@ impl RequestCredential {
     }
 }
 
-/// Without the token.
+/// Leaves the token out.
 impl std::fmt::Debug for RequestCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

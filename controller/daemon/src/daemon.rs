@@ -1,4 +1,4 @@
-//! The process of the daemon: what it holds, how it starts, how it stops.
+//! The process of the daemon: its parts, its start and its stop.
 
 use std::io;
 use std::net::SocketAddr;
@@ -104,13 +104,13 @@ impl Daemon {
     /// Starts the daemon: lock, database, control log, listeners.
     ///
     /// # Errors
-    /// [`DaemonError`]; then nothing of it runs.
+    /// [`DaemonError`]; then no part of the daemon runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
         let policy = settings.runs.as_ref().and_then(|runs| runs.policy.clone());
         Self::start_with(settings, policy).await
     }
 
-    /// Starts the daemon with a policy. Without the settings of runs, what is created stays in the queue.
+    /// Starts the daemon with a policy. Without the settings of runs, created runs stay in the queue.
     pub(crate) async fn start_with(
         settings: &DaemonSettings,
         policy: Option<RunPolicy>,
@@ -152,7 +152,7 @@ impl Opened {
         let Self { layout, store, host, stop } = self;
         let limits = &settings.limits;
         let keys = Keys::open(layout.state())?;
-        // Those of requests that a daemon was serving when it was killed.
+        // Keys of requests that a daemon was serving when it was killed.
         store.release_all_keys().await?;
         let per_minute = |number: u32| Mutex::new(RequestRate::new(f64::from(number) / 60.0, number));
         Ok(Arc::new(ApiContext {
@@ -190,7 +190,7 @@ impl Opened {
     }
 }
 
-/// Records the start, with the settings that decide who may do what.
+/// Records the start, with the settings that decide permissions.
 async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result<(), DaemonError> {
     let configuration = json!({
         "behind_proxy": settings.behind_proxy,
@@ -205,7 +205,7 @@ async fn record_start(settings: &DaemonSettings, context: &ApiContext) -> Result
     context.record_own(started).await.map(drop).map_err(|_| DaemonError::NotRecorded)
 }
 
-/// Starts what the daemon does beside answering requests.
+/// Starts the background tasks of the daemon.
 fn spawn_tasks(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Option<Arc<Host>>, tasks: &mut Tasks) {
     let reporter = Arc::clone(context);
     tasks.spawn("the report of logins", |stop| login_report::run(reporter, stop));
@@ -234,7 +234,7 @@ impl RunningDaemon {
         &self.addresses
     }
 
-    /// Returns a counter of what reconciliations find, for the metrics.
+    /// Returns a counter of the findings of reconciliations, for the metrics.
     #[must_use]
     pub fn finding_counter(&self) -> FindingCounter {
         FindingCounter(Arc::clone(&self.context.monitor))
@@ -253,7 +253,7 @@ impl RunningDaemon {
         ended.map_or(Ok(()), |name| Err(DaemonError::TaskEnded(name)))
     }
 
-    /// Refuses new work, finishes requests, ends streams. What has not ended in time is cut. Runs go on.
+    /// Refuses new work, finishes requests, ends streams. Requests that do not end in time are cut. Runs continue.
     pub async fn stop(self) {
         systemd::stopping();
         self.context.readiness.fail("daemon", "it is stopping");
@@ -264,7 +264,7 @@ impl RunningDaemon {
     }
 }
 
-/// Returns what the control log has of a webhook.
+/// Returns the part of a webhook that the control log records.
 fn recorded_webhook(webhook: &Webhook) -> Value {
     json!({
         "allow_private": webhook.allow_private,
@@ -273,12 +273,12 @@ fn recorded_webhook(webhook: &Webhook) -> Value {
     })
 }
 
-/// Returns what the control log has of a target of OpenTelemetry.
+/// Returns the part of an OpenTelemetry target that the control log records.
 fn recorded_target(target: &OtelTarget) -> Value {
     json!({ "name": target.name, "target": target.address.to_string() })
 }
 
-/// Starts what looks after the host of runs.
+/// Starts the tasks that manage the host of runs.
 fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Host>) {
     let (probed, loops, log) = (Arc::clone(host), Arc::clone(&context.loops), context.log);
     let monitor = Arc::clone(&context.monitor);
@@ -289,8 +289,8 @@ fn spawn_host_tasks(tasks: &mut Tasks, context: &Arc<ApiContext>, host: &Arc<Hos
     tasks.spawn("the programs in sandboxes", |stop| leftover_execs::run(of_programs.0, of_programs.1, stop));
 }
 
-/// Opens the host of runs, with the daemon's own handle to the database. Where no runs may be created, those of before are
-/// still looked after, if the host can be opened.
+/// Opens the host of runs, with the daemon's own handle to the database. If no runs may be created, earlier runs are
+/// still managed, if the host can be opened.
 async fn host(settings: &DaemonSettings, store: &Store, may_create: bool) -> Result<Option<Arc<Host>>, DaemonError> {
     let Some(runs) = &settings.runs else { return Ok(None) };
     match Host::open(&runs.host).await {
@@ -378,7 +378,7 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
             Arc::clone(&count),
         ));
     }
-    // Nothing else sets them.
+    // They are set only here.
     let _ = context.origins.set(origins);
     Ok(bound)
 }

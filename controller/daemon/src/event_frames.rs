@@ -11,7 +11,7 @@ pub(crate) const PING: &[u8] = b": ping\n\n";
 /// Returns a frame. JSON has no line break of its own, so its text is one line.
 ///
 /// # Errors
-/// The data is no JSON.
+/// The data is not valid JSON.
 pub(crate) fn frame(
     name: Option<&'static str>,
     id: Option<i64>,
@@ -23,7 +23,7 @@ pub(crate) fn frame(
 /// Returns a frame with an id of one line.
 ///
 /// # Errors
-/// The data is no JSON.
+/// The data is not valid JSON.
 pub(crate) fn frame_at(
     name: Option<&str>,
     id: Option<&str>,

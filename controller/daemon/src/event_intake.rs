@@ -1,6 +1,6 @@
-//! Taking the events that runs report: within the rate of the run, and while the event log has room.
+//! Accepts the events that runs report: within the rate of the run, and while the event log has room.
 //!
-//! Events of the daemon itself do not come this way: they are stored also when those of runs are refused.
+//! Events of the daemon itself do not pass through here: they are stored even while events of runs are refused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The limits of what runs may report, and the level of the event log.
+//! The limits of the events that runs report, and the fill level of the event log.
 //!
 //! Pure.
 
@@ -9,22 +9,22 @@ use sluice_state::events::EventQuota;
 
 use crate::request_rate::RequestRate;
 
-/// Limits of the events that runs report. What the daemon reports itself has none.
+/// Limits of the events that runs report. The daemon's own events have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventLimits {
     /// Events that a run may report in a minute.
     pub per_minute: u32,
-    /// Events that a run may report at once, after a pause.
+    /// Maximum number of events that a run may report at once, after a pause.
     pub burst: u32,
-    /// Bytes of events and diffs that a run may report in a minute, and at once after a pause.
+    /// Maximum number of bytes of events and diffs that a run may report per minute, and at once after a pause.
     pub bytes_per_minute: u32,
-    /// Limits of the events of a run that are kept.
+    /// Limits of the stored events of a run.
     pub quota: EventQuota,
     /// Size of the database from which the events of runs are refused.
     pub store_max: u64,
     /// Free part of the disk, in percent, below which the events of runs are refused, unless `disk_enough` is free.
     pub disk_free_min: u8,
-    /// Free bytes of the disk that are always enough: more than runs report between two looks.
+    /// Free bytes of the disk that are always enough: more than runs report between two checks.
     pub disk_enough: u64,
 }
 
@@ -120,8 +120,8 @@ impl fmt::Display for StoreFull {
     }
 }
 
-/// Returns the reason to refuse the events of runs. Once refused, they are taken again only when a twentieth of the size, or
-/// one percent of the disk, is there to be used. A large disk needs no tenth of it free.
+/// Returns the reason to refuse the events of runs. After a refusal, they are accepted again only when a twentieth of the
+/// size, or one percent of the disk, is free. A large disk does not need a tenth of its space free.
 pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool) -> Option<StoreFull> {
     let (store_max, free_min) = match was_full {
         true => (limits.store_max - limits.store_max / 20, u64::from(limits.disk_free_min) + 1),

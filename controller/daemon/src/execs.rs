@@ -8,9 +8,9 @@ use sluice_runs::exec::ExecControl;
 use sluice_runs::host::Host;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Programs at once in one sandbox.
+/// Maximum number of programs at the same time in one sandbox.
 const PER_RUN: usize = 4;
-/// Programs at once in all sandboxes: each may hold its whole output in memory.
+/// Maximum number of programs at the same time in all sandboxes: each may hold its whole output in memory.
 const OF_ALL: usize = 64;
 
 /// The programs that clients have started in sandboxes.
@@ -44,7 +44,7 @@ enum ExecPhase {
 #[derive(Debug)]
 struct ExecEntry {
     run_id: RunId,
-    /// None until it is started.
+    /// `None` until it is started.
     live: Option<LiveExec>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum ExecLimit {
     OfAll,
 }
 
-/// The place of one program; dropping it frees the place.
+/// The slot of one program; it is freed on drop.
 #[derive(Debug)]
 pub(crate) struct ExecSlot {
     execs: Arc<Execs>,
@@ -85,7 +85,7 @@ impl Execs {
         Arc::new(Self { host, table: Mutex::default(), outputs, ended: Notify::new() })
     }
 
-    /// Takes a place for the output of a program. Dropping it frees the place.
+    /// Takes a slot for the output of a program. Dropping it frees the slot.
     ///
     /// # Errors
     /// [`ExecLimit::OfAll`]
@@ -98,12 +98,12 @@ impl Execs {
         self.host.as_ref()
     }
 
-    /// Lets programs be started, once those of an earlier daemon have ended.
+    /// Allows programs to start, once the programs of an earlier daemon have ended.
     pub(crate) fn open(&self) {
         self.lock().phase = ExecPhase::Open;
     }
 
-    /// Takes a place for a program in a sandbox.
+    /// Takes a slot for a program in a sandbox.
     ///
     /// # Errors
     /// [`ExecLimit`]
@@ -128,7 +128,7 @@ impl Execs {
         self.lock().execs.get(exec_id).filter(|exec| exec.run_id == *run_id)?.live.clone()
     }
 
-    /// Ends all programs, starts no more, and waits until none is left.
+    /// Ends all programs, refuses new ones, and waits until all have ended.
     pub(crate) async fn close(&self) {
         loop {
             let ended = self.ended.notified();
@@ -151,7 +151,7 @@ impl Execs {
 }
 
 impl ExecSlot {
-    /// Adds the program that was started. One that comes while the daemon stops is ended.
+    /// Adds the started program. A program that starts while the daemon stops is ended.
     pub(crate) fn fill(&self, control: ExecControl, has_terminal: bool) {
         let mut table = self.execs.lock();
         if table.phase == ExecPhase::Stopping {

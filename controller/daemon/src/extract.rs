@@ -1,4 +1,4 @@
-//! Strict readers of requests: JSON bodies, queries, paths, and who asks.
+//! Strict readers of requests: JSON bodies, queries, paths, and principals.
 //!
 //! Members that a type does not name are refused and named.
 
@@ -41,7 +41,7 @@ pub struct Query<T>(pub T);
 #[derive(Debug)]
 pub struct PathNames<const N: usize>(pub [String; N]);
 
-/// Bytes of the longest name in a path.
+/// Maximum number of bytes of a name in a path.
 const NAME_MAX: usize = 255;
 
 impl<T: DeserializeOwned> FromRequest<Arc<ApiContext>> for JsonBody<T> {
@@ -117,7 +117,7 @@ fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
     field_error(path, &text)
 }
 
-/// Returns the error of a member: one that is unknown, or has a wrong value.
+/// Returns the error of a member: it is unknown, or has a wrong value.
 fn field_error(path: &str, text: &str) -> ApiError {
     let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
     let (code, field) = match unknown {
@@ -142,7 +142,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<ApiContext>> for Query<T> {
         let query = AxumQuery::<T>::try_from_uri(&parts.uri);
         query.map(|AxumQuery(query)| Self(query)).map_err(|error| {
             let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            // The path to the member stands before the message.
+            // The message begins with the path to the member.
             let (path, text) = text.split_once(": ").unwrap_or((".", &text));
             field_error(path, text)
         })

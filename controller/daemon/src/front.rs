@@ -1,4 +1,4 @@
-//! The way of a request to its handler: source, principal, rate, route, and the headers that every answer has.
+//! The steps from a request to its handler: source, principal, rate, route, and the headers that every response has.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +40,7 @@ pub(crate) struct RequestFront {
     router: TowerToHyperService<Router>,
     entrance: Entrance,
     names: Authorities,
-    /// Set on a listener of all addresses: a client may state the one that it has reached.
+    /// Set on a listener of all addresses: a client may name the address that it has reached.
     reached: Option<ListenScheme>,
     is_behind_proxy: bool,
 }
@@ -104,7 +104,7 @@ impl RequestFront {
             peer.address = forwarded_for(request.headers()).or(peer.address);
         }
         let channel = SessionChannel::of(&names, request.headers(), peer.end.zip(local));
-        // The files of pages are the same for everybody, and a page has forty of them: they count for no rate.
+        // Page assets are the same for every client, and a page has forty of them, so they do not count towards a rate.
         if opener == Opener::Client && !pages::is_asset(request.uri().path()) {
             let principal = self.authenticate(&peer, channel.as_ref(), &request).await?;
             principal.into_iter().for_each(|principal| drop(request.extensions_mut().insert(principal)));
@@ -114,7 +114,7 @@ impl RequestFront {
         // Dropped with this future, when the client hangs up.
         let (_client, presence) = watch::channel(());
         request.extensions_mut().insert(ClientGone(presence));
-        // A client that hangs up does not stop a change half way.
+        // A client that hangs up does not stop a change in the middle.
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});
         }
@@ -125,7 +125,7 @@ impl RequestFront {
         }
     }
 
-    /// Returns who sends a request; `None` where it needs no credential and has none.
+    /// Returns the principal of a request; `None` if it needs no credential and has none.
     async fn authenticate(
         &self,
         peer: &RemotePeer,
@@ -180,7 +180,7 @@ async fn without_unexpected_body(request: Request<Body>, within: Duration) -> Re
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    // An empty one may have come without a length.
+    // An empty body may have come without a length.
     match timeout(within, to_bytes(body, 0)).await {
         Ok(Ok(_)) => Ok(Request::from_parts(parts, Body::empty())),
         Ok(Err(_)) | Err(_) => Err(ApiError::unexpected_body()),

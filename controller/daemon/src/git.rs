@@ -1,6 +1,6 @@
-//! Repositories of runs: the clone that a run begins with, what it pushes, and how its branch leaves the host.
+//! Repositories of runs: the clone that a run begins with, its pushes, and the publication of its branch.
 //!
-//! The daemon calls `sluice-git` and the publication of `sluice-runs`, and records what was done as events of the run.
+//! The daemon calls `sluice-git` and the publication of `sluice-runs`, and records each step as an event of the run.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ async fn last_words(context: &ApiContext, run: &Sandbox) -> Result<String, ApiEr
     Ok(data.and_then(|data| data["text"].as_str().map(str::to_owned)).unwrap_or_default())
 }
 
-/// Adds an event of a run, unless it is there: a step that is done again after a crash is told once.
+/// Adds an event of a run unless it exists: a step that is repeated after a crash is recorded once.
 pub(crate) async fn add_once(context: &ApiContext, run: &Sandbox, event_type: &str, data: &Value) {
     let filter = EventFilter {
         sandbox_id: Some(run.key.run_id.to_string()),
@@ -79,7 +79,7 @@ pub(crate) async fn report_merged(context: &ApiContext, run: &Sandbox, row: &Git
     add_once(context, run, "git.merged", &data).await;
 }
 
-/// Adds an event of a run. Without it, `…/git` still says what was done.
+/// Adds an event of a run. If that fails, `…/git` still reports the result.
 pub(crate) async fn add(context: &ApiContext, run: &Sandbox, event_type: &str, data: &Value) {
     let event = NewLoggedEvent {
         attempt: Some(run.key.attempt),

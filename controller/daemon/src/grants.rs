@@ -1,4 +1,4 @@
-//! Host directories that admins let the runs of an agent read: which ones may be granted, and the table of an agent's grants.
+//! Host directories that admins let the runs of an agent read: the permitted ones, and the table of an agent's grants.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -28,13 +28,13 @@ pub struct GrantPolicy {
 /// A grant that is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantRefusal {
-    /// The text is no path of a directory.
+    /// The text is not the path of a directory.
     #[error("{0:?} is not an absolute path without . and .., or it is too long")]
     Invalid(String),
-    /// No root holds it.
+    /// The path is under none of the roots.
     #[error("{0} does not lie under a directory of grant_roots")]
     OutsideRoots(String),
-    /// No sandbox may see it.
+    /// The path is forbidden for sandboxes.
     #[error("{path} {reason}")]
     Forbidden {
         /// The grant.
@@ -60,7 +60,7 @@ pub enum MountTableError {
 }
 
 impl GrantPolicy {
-    /// Checks that a directory may be granted, and could be mounted now. It looks at the file system.
+    /// Checks that a directory may be granted, and could be mounted now. It reads the file system.
     ///
     /// # Errors
     /// [`GrantRefusal`]
@@ -84,7 +84,7 @@ impl GrantPolicy {
         }
     }
 
-    /// Returns the mount table of an agent's grants, which are a list in JSON. Each is checked anew: a setting, or the
+    /// Returns the mount table of an agent's grants, which are a list in JSON. Each is checked again: a setting, or the
     /// directory itself, may have changed since it was granted.
     ///
     /// # Errors
@@ -104,13 +104,13 @@ impl GrantPolicy {
             return Ok(());
         }
         let (policy, table) = (self.clone(), table.clone());
-        // A file system of a network can let its reader wait.
+        // A read from a network file system can block.
         spawn_blocking(move || table.sources().iter().try_for_each(|source| policy.check(source))).await??;
         Ok(())
     }
 }
 
-/// Returns whether a text is an absolute path that has one way to write it.
+/// Returns whether a text is an absolute path in its only spelling.
 fn is_plain(text: &str) -> bool {
     let path = Path::new(text);
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));

@@ -2,7 +2,7 @@
 //!
 //! Pure. The account pays and is the end user of each call; nothing here changes that. A caller sets a closed list of
 //! names, and the daemon adds its own afterwards. LiteLLM reads most of them from headers, which the sidecar makes of the
-//! members: so their texts are ASCII, and bounded. Names of people are percent-encoded.
+//! members: so their texts are ASCII, and bounded. Names of users and sessions are percent-encoded.
 
 mod trace_parent;
 
@@ -14,13 +14,13 @@ use utoipa::ToSchema;
 
 pub use trace_parent::TraceParent;
 
-/// Most characters of a text.
+/// Maximum number of characters of a text.
 const TEXT_MAX: usize = 255;
-/// Most tags.
+/// Maximum number of tags.
 const TAGS_MAX: usize = 32;
-/// Most bytes of all members together as JSON: with the names of the daemon and of the operator, it fits into a header.
+/// Maximum number of bytes of all members as JSON: with the names of the daemon and of the operator, it fits into a header.
 const BYTES_MAX: usize = 4096;
-/// Most bytes of the operator's own metadata as JSON.
+/// Maximum number of bytes of the operator's own metadata as JSON.
 pub const OPERATOR_BYTES_MAX: usize = 2048;
 
 /// Metadata of a run's calls. LiteLLM and its callbacks get it with each call; it has no effect on who pays.
@@ -68,7 +68,7 @@ pub struct MetadataFault {
     rule: String,
 }
 
-/// Headers of a request that say where it comes from.
+/// Headers with the origin of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// Span of the caller.
@@ -147,12 +147,12 @@ impl RunMetadata {
         Ok(())
     }
 
-    /// Returns the metadata with users and sessions in ASCII: a name of people may have any letter. All bytes of such a text
+    /// Returns the metadata with users and sessions in ASCII: such a name may have any letter. All bytes of such a text
     /// that are not ASCII are percent-encoded, and `%` and spaces too.
     #[must_use]
     pub fn in_ascii(mut self) -> Self {
         for text in [&mut self.user_id, &mut self.session_id, &mut self.trace_user_id].into_iter().flatten() {
-            // What has control characters, or spaces at its ends, is refused as it is.
+            // A text with control characters, or with spaces at its ends, stays as it is and is refused later.
             if !text.is_ascii() && !text.contains(char::is_control) && text.trim() == text.as_str() {
                 *text = percent_encoded(text);
             }
@@ -167,7 +167,7 @@ impl RunMetadata {
         self
     }
 
-    /// Returns whether no member is given.
+    /// Returns whether all members are missing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -179,7 +179,7 @@ impl RunMetadata {
         self.trace_user_id.as_deref().or(self.user_id.as_deref())
     }
 
-    /// Returns the members that each call of a run carries: those of the operator, then those of the caller, then those
+    /// Returns the members that each call of a run carries: the operator's members, then the caller's, then the members
     /// that neither may set. Tags of the operator and of the caller are joined.
     #[must_use]
     pub fn of_calls(&self, run: &RunIdentity<'_>, operator: Map<String, Value>) -> Map<String, Value> {
@@ -239,13 +239,13 @@ impl RunMetadata {
 }
 
 impl RunIdentity<'_> {
-    /// Returns the name of the run's trace: that of its agent, else its own, else its program.
+    /// Returns the name of the run's trace: the name of its agent, else its own name, else its program.
     #[must_use]
     pub fn trace_name(&self) -> &str {
         self.agent.or(self.name).unwrap_or(self.graph_id)
     }
 
-    /// Returns the id of the run's trace, 32 hexadecimal digits: that of the caller, else one of the run.
+    /// Returns the id of the run's trace, 32 hexadecimal digits: the caller's trace id, else an id made for the run.
     #[must_use]
     pub fn trace_id(&self) -> String {
         trace_id(&self.key.run_id, self.traceparent)
@@ -277,7 +277,7 @@ fn tags_of(value: Option<&Value>) -> Vec<String> {
     tags.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns whether a header can carry a text, and gives it back as it was.
+/// Returns whether a header can carry a text and return it unchanged.
 fn is_plain(text: &str) -> bool {
     let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     (1..=TEXT_MAX).contains(&text.len()) && is_printable && text.trim() == text

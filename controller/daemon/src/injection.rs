@@ -1,6 +1,6 @@
-//! The messages that the sidecar of an attempt adds to calls: given to it, and asked after.
+//! Sends the sidecar of an attempt the messages that it adds to calls, and reads their state.
 //!
-//! The database says what the sidecar is to have, so both functions can be called at any time and by anyone.
+//! The database holds the messages that the sidecar is to have, so both functions can be called at any time and by any task.
 
 use sluice_contract::RunKey;
 use sluice_contract::control::{INJECTED_MAX, InjectMessages};
@@ -14,7 +14,7 @@ use crate::conversations::GivenMessages;
 /// Type of the event of an interruption by a person.
 pub(crate) const INTERRUPTED: &str = "run.interrupted";
 
-/// Reason that messages did not reach the sidecar, or that nothing is known of them.
+/// Reason that messages did not reach the sidecar, or that their state is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectionError {
     /// The database says no, or cannot be used.
@@ -25,8 +25,8 @@ pub(crate) enum InjectionError {
     Control(#[from] ControlError),
 }
 
-/// Gives the sidecar the messages that it is to have, unless it has them. Messages that it had and is to have no more go back
-/// into the queue. Returns what it has.
+/// Sends the sidecar its current messages, unless it has them. Messages that it had and is not to have any longer go back
+/// into the queue. Returns the messages that it has.
 ///
 /// # Errors
 /// [`InjectionError`]
@@ -36,7 +36,7 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
     let injection = context.store.offer_messages(key).await?;
     let wanted = GivenMessages::Known(injection.list.clone());
     if *given != wanted {
-        // Until it has answered.
+        // The state is unknown until the sidecar has answered.
         let before = std::mem::take(&mut *given);
         let messages = InjectMessages { messages: injection.list.clone(), by: Some("daemon".to_owned()) };
         context.conversations.note_injected(key);
@@ -44,7 +44,7 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
             let ids = injection.list.into_iter().map(|message| message.message_id).chain(injection.withdrawn);
             let free = ids.filter(|id| !may_have(&error, &before, id)).collect();
             if matches!(error, ControlError::Refused { .. }) {
-                // It has what it had.
+                // The sidecar still has the earlier list.
                 *given = before;
             }
             context.store.take_back_messages(free).await?;
@@ -53,21 +53,21 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
         *given = wanted;
     }
     if !injection.withdrawn.is_empty() {
-        // What it has sent before it got the list does not go back into the queue.
+        // Messages that the sidecar sent before it got the list do not go back into the queue.
         pull(context, key).await?;
         context.store.take_back_messages(injection.withdrawn.clone()).await?;
     }
     Ok(injection)
 }
 
-/// Returns whether a sidecar that did not take a list may have a message of it: from a list before, or since it has taken the
-/// list, and its answer is missing.
+/// Returns whether a sidecar that did not confirm a list may have a message: from an earlier list, or because it accepted the
+/// list, and only its answer was lost.
 fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
     match error {
         ControlError::Unreachable(_) => !error.is_absent(),
         // It is of an older version.
         ControlError::Refused { code, .. } if code == "not_found" => false,
-        // Nothing has changed.
+        // The sidecar still has the earlier list.
         ControlError::Refused { .. } => match before {
             GivenMessages::Unknown => true,
             GivenMessages::Known(list) => list.iter().any(|message| message.message_id == id),
@@ -76,7 +76,7 @@ fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
     }
 }
 
-/// Records what became of messages at the sidecar.
+/// Records the state of messages at the sidecar.
 ///
 /// # Errors
 /// [`InjectionError`]

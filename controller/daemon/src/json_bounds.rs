@@ -11,7 +11,7 @@ use crate::limits::HttpLimits;
 pub(crate) enum BoundError {
     /// Nesting.
     Depth,
-    /// Members of one object, or elements of one array.
+    /// Too many members in one object, or elements in one array.
     Members,
     /// Length of the name of a member.
     Name,

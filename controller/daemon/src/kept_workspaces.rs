@@ -1,4 +1,4 @@
-//! The directory of kept workspaces: what is in it, and its removal.
+//! The directory of kept workspaces: listing and removal.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use sluice_runs::rundir;
 use sluice_state::layout::Layout;
 use tokio::task::spawn_blocking;
 
-/// Beginning of the name of one that is being removed.
+/// Name prefix of a workspace that is being removed.
 const REMOVED: &str = ".removed-";
 
 /// Returns the attempts with a kept workspace.
@@ -21,7 +21,7 @@ pub(crate) async fn list_kept(layout: &Layout) -> io::Result<Vec<RunKey>> {
     spawn_blocking(move || list(&directory).map(|(keys, _)| keys)).await.map_err(io::Error::other)?
 }
 
-/// Removes kept workspaces. One that is not there counts as removed; what fails does not stop the rest.
+/// Removes kept workspaces. A missing one counts as removed; a failure does not stop the rest.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -30,7 +30,7 @@ pub(crate) async fn remove_kept(layout: &Layout, keys: Vec<RunKey>) -> io::Resul
     spawn_blocking(move || remove(&directory, &keys)).await.map_err(io::Error::other)?
 }
 
-/// Removes what an earlier removal has left.
+/// Removes the remains of an earlier removal.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -58,7 +58,7 @@ fn remove(directory: &Path, keys: &[RunKey]) -> io::Result<()> {
     removed
 }
 
-/// Returns the kept workspaces, and those that an earlier daemon has not removed to the end.
+/// Returns the kept workspaces, and those whose removal an earlier daemon has not finished.
 fn list(directory: &Path) -> io::Result<(Vec<RunKey>, Vec<PathBuf>)> {
     let (mut keys, mut removed) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(directory) {

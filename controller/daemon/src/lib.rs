@@ -1,4 +1,4 @@
-//! The daemon of Sluice: its listeners, who may do what, and the HTTP API around state and runs.
+//! The daemon of Sluice: its listeners, its permissions, and the HTTP API around state and runs.
 //!
 //! A request goes `listener → connection → front → api`: accepted and counted, read within its limits, checked for its
 //! source and its principal, then routed. Decisions are in pure files.

@@ -19,41 +19,41 @@ pub struct HttpLimits {
     pub idle_time: Duration,
     /// Time for a TLS handshake.
     pub handshake_time: Duration,
-    /// Bytes of a body, where a route has no limit of its own.
+    /// Maximum number of bytes of a body, if a route has no limit of its own.
     pub body_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
     /// Depth of JSON.
     pub json_depth: usize,
-    /// Members of one JSON object, or of one array.
+    /// Maximum number of members of one JSON object, or elements of one array.
     pub json_members: usize,
     /// Bytes of the name of a JSON member.
     pub json_name_bytes: usize,
-    /// Requests of one token in a second.
+    /// Maximum number of requests of one token per second.
     pub requests_per_second: u32,
-    /// Requests of one token at once, after a pause.
+    /// Maximum number of requests of one token at once, after a pause.
     pub request_burst: u32,
-    /// Logins of one address that may fail in a minute before each later one is delayed.
+    /// Number of failed logins of one address in a minute, after which each later one is delayed.
     pub failed_logins: u32,
-    /// That delay.
+    /// Delay of such a login.
     pub failed_login_delay: Duration,
-    /// Streams of one token; as many of its requests may wait for the state of a run.
+    /// Maximum number of streams of one token; as many of its requests may wait for the state of a run.
     pub streams_per_token: usize,
     /// Streams of all tokens.
     pub streams: usize,
     /// Time between two frames of a quiet stream.
     pub stream_quiet: Duration,
-    /// Longest time after which a stream or a wait of a revoked token ends.
+    /// Maximum time after which a stream or a wait of a revoked token ends.
     pub stream_check: Duration,
-    /// Requests of one token that wait for the state of a run.
+    /// Maximum number of requests of one token that wait for the state of a run.
     pub waits_per_token: usize,
     /// Requests of all tokens that wait for the state of a run.
     pub waits: usize,
-    /// Requests of one token that list or write files of sandboxes.
+    /// Maximum number of requests of one token that list or write files of sandboxes.
     pub file_work_per_token: usize,
-    /// Those of all tokens.
+    /// Maximum number of such requests of all tokens.
     pub file_work: usize,
-    /// Longest time for a file that is written, and for each piece of it.
+    /// Maximum time for writing a file, and for each piece of it.
     pub upload_time: (Duration, Duration),
     /// Runs that one owner may create in a minute.
     pub creations: u32,
@@ -63,7 +63,7 @@ pub struct HttpLimits {
     pub chats_per_token: usize,
     /// Clients of chats of all tokens.
     pub chats: usize,
-    /// Operations of one owner in a minute that the control log records.
+    /// Maximum number of operations of one owner in a minute that the control log records.
     pub changes: u32,
     /// Heartbeats that a run may report in a minute.
     pub heartbeats: u32,

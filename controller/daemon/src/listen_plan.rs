@@ -1,6 +1,6 @@
 //! Addresses of the daemon, and the refusal to listen unsafely.
 //!
-//! Beyond this machine, requests need a token and a channel that nobody else reads: TLS of this daemon, or a proxy on this
+//! Beyond this machine, requests need a token and a private channel: TLS of this daemon, or a proxy on this
 //! machine that ends TLS.
 //!
 //! Pure.
@@ -108,13 +108,13 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
     Ok(ListenPlan { tcp, proxy })
 }
 
-/// Returns the address of a text. Names are not looked up, but for the one that every machine has.
+/// Returns the address of a text. Names are not looked up, except the one that every machine has.
 fn address_of(text: &str) -> Option<SocketAddr> {
     let literal = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     literal.as_deref().unwrap_or(text).parse().ok()
 }
 
-/// Splits `HOST:PORT`; an IPv6 address stands in brackets.
+/// Splits `HOST:PORT`; an IPv6 address is in brackets.
 fn split(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let is_bracketed = host.starts_with('[') && host.ends_with(']');
@@ -130,7 +130,7 @@ impl ListenPlan {
         self.with_proxy(Authorities::of_socket())
     }
 
-    /// Returns the names of a TCP listener that is bound to this address; `certified` are those of its certificate.
+    /// Returns the names of a TCP listener that is bound to this address; `certified` has the names in its certificate.
     #[must_use]
     pub fn tcp_names(&self, listen: &TcpListen, bound: SocketAddr, certified: &[String]) -> Authorities {
         let (scheme, port) = (listen.scheme, bound.port());
@@ -148,7 +148,7 @@ impl ListenPlan {
     }
 }
 
-/// Returns the host of an address as it stands in a URL.
+/// Returns the host of an address in the form for a URL.
 #[must_use]
 pub fn literal(address: SocketAddr) -> String {
     match address {

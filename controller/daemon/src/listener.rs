@@ -76,7 +76,7 @@ impl DaemonListener {
         let (front, stop) = (Arc::clone(front), stop.clone());
         match accepted {
             Accepted::Unix(stream) => {
-                // Without a peer's uid, nobody is root.
+                // A peer whose uid is unknown is never root.
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let Some(counted) = count.admit(None) else { return };
                 let served = serve(stream, RemotePeer { uid, ..RemotePeer::default() }, None, front, stop);
@@ -91,7 +91,7 @@ impl DaemonListener {
                     Self::Tcp(_, Some(tls)) => {
                         let handshake = timeout(front.context().limits.handshake_time, tls.accept(stream));
                         connections.spawn(with(counted, async move {
-                            // A client without TLS, or one that is too slow, is left.
+                            // A client without TLS, or one that is too slow, is dropped.
                             if let Ok(Ok(stream)) = handshake.await {
                                 serve(stream, peer, local, front, stop).await;
                             }

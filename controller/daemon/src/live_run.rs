@@ -1,4 +1,4 @@
-//! Knowledge of a run's task, for the looks of the orchestrator.
+//! Facts that a run's task shares with the orchestrator.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,11 +11,11 @@ use tokio::sync::{Notify, watch};
 /// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
-    /// True if its owner wants it to stand still.
+    /// True if its owner wants it paused.
     pub(crate) is_paused: bool,
-    /// True if a call of it waits for an approval.
+    /// True if one of its calls waits for an approval.
     pub(crate) is_held: bool,
-    /// True once its program has started: only then it can stand still.
+    /// True once its program has started: only then can it be paused.
     pub(crate) has_started: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LiveRun {
     last_call_us: AtomicI64,
     done_us: AtomicI64,
     is_stopping: AtomicBool,
-    /// Time for which its timeout stands still.
+    /// Clock of the timeout; it stops during pauses.
     clock: Arc<RunClock>,
     wish: watch::Sender<PauseWish>,
     /// A call has ended, or one waits at a cap.
@@ -54,7 +54,7 @@ pub(crate) struct LiveRun {
 }
 
 impl LiveRun {
-    /// Returns what is known of an attempt whose clock stands as its row says.
+    /// Returns the facts of an attempt, with its clock set as its row says.
     pub(crate) fn with_clock(total_us: i64, since_us: Option<i64>) -> Self {
         Self { clock: Arc::new(RunClock::new(total_us, since_us)), ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl LiveRun {
 
     /// Counts a call that has ended.
     pub(crate) fn end_call(&self) {
-        // One that began before the file was read has no beginning here.
+        // A heartbeat that began before the file was read has no beginning here.
         let _ = self.open_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
@@ -100,7 +100,7 @@ impl LiveRun {
         self.last_call_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
-    /// Takes a look at the run: since when it is watched, and since when its agent says that it is done.
+    /// Checks the run: since when it is watched, and since when its agent reports that it is done.
     pub(crate) fn look(&self, run: &Sandbox, now_us: i64) {
         let is_first = self.watched_us.load(Ordering::Relaxed) == 0;
         if is_first || run.paused_us.is_some() {
@@ -113,18 +113,18 @@ impl LiveRun {
         }
     }
 
-    /// Returns true the first time: the program is to be stopped once.
+    /// Returns true the first time, so that the program is stopped once.
     pub(crate) fn begin_stop(&self) -> bool {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }
 
-    /// Sets the idle time of the request; none for that of the host.
+    /// Sets the idle time of the request; `None` for the host's idle time.
     pub(crate) fn set_ttl(&self, ttl: Option<Duration>) {
         // A request does not change.
         let _ = self.ttl.set(ttl);
     }
 
-    /// Returns what is known; `None` before the request is read.
+    /// Returns the known facts; `None` before the request is read.
     pub(crate) fn facts(&self) -> Option<LiveFacts> {
         let ttl = *self.ttl.get()?;
         let time = |time: &AtomicI64| Some(time.load(Ordering::Relaxed)).filter(|us| *us > 0);

@@ -16,7 +16,7 @@ use crate::stop_signal::StopSignal;
 const TIMER: LoopTimer =
     LoopTimer { name: "failed logins", period: Duration::from_secs(60), first: Duration::from_secs(60) };
 
-/// Writes the report at most once in a minute, and at the end.
+/// Writes the report at most once per minute, and at the end.
 pub(crate) async fn run(context: Arc<ApiContext>, stop: StopSignal) {
     let (loops, log) = (Arc::clone(&context.loops), context.log);
     let turn = || {

@@ -1,4 +1,4 @@
-//! The loops of the daemon: what runs again and again, when it ran last, and what went wrong.
+//! The periodic loops of the daemon: their tasks, their last runs, and their errors.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,13 +26,13 @@ pub struct LoopTimer {
 pub struct LoopStatus {
     /// Name of the loop.
     pub name: String,
-    /// Time between two turns; the longest one, for a loop that is also woken.
+    /// Time between two turns; for a loop that is also woken, the maximum time.
     pub period: Duration,
     /// Turns that have ended.
     pub turns: u64,
     /// Turns that have failed.
     pub failures: u64,
-    /// Begin of the turn that goes on, in microseconds since 1970.
+    /// Begin of the turn in progress, in microseconds since 1970.
     pub running_since_us: Option<i64>,
     /// End of the last turn, in microseconds since 1970.
     pub last_end_us: Option<i64>,
@@ -122,7 +122,7 @@ impl Loops {
         }
     }
 
-    /// Records the result of a turn of work that keeps its own time. The first turn adds the loop. Returns a line for the
+    /// Records the result of a turn of a task with its own timing. The first turn adds the loop. Returns a line for the
     /// operator's log as [`Loops::end`] does.
     pub(crate) fn record<T, E>(&self, name: &str, period: Duration, result: &Result<T, E>) -> Option<String>
     where

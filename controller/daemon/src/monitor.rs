@@ -1,7 +1,7 @@
 //! Measurements of the daemon itself: counters since its start.
 //!
-//! Counters of runs and calls come from the event log alone: `follower` reads what was committed, `measurement` says what
-//! an event counts, and `instruments` has the numbers. `scrape` adds what the database knows at that moment.
+//! Counters of runs and calls come from the event log alone: `follower` reads committed events, `measurement` maps an event
+//! to its counters, and `instruments` has the numbers. `scrape` adds figures from the database at the time of the request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -53,7 +53,7 @@ pub struct Monitor {
     instruments: Mutex<Instruments>,
 }
 
-/// Counts what the reconciliations of a daemon's process find.
+/// Counts the findings of the reconciliations in a daemon's process.
 #[derive(Debug, Clone)]
 pub struct FindingCounter(pub(crate) Arc<Monitor>);
 
@@ -84,7 +84,7 @@ impl Monitor {
         self.started
     }
 
-    /// Counts an error of an audit log: one that cannot be written, or that has a wrong line.
+    /// Counts an error of an audit log: a failed write, or a wrong line.
     pub(crate) fn count_audit_error(&self) {
         self.lock().count_audit_error();
     }

@@ -1,6 +1,6 @@
-//! The host directories that a run reads, and where it sees them.
+//! The host directories that a run can read, and their paths in the sandbox.
 //!
-//! Pure. The table is the border of the API: a path outside of it, and outside of the workspace, does not exist.
+//! Pure. The table is the border of the API: a path outside it and outside the workspace does not exist.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use sluice_runs::blueprint::{MountAccess, Volume};
 /// Directory of the sandbox in which each grant has its own path.
 pub const GRANTS: &str = "/mnt/grants";
 
-/// Host directories, sorted; none of them lies in another one.
+/// Host directories, sorted; none of them is inside another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MountTable(Vec<String>);
@@ -20,7 +20,7 @@ impl MountTable {
     #[must_use]
     pub fn of(grants: impl IntoIterator<Item = String>) -> Self {
         let mut sorted: Vec<String> = grants.into_iter().collect();
-        // By parts of paths: what lies in a directory follows it.
+        // Compared by path components, so that a directory is followed by its contents.
         sorted.sort_by(|one, other| Path::new(one).cmp(Path::new(other)));
         let mut table: Vec<String> = Vec::with_capacity(sorted.len());
         for grant in sorted {
@@ -31,7 +31,7 @@ impl MountTable {
         Self(table)
     }
 
-    /// Returns whether the run sees no directory of the host.
+    /// Returns whether the run sees none of the host's directories.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,7 +76,7 @@ mod tests {
             (&[], &[]),
             (&["/b", "/a", "/b"], &["/a", "/b"]),
             (&["/a/b/c", "/a", "/a/b"], &["/a"]),
-            // A sign that is smaller than the separator does not come between a directory and what is in it.
+            // A character that sorts before the separator does not come between a directory and its contents.
             (&["/a/b", "/a-b", "/a!", "/a"], &["/a", "/a!", "/a-b"]),
             (&["/srv/x/1", "/srv/x", "/srv/xy", "/srv/w/x"], &["/srv/w/x", "/srv/x", "/srv/xy"]),
         ];

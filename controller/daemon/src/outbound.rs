@@ -1,7 +1,7 @@
 //! Requests of the daemon to addresses that an admin has set.
 //!
-//! The address is checked after its name was looked up, and connected as it was checked. No redirect is followed, and no
-//! more than the head of the answer is read.
+//! The address is checked after its name was looked up, and the checked address is used. No redirect is followed, and only
+//! the head of the answer is read.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use hyper_util::rt::TokioIo;
 use sluice_upstream::{Address, ConnectError, Connector, Reach};
 use tokio::time::timeout;
 
-/// Longest time until there is a connection.
+/// Maximum time of a connection attempt.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Largest head of an answer.
+/// Maximum size of an answer's head.
 const HEAD_MAX: usize = 16 << 10;
 
 /// Address of a request.
@@ -27,10 +27,10 @@ pub(crate) struct Destination<'a> {
     pub(crate) reach: Reach,
 }
 
-/// Reason why a request was not taken. It has nothing of the answer but its status.
+/// Reason why a request was not accepted. Of the answer, it contains only the status.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryFault {
-    /// No connection can be tried.
+    /// The settings allow no connection.
     #[error("the address cannot be used")]
     Settings(#[source] sluice_upstream::SetupError),
     /// There is no connection.
@@ -67,7 +67,7 @@ impl DeliveryFault {
 /// headers.
 ///
 /// # Errors
-/// [`DeliveryFault`]; the receiver may have taken the request.
+/// [`DeliveryFault`]; the receiver may have accepted the request.
 pub(crate) async fn post(
     to: Destination<'_>,
     request: Request<String>,

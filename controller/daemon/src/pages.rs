@@ -40,10 +40,10 @@ use html::{Page, confirm_page, login_page, message_page};
 
 type Context = State<Arc<ApiContext>>;
 
-/// Bytes of the longest form.
+/// Maximum number of bytes of a form.
 const FORM_MAX: usize = 1024;
 
-/// Facts that the front has of a request with a page: its way, and its client.
+/// Facts that the front passes with a request for a page: its channel, and its client.
 #[derive(Debug, Clone)]
 pub(crate) struct PageRequest {
     pub(crate) channel: Option<SessionChannel>,
@@ -72,17 +72,17 @@ pub(crate) fn is_asset(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
-/// Returns whether a file of the client's machine may send this request: it shows a page and changes nothing.
+/// Returns whether a file of the client's machine may send this request: it only shows a page.
 pub(crate) fn is_opened_by_a_file(method: &Method, path: &str) -> bool {
     method == Method::POST && path == "/login"
 }
 
-/// The page that asks for a code. It uses none up.
+/// The page that asks for a code. It does not consume a code.
 async fn login(Query(EmptyQuery {}): Query<EmptyQuery>) -> Page {
     login_page()
 }
 
-/// The page that says who a code logs in. The code stays valid.
+/// The page that shows which principal a code logs in. The code stays valid.
 async fn preview(
     State(context): Context,
     axum::Extension(request): axum::Extension<PageRequest>,

@@ -1,8 +1,8 @@
-//! Pauses: a run stands still while its owner wants it, or while a call of it waits for an approval.
+//! Pauses: a run is stopped while its owner wants that, or while one of its calls waits for an approval.
 //!
-//! `request` records what is wanted. One `keeper` for each live attempt brings its sidecar, its container and its clocks to
-//! that, step by step; `rules` decides each step from what is observed. So a daemon that was killed in a pause goes on where it
-//! was, from the row of the run and the state of its container.
+//! `request` records the wanted state. One `keeper` for each live attempt brings its sidecar, its container and its clocks to
+//! that state, step by step; `rules` decides each step from the observed state. So after a kill during a pause, a new daemon
+//! continues from the row of the run and the state of its container.
 
 mod keeper;
 mod request;

@@ -22,7 +22,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Returns the user of the connected socket with these addresses: its own, and the one at the other end.
+/// Returns the user of the connected socket with these addresses: its own, and the peer's.
 fn user_in(table: &str, wanted: (SocketAddr, SocketAddr)) -> Option<u32> {
     table.lines().skip(1).find_map(|row| {
         let mut words = row.split_ascii_whitespace().skip(1);

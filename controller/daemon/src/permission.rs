@@ -1,4 +1,4 @@
-//! Which role may do what: one table.
+//! Permissions of the roles: one table.
 //!
 //! Pure.
 
@@ -13,7 +13,7 @@ pub enum Operation {
     ReadContent,
     /// Creation of a sandbox, retry, dry run.
     Create,
-    /// Chats with agents: the catalogue, requests, and what is left of an answer.
+    /// Chats with agents: the catalogue, requests, and the rest of an answer.
     Chat,
     /// Pause, resume, interrupt, cancel.
     Control,
@@ -46,7 +46,7 @@ pub enum Operation {
 pub enum Permission {
     /// None.
     Denied,
-    /// Those of its own owner and accounts.
+    /// Only objects of its own owner and accounts.
     Own,
     /// All.
     All,
@@ -73,12 +73,12 @@ pub fn permission(role: Role, operation: Operation) -> Permission {
             Role::Viewer,
             Create | Chat | Control | Decide | Publish | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
         )
-        // Its own runs are those of its end users, by the chat routes alone.
+        // Its own runs are the runs of its end users, accessible through the chat routes only.
         | (Role::Chat | Role::Metrics, _) => Denied,
     }
 }
 
-/// Returns the objects on which a browser session of a role may do an operation. What reaches beyond them needs a token: a page
+/// Returns the objects on which a browser session of a role may do an operation. Other objects need a token: a page
 /// that was attacked must not give more rights than it has.
 #[must_use]
 pub fn session_permission(role: Role, operation: Operation) -> Permission {
@@ -88,7 +88,7 @@ pub fn session_permission(role: Role, operation: Operation) -> Permission {
     };
     match (operation, permission(role, operation)) {
         (Read | ReadContent | Control | Decide | Monitor, permission) => permission,
-        // An admin's session creates what its own owner pays for, and suspends its own agents: that of others stays for good.
+        // An admin's session creates what its own owner pays for, and suspends its own agents; others would stay suspended.
         (Create | Chat | SuspendAgent, Permission::All) => Permission::Own,
         (Create | Chat | SuspendAgent, permission) => permission,
         (Publish | Steer | Execute | RegisterAgent | GrantAgent | ChangeBudget | Diagnose | OpenSession, _) => {
@@ -113,14 +113,14 @@ impl Principal {
     }
 }
 
-/// Objects that a request may see: all, or those of one principal.
+/// Objects that a request may see: all, or the objects of one principal.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     own: Option<&'a Principal>,
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the owner whose objects it has; `None` for those of all owners.
+    /// Returns the owner whose objects are visible; `None` for the objects of all owners.
     #[must_use]
     pub fn owner(self) -> Option<&'a str> {
         self.own.map(|principal| principal.owner.as_str())
@@ -132,13 +132,13 @@ impl<'a> Scope<'a> {
         self.own.map(|principal| principal.accounts.as_slice())
     }
 
-    /// Returns whether it has the objects of this owner.
+    /// Returns whether the scope includes the objects of this owner.
     #[must_use]
     pub fn has_owner(self, owner: &str) -> bool {
         self.owner().is_none_or(|own| own == owner)
     }
 
-    /// Returns whether it has this account.
+    /// Returns whether the scope includes this account.
     #[must_use]
     pub fn has_account(self, account: &str) -> bool {
         self.accounts().is_none_or(|own| own.iter().any(|known| known == account))

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 pub use sluice_state::tokens::TokenRole as Role;
 
-/// Way on which a request came.
+/// Channel on which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Root on `admin.sock`, without a token.
@@ -43,7 +43,7 @@ pub struct Principal {
     pub role: Role,
     /// Accounts that it may use; the first is its default.
     pub accounts: Vec<String>,
-    /// Way on which the request came.
+    /// Channel on which the request came.
     pub way: Way,
     /// Address of the client; none on a unix socket.
     pub source: Option<IpAddr>,
@@ -69,7 +69,7 @@ impl Principal {
         self.id.strip_prefix(SESSION_PREFIX)
     }
 
-    /// Returns the name under which its chats are kept and counted: all browser sessions of an owner have the same one.
+    /// Returns the name under which its chats are kept and counted: all browser sessions of an owner share it.
     pub(crate) fn chat_holder(&self) -> String {
         match self.way {
             Way::Session => format!("sessions:{}", self.owner),

@@ -17,7 +17,7 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::run_policy::ASK_TIMEOUT;
 
-/// Longest wait for an answer.
+/// Maximum waiting time for an answer.
 pub const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A question of an agent.
@@ -67,7 +67,7 @@ pub async fn ask(context: &ApiContext, key: &RunKey, request: QuestionRequest) -
 /// Returns a question of the run, as soon as it is closed, but after this time at the latest.
 ///
 /// # Errors
-/// 404: this attempt has not asked it.
+/// 404: this attempt has not asked the question.
 pub async fn own(context: &ApiContext, key: &RunKey, id: &str, wait: Duration) -> Result<OwnQuestion, ApiError> {
     let deadline = Instant::now() + wait.min(WAIT_MAX);
     let mut committed = context.store.events_committed();

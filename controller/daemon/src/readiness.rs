@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reasons that the daemon is not ready. Each part reports its own.
+/// Reasons why the daemon is not ready. Each part reports its own.
 #[derive(Debug, Default)]
 pub struct Readiness(Mutex<BTreeMap<&'static str, String>>);
 

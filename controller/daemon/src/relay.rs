@@ -1,7 +1,7 @@
-//! Reports of sandboxes: one unix socket for each live attempt, with a router of its own that knows run tokens alone.
+//! Reports of sandboxes: one unix socket for each live attempt, with a router of its own that accepts only run tokens.
 //!
 //! The sidecar of the attempt relays a closed list of requests, with a token that only it has. A route is one function in a
-//! file of its own, and is named once in [`router`]. Nothing else of the API is reached from here.
+//! file of its own, and is named once in [`router`]. Other parts of the API cannot be reached from here.
 
 use std::sync::Arc;
 

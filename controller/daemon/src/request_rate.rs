@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A token bucket for each key. Keys whose bucket is full are forgotten.
+/// A token bucket for each key. Full buckets are forgotten.
 #[derive(Debug)]
 pub(crate) struct RequestRate<K> {
     per_second: f64,
@@ -33,7 +33,7 @@ impl<K: Hash + Eq> RequestRate<K> {
     /// Takes one from the bucket of a key.
     ///
     /// # Errors
-    /// The time until there is one.
+    /// The time until a token is available.
     pub(crate) fn take(&mut self, key: K, now: Instant) -> Result<(), Duration> {
         self.take_amount(key, 1, now)
     }
@@ -41,7 +41,7 @@ impl<K: Hash + Eq> RequestRate<K> {
     /// Takes an amount from the bucket of a key. More than a full bucket is never there.
     ///
     /// # Errors
-    /// The time until it is there.
+    /// The time until it is available.
     pub(crate) fn take_amount(&mut self, key: K, amount: u32, now: Instant) -> Result<(), Duration> {
         let amount = f64::from(amount);
         let (per_second, burst) = (self.per_second, self.burst);

@@ -40,7 +40,7 @@ pub enum ListenScheme {
 /// Reason that a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForeignRequest {
-    /// `Host` is missing, stands twice, or is not a name of this daemon.
+    /// `Host` is missing, occurs twice, or is not a name of this daemon.
     Host,
     /// `Origin` is another one.
     Origin,
@@ -73,7 +73,7 @@ impl Authorities {
         Self { hosts: vec!["localhost".to_owned()], origins: Vec::new() }
     }
 
-    /// Adds a host with its port. An IPv6 address stands in brackets.
+    /// Adds a host with its port. An IPv6 address is in brackets.
     #[must_use]
     pub fn with(mut self, scheme: ListenScheme, host: &str, port: u16) -> Self {
         let host = host.to_ascii_lowercase();
@@ -107,7 +107,7 @@ impl Authorities {
         let is_long = |origin: &&String| {
             ports.iter().any(|(start, port)| origin.starts_with(start) && origin.ends_with(&format!(":{port}")))
         };
-        // A default port is left out.
+        // A default port is omitted.
         self.origins.iter().filter(|origin| !is_long(origin)).cloned().collect()
     }
 
@@ -143,7 +143,7 @@ pub fn comes_from_a_file(headers: &HeaderMap) -> bool {
         && is("sec-fetch-dest", &[None, Some("document")])
 }
 
-/// Returns the value of a header, if it is there; `None` if it stands twice or is no text.
+/// Returns the value of a header, if it is present; `None` if it occurs twice or is not text.
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -190,7 +190,7 @@ mod tests {
             assert_eq!(check(&loopback(), &[("host", host)]), Ok(()), "{host}");
         }
         for host in [
-            // Rebound names, a final dot, other ports, user information, other spellings of one address.
+            // Rebound names, a final dot, other ports, user information, other spellings of an address.
             "evil.example", "evil.example:8787", "127.0.0.1.evil.example:8787", "localhost.:8787", "127.0.0.1.:8787",
             "127.0.0.1", "127.0.0.1:80", "127.0.0.1:08787", "a@127.0.0.1:8787", "127.1:8787", "2130706433:8787",
             "0.0.0.0:8787", "::1:8787", "[::1]", "[::ffff:127.0.0.1]:8787", "[0:0:0:0:0:0:0:1]:8787", "", " ",

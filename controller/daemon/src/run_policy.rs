@@ -35,7 +35,7 @@ pub struct Graph {
     pub max_cost: Option<i64>,
 }
 
-/// Values of runs that one account pays for, in place of those of the host.
+/// Values of runs that one account pays for, instead of the host's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in `RunPolicy`")]
 pub struct AccountPolicy {
@@ -57,7 +57,7 @@ pub struct Project {
     pub repository: Option<ProjectRepository>,
 }
 
-/// Longest time for which a person may think.
+/// Maximum time for a person's decision.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Limits of runs: settings of the admin, which no request exceeds.
@@ -67,7 +67,7 @@ pub struct RunPolicy {
     pub graphs: Vec<Graph>,
     /// Image of a run that names none.
     pub default_image: String,
-    /// Images that a request may name beside those of programs, each with its digest.
+    /// Images that a request may name in addition to those of programs, each with its digest.
     pub images: Vec<String>,
     /// Projects that a request may name.
     pub projects: Vec<Project>,
@@ -83,7 +83,7 @@ pub struct RunPolicy {
     pub limits: StoredLimits,
     /// Highest limits.
     pub limits_max: StoredLimits,
-    /// Longest time from the first claim to the end of a run, retries included, unless its timeout is longer.
+    /// Maximum time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
     /// Cap of a run without a program of the host that names none, in nano-USD.
     pub max_cost: Option<i64>,
@@ -91,15 +91,15 @@ pub struct RunPolicy {
     pub max_cost_max: Option<i64>,
     /// Nano-USD that a run without a cap holds of a budget.
     pub hold: i64,
-    /// Runs that may be at work on this host.
+    /// Maximum number of running runs on this host.
     pub running_max: u32,
-    /// Runs of one owner that may be at work.
+    /// Maximum number of running runs of one owner.
     pub owner_running_max: u32,
-    /// Runs of one project that may be at work.
+    /// Maximum number of running runs of one project.
     pub project_running_max: u32,
     /// Runs of one owner that may wait in the queue.
     pub queued_max: u32,
-    /// Treatment of calls at a cap, for a run whose request does not say.
+    /// Behaviour of calls at a cap, for a run whose request does not set it.
     pub on_cap: CapTreatment,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,
@@ -151,7 +151,7 @@ impl RunPolicy {
         self.projects.iter().find(|project| project.name == name && project.owners.iter().any(|own| own == owner))
     }
 
-    /// Returns the longest time from the first claim to the end of a run: one that may work for longer has that time.
+    /// Returns the maximum time from the first claim to the end of a run: a run with a longer timeout gets that.
     #[must_use]
     pub fn deadline(&self, limits: &StoredLimits) -> Duration {
         self.run_time.max(Duration::from_secs(limits.timeout_s))

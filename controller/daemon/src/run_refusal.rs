@@ -1,4 +1,4 @@
-//! Reasons that an attempt cannot begin, and whether another one could.
+//! Reasons why an attempt cannot begin, and whether another one could.
 //!
 //! Pure.
 
@@ -7,7 +7,7 @@ use sluice_contract::text::error_chain;
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
 pub(crate) enum RunRefusal {
-    /// For the owner of the run. No other attempt could begin either.
+    /// For the owner of the run. Another attempt could not begin either.
     Owner(String),
     /// For the operator.
     Host(String),

@@ -1,8 +1,8 @@
-//! The runs of the daemon: claimed from the queue, driven beside each other, adopted after a restart.
+//! The runs of the daemon: claimed from the queue, driven concurrently, adopted after a restart.
 //!
-//! `orchestrator` owns the tasks of all runs and nothing else of them. A task drives one attempt: `attempt` prepares and
-//! drives it, `call_events` reports its calls, `file_events` its changed files, `steps` records its life. What ends a run
-//! for its time or its silence is decided in `watchdog`, and what follows a failure in `retries`; both are pure.
+//! `orchestrator` only owns the tasks of all runs. A task drives one attempt: `attempt` prepares and
+//! drives it, `call_events` reports its calls, `file_events` its changed files, `steps` records its life. `watchdog` decides
+//! whether a run ends for its time or its silence, and `retries` decides what follows a failure; both are pure.
 
 mod after_attempt;
 mod attempt;

@@ -1,4 +1,4 @@
-//! The way of a request as far as sessions depend on it: with TLS, or over loopback from a process of one user.
+//! The channel of a request as far as sessions depend on it: with TLS, or over loopback from a process of one user.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::request_source::{Authorities, ListenScheme, ReachedOrigin};
 use crate::session_cookie::SessionCookie;
 use crate::sessions::Binding;
 
-/// A way on which a request may have a session.
+/// A channel on which a request may have a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionChannel {
     /// Cookie of the sessions.
@@ -20,7 +20,7 @@ pub(crate) struct SessionChannel {
 }
 
 impl SessionChannel {
-    /// Returns the channel of a request with a checked host. There is none on a socket, and none without TLS beyond loopback.
+    /// Returns the channel of a request with a checked host. A socket has none, and neither has plain HTTP beyond loopback.
     #[must_use]
     pub(crate) fn of(names: &Authorities, headers: &HeaderMap, ends: Option<(SocketAddr, SocketAddr)>) -> Option<Self> {
         let origin = names.reached(headers)?;

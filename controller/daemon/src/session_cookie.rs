@@ -1,7 +1,7 @@
 //! The cookie of a browser session.
 //!
 //! Cookies do not know ports: pages of every port of this host send and set the same ones. So the name has the port of the
-//! daemon, and cookies of other names are not looked at.
+//! daemon, and cookies of other names are ignored.
 //!
 //! Pure.
 
@@ -21,11 +21,11 @@ pub(crate) struct SessionCookie {
 /// The cookie of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SentCookie<'a> {
-    /// There is none of this name.
+    /// No cookie has this name.
     None,
     /// Value.
     Value(&'a str),
-    /// The cookie stands twice, or is no text.
+    /// The cookie occurs twice or is not text.
     Invalid,
 }
 

@@ -1,6 +1,6 @@
 //! Login codes and browser sessions.
 //!
-//! They are in memory alone, as SHA-256 of their values: a restart of the daemon ends them all.
+//! They are only in memory, as SHA-256 of their values: a restart of the daemon ends them all.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -29,9 +29,9 @@ pub(crate) struct Sessions(Mutex<SessionTable>);
 #[error("the kernel gave no random bytes")]
 pub(crate) struct NoRandomBytes;
 
-/// A new secret, and the public id of what it opens.
+/// A new secret, and the public id of the code or session that it opens.
 pub(crate) struct NewSecret {
-    /// The value, for its client alone.
+    /// The value, which only its client gets.
     pub(crate) value: Zeroizing<String>,
     /// The id.
     pub(crate) id: String,
@@ -45,7 +45,7 @@ impl Sessions {
         Ok(secret)
     }
 
-    /// Returns who would be logged in by a code. The code stays valid.
+    /// Returns the principal that a code would log in. The code stays valid.
     pub(crate) fn preview(&self, code: &str) -> Option<LoginView> {
         self.lock().preview(&Hash::of(code.as_bytes()), Instant::now())
     }
@@ -60,7 +60,7 @@ impl Sessions {
         self.lock().code_state(&maker.id, id, Instant::now())
     }
 
-    /// Begins a session under the value of a secret. `replaced` is the id of the session that it takes the place of.
+    /// Begins a session under the value of a secret. `replaced` is the id of the session that it replaces.
     pub(crate) fn begin(&self, secret: &NewSecret, view: LoginView, binding: Binding, replaced: Option<&str>) {
         let hash = Hash::of(secret.value.as_bytes());
         let mut table = self.lock();
@@ -70,17 +70,17 @@ impl Sessions {
         table.begin(hash, secret.id.clone(), view, binding, Instant::now());
     }
 
-    /// Returns the principal of a session that is valid for a request on this way, and who has made its code.
+    /// Returns the principal of a session that is valid for a request on this channel, and the maker of its code.
     pub(crate) fn find(&self, value: &str, binding: Option<Binding>) -> Option<(Principal, String)> {
         self.lock().find(&Hash::of(value.as_bytes()), binding?, Instant::now())
     }
 
-    /// Returns who has made the code of a session that goes on.
+    /// Returns the principal that made the login code of an open session.
     pub(crate) fn maker(&self, id: &str) -> Option<String> {
         self.lock().maker(id, Instant::now())
     }
 
-    /// Returns the time that a session has left, if it is used.
+    /// Returns the remaining time of a session, if it is used.
     pub(crate) fn left(&self, id: &str) -> Option<std::time::Duration> {
         self.lock().left(id, Instant::now())
     }

@@ -42,7 +42,7 @@ pub struct DaemonSettings {
     pub viewer_files: bool,
     /// Chats.
     pub chat: ChatSettings,
-    /// Runs; none for a daemon that neither creates nor looks after any.
+    /// Runs; `None` for a daemon that neither creates nor manages any.
     pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
@@ -59,11 +59,11 @@ pub struct RunSettings {
     pub policy: Option<RunPolicy>,
     /// The host.
     pub host: HostSettings,
-    /// Upstream of the runs, whose state is shown; none if no sandboxes may be created.
+    /// Upstream of the runs, whose state is shown; `None` if no sandboxes may be created.
     pub upstream: Option<Upstream>,
-    /// Makes requests of what is stored.
+    /// Makes runs from stored requests.
     pub planner: Arc<dyn Planner>,
-    /// Bytes of output that are kept of each stream.
+    /// Maximum number of stored output bytes of each stream.
     pub output_max: u64,
     /// Time that a program has after SIGTERM.
     pub stop_grace: Duration,

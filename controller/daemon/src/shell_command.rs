@@ -1,10 +1,10 @@
-//! Commands to copy into a shell: words in quotes, so that each stays one word.
+//! Commands to copy into a shell: quoted, so that each argument stays one word.
 //!
 //! Pure.
 
 use std::borrow::Cow;
 
-/// A word that no command has: one with a control character, or with one that turns text around.
+/// A word that no command can have: it has a control character, or one that reverses text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a word of a command has a character that a terminal does not show as it is; leave it out")]
 pub(crate) struct UnsafeWord;
@@ -43,7 +43,7 @@ impl ShellCommand {
     }
 }
 
-/// Returns a word in single quotes, unless no shell reads a character of it as more than itself.
+/// Returns a word in single quotes, unless all its characters are literal in every shell.
 fn quoted(word: &str) -> Result<Cow<'_, str>, UnsafeWord> {
     if sluice_contract::text::sanitize(word) != word {
         return Err(UnsafeWord);
@@ -55,7 +55,7 @@ fn quoted(word: &str) -> Result<Cow<'_, str>, UnsafeWord> {
     Ok(Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))))
 }
 
-/// Returns a call of an API with the token of the shell, which the shell puts in by itself.
+/// Returns a call of an API with a token that the shell inserts by itself.
 ///
 /// # Errors
 /// [`UnsafeWord`]

@@ -27,7 +27,7 @@ impl StopSender {
 impl StopSignal {
     /// Waits for the signal.
     pub async fn stopped(&mut self) {
-        // An error means that the sender is gone.
+        // An error means that the sender is gone, which counts as the signal.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 

@@ -1,6 +1,6 @@
-//! Request of a daemon's run, as the database keeps it.
+//! Request of a daemon's run, in the form that the database keeps.
 //!
-//! Pure. Values of environment variables are never part of it: the database has only their names.
+//! Pure. Values of environment variables are never included: the database has only their names.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::on_cap::CapTreatment;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredRequest {
-    /// Graph, `sandbox:NAME`; it names the program unless `argv` is there.
+    /// Graph, `sandbox:NAME`; it names the program unless `argv` is set.
     pub graph_id: String,
     /// Program and arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct StoredRequest {
     pub variables: BTreeSet<String>,
     /// Limits.
     pub limits: StoredLimits,
-    /// Idle time after which the run ends, in minutes; none for that of the host.
+    /// Idle time after which the run ends, in minutes; `None` for the host's idle time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_minutes: Option<u32>,
     /// Host directories that the run reads, in each of its attempts.
@@ -89,11 +89,11 @@ pub struct StoredRepository {
     pub pull_request: bool,
 }
 
-/// Limits of a run. `None` is no limit of its own.
+/// Limits of a run. `None` means no limit of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredLimits {
-    /// Longest time of an attempt, in seconds.
+    /// Maximum time of an attempt, in seconds.
     pub timeout_s: u64,
     /// Memory in bytes.
     pub memory: u64,

@@ -1,4 +1,4 @@
-//! The messages to systemd: ready, alive, stopping. Without systemd they go nowhere.
+//! The messages to systemd: ready, alive, stopping. Without systemd they are not sent.
 
 use std::time::Duration;
 
@@ -35,6 +35,6 @@ pub(crate) async fn keep_alive(time: Duration, mut stop: StopSignal) {
 }
 
 fn send(state: NotifyState<'_>) {
-    // A manager that is gone changes nothing here.
+    // If the manager is gone, nothing changes here.
     let _ = sd_notify::notify(&[state]);
 }

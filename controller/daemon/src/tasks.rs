@@ -29,7 +29,7 @@ impl Tasks {
         self.signal.clone()
     }
 
-    /// Starts a task. It ends after the signal that it receives; one that ends before it ends the daemon.
+    /// Starts a task. It ends after the signal that it receives; a task that ends earlier ends the daemon.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(StopSignal) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -41,7 +41,7 @@ impl Tasks {
         });
     }
 
-    /// Waits for the first task that ends, and returns its name; `None` for one that panicked. Waits for ever without tasks.
+    /// Waits for the first task that ends, and returns its name; `None` for a task that panicked. Never returns without tasks.
     pub async fn first_end(&mut self) -> Option<&'static str> {
         match self.set.join_next().await {
             Some(ended) => ended.ok(),
@@ -49,7 +49,7 @@ impl Tasks {
         }
     }
 
-    /// Stops all tasks, and waits for them. What has not ended in this time is cut. Returns true if all ended by themselves.
+    /// Stops all tasks, and waits this long for them; then it aborts the rest. Returns true if all ended by themselves.
     pub async fn stop(mut self, time: Duration) -> bool {
         self.sender.stop();
         let all = async { while self.set.join_next().await.is_some() {} };

@@ -1,4 +1,4 @@
-//! A daemon in a temporary directory, and a client that writes what it is told.
+//! A daemon in a temporary directory, and a client for its requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -217,7 +217,7 @@ impl TestDaemon {
         (id, paths)
     }
 
-    /// Lets a run end in success.
+    /// Ends a run with success.
     pub(crate) async fn end(&self, id: &str) {
         self.step(id, SandboxStep::Decide(SandboxVerdict::Success)).await;
         self.step(id, SandboxStep::Finish).await;
@@ -297,7 +297,7 @@ impl TestDaemon {
         .await
     }
 
-    /// Sends a request over TCP with these headers alone.
+    /// Sends a request over TCP with only these headers.
     pub(crate) async fn bare(&self, method: &str, path: &str, headers: &[&str]) -> TestAnswer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         exchange(stream, method, path, headers, None).await

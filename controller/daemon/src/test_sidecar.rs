@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-/// A sidecar that takes messages and interruptions, and says of messages what a test tells it to.
+/// A sidecar that accepts messages and interrupts, and reports the states of messages that a test sets.
 pub(crate) struct FakeSidecar {
     state: Arc<Mutex<FakeState>>,
     serving: JoinHandle<()>,
@@ -20,7 +20,7 @@ struct FakeState {
     messages: Vec<Value>,
     entries: Vec<Value>,
     interrupts: Vec<Value>,
-    /// Request lines to which it gives no answer begin so.
+    /// Beginnings of the request lines that it does not answer.
     silent: Option<&'static str>,
     /// Request lines that it refuses begin so.
     refused: Option<&'static str>,
@@ -53,17 +53,17 @@ impl FakeSidecar {
         self.state.lock().expect("nothing panics").interrupts.clone()
     }
 
-    /// Lets it give no answer to some requests: those whose lines begin so; `None` for an answer to each.
+    /// Stops answering requests whose lines begin with this text; `None` answers all again.
     pub(crate) fn silence(&self, line: Option<&'static str>) {
         self.state.lock().expect("nothing panics").silent = line;
     }
 
-    /// Lets it refuse some requests: those whose lines begin so; `None` for none.
+    /// Refuses requests whose lines begin with this text; `None` refuses none.
     pub(crate) fn refuse(&self, line: Option<&'static str>) {
         self.state.lock().expect("nothing panics").refused = line;
     }
 
-    /// Lets it report a step of a message.
+    /// Reports a step of a message.
     pub(crate) fn report(&self, message_id: &str, status: &str) {
         let mut state = self.state.lock().expect("nothing panics");
         let number = state.entries.len() + 1;

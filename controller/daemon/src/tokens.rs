@@ -12,7 +12,7 @@ pub(crate) struct TokenPrincipals(pub(crate) Store);
 impl TokenPrincipals {
     /// Returns the principal of a token that is valid now.
     pub(crate) async fn find(&self, text: &str) -> Result<Option<Principal>, TokenError> {
-        // A text that is no token is not looked up.
+        // A text that is not a token is not looked up.
         if TokenValue::parse(text).is_none() {
             return Ok(None);
         }

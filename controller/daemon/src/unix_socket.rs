@@ -36,7 +36,7 @@ pub enum SocketError {
     System(PathBuf, #[source] io::Error),
 }
 
-/// Makes the directory of the sockets, for this user alone. An existing one is not changed.
+/// Makes the directory of the sockets, private to this user. An existing one is not changed.
 ///
 /// # Errors
 /// [`SocketError::Directory`], [`SocketError::System`].
@@ -52,8 +52,8 @@ pub fn make_directory(path: &Path) -> Result<(), SocketError> {
 }
 
 impl DaemonSocket {
-    /// Binds and listens. The socket appears with its mode, independent of the umask. A socket that nobody answers on is
-    /// replaced.
+    /// Binds and listens. The socket appears with its mode, independent of the umask. A stale socket, on which no process
+    /// answers, is replaced.
     ///
     /// # Errors
     /// [`SocketError`]
@@ -146,7 +146,7 @@ mod tests {
         drop(StdListener::bind(&path).expect("it is free"));
         assert!(path.exists(), "a killed process leaves it");
         let socket = DaemonSocket::bind(&path, 0o666).expect("nobody answers on it");
-        // Another process puts its own there.
+        // Another process creates its own socket there.
         fs::remove_file(&path).expect("it is ours");
         fs::write(&path, "").expect("it is ours");
         drop(socket);

@@ -1,4 +1,4 @@
-//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the level of the event log, webhooks.
+//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the fill level of the event log, webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ const RETENTION: LoopTimer = LoopTimer { name: "retention", period: HOUR, first:
 const AGENTS: LoopTimer = LoopTimer { name: "agents", period: MINUTE, first: MINUTE };
 const HEARTBEATS: LoopTimer =
     LoopTimer { name: "heartbeats", period: Duration::from_secs(5), first: Duration::from_secs(5) };
-/// A call waits for what is decided.
+/// Calls wait for these decisions, so the interval is short.
 const DECISIONS: LoopTimer =
     LoopTimer { name: "approvals and questions", period: Duration::from_secs(1), first: Duration::from_secs(1) };
 const EVENT_STORE: LoopTimer =
@@ -125,7 +125,7 @@ fn periodic<F>(
     tasks.spawn(timer.name, |stop| every(timer, loops, log, stop, move || turn(Arc::clone(&context))));
 }
 
-/// Moves agents that are CONNECTED without a live run to IDLE: a person connected them, and no run came.
+/// Moves agents that are CONNECTED without a live run to IDLE: a person connected them, and no run followed.
 async fn release_agents(context: &ApiContext) -> Result<(), LoopFault> {
     for agent in context.store.idle_agents_without_runs().await? {
         (context.log)(&format!("agent {}/{} has no live run, and is IDLE", agent.owner, agent.agent_id));

@@ -1,5 +1,5 @@
 //! Values of the environment variables of runs that are not created yet. They are secrets, so they are kept in memory
-//! alone: a run whose daemon ends before its creation has lost them.
+//! only: if the daemon ends before a run is created, its values are lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -19,7 +19,7 @@ pub use secret::{WebhookSecret, WebhookSecretError};
 pub use sender::send;
 pub use target::{TargetError, WebhookTarget};
 
-/// Most webhooks of one daemon.
+/// Maximum number of webhooks of one daemon.
 pub const WEBHOOKS_MAX: usize = 32;
 /// Types of events of a webhook that names none.
 pub const DEFAULT_TYPES: [&str; 6] = ["run.*", "sandbox.*", "question.*", "approval.*", "budget.*", "guardian.*"];
@@ -29,17 +29,17 @@ pub const DEFAULT_TYPES: [&str; 6] = ["run.*", "sandbox.*", "question.*", "appro
 pub struct Webhook {
     /// Name.
     pub name: String,
-    /// Address that its notices go to.
+    /// Target address of its notices.
     pub target: WebhookTarget,
     /// Secrets that sign its notices: one, or the old and the new one during a rotation.
     pub secrets: Vec<WebhookSecret>,
-    /// Types of events; one that ends in `.*` selects all with this beginning.
+    /// Types of events; a type that ends in `.*` selects all with this prefix.
     pub types: Vec<String>,
     /// Owners of events; none for all.
     pub owners: Vec<String>,
     /// File with the certificates to trust, in place of the system's.
     pub ca: Option<PathBuf>,
-    /// True if it may go to addresses that are not of the public internet.
+    /// True if it may connect to addresses outside the public internet.
     pub allow_private: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::program::Input;
 
 impl Quarantine<'_> {
-    /// Checks that a commit and all that it reaches are there.
+    /// Checks that a commit and all objects reachable from it exist.
     pub(crate) async fn check_complete(&self, new: &ObjectId) -> Result<(), GitError> {
         let kind = self.command().args(["cat-file", "-t", new.as_str()]).run(Input::Nothing).await?;
         if !kind.is_success() {
@@ -51,7 +51,7 @@ impl Quarantine<'_> {
         if !self.is_ancestor(old, new).await? {
             return Err(IngestRefusal::NotForward { old: old.to_string(), new: new.to_string() }.into());
         }
-        // What was not committed (`refs/sluice/wip`) may have commits of anybody, so it does not count as known.
+        // Uncommitted changes (`refs/sluice/wip`) may have commits of any author, so they do not count as known.
         let words = ["rev-list", new.as_str(), "--not", "--exclude=refs/sluice/wip/*", "--all"];
         let commits = self.command().args(words).check(Input::Nothing).await?.stdout;
         let mut limits = HOSTILE;

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest name; a ref is a file, and the files of some systems have names of at most 255 bytes.
+/// Maximum length of a name; a ref is a file, and some file systems limit names to 255 bytes.
 const LONGEST: usize = 200;
 
 /// Name of a branch, without `refs/heads/`: a part of the names that git allows, without any that a shell, a URL or an
-/// option would read in another way.
+/// option would interpret differently.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Branch(String);
 

@@ -13,7 +13,7 @@ const SLUG_MAX: usize = 25;
 /// Maximum number of bytes of a ticket. A part of a ref is a file name in git, with at most 255 bytes.
 const TICKET_MAX: usize = 100;
 
-/// Branches that are taken as the default one, in this order, if the remote names none.
+/// Names of default branches, in this order, if the remote names none.
 pub(crate) const DEFAULTS: [&str; 4] = ["main", "master", "develop", "trunk"];
 
 /// First part of a branch name, by the type of the task.
@@ -88,7 +88,7 @@ pub struct BranchParts<'a> {
     pub run_id: &'a str,
 }
 
-/// Reason why there is no branch name.
+/// Reason why no branch name can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BranchNameError {
     /// The type of the task is unknown.
@@ -105,7 +105,7 @@ pub enum BranchNameError {
 /// Rule of git for names of branches that a name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefFault {
-    /// There is no character.
+    /// The name is empty.
     #[error("it is empty")]
     Empty,
     /// The name is too long.
@@ -114,7 +114,7 @@ pub enum RefFault {
     /// A program would read it as an option.
     #[error("it begins with '-'")]
     Hyphen,
-    /// The name has a meaning of its own for git.
+    /// The name has a special meaning for git.
     #[error("git uses this name itself")]
     Reserved,
     /// Git allows no such character.
@@ -126,7 +126,7 @@ pub enum RefFault {
     /// Git reads an entry of a reflog.
     #[error("it has '@{{'")]
     Reflog,
-    /// There is an empty part.
+    /// A part is empty.
     #[error("it begins or ends with '/', or has '//'")]
     Slash,
     /// A part begins or the name ends with a dot.
@@ -137,7 +137,7 @@ pub enum RefFault {
     Lock,
 }
 
-/// Returns the name of a run's branch. [`candidate`] gives further ones if it is taken.
+/// Returns the name of a run's branch. [`candidate`] returns further names if it is taken.
 ///
 /// # Errors
 /// [`BranchNameError`] if the ticket or the run's id cannot be part of a branch name.
@@ -160,13 +160,13 @@ pub fn candidate(name: &str, nth: u32) -> String {
     if nth <= 1 { name.to_owned() } else { format!("{name}-{nth}") }
 }
 
-/// Returns the default branch: that of the remote, else `main`, `master`, `develop` or `trunk`: the first that exists.
+/// Returns the default branch: the remote's, else `main`, `master`, `develop` or `trunk`: the first that exists.
 pub(crate) fn default_branch(of_remote: Option<&str>, exists: impl Fn(&str) -> bool) -> Option<&str> {
     of_remote.into_iter().chain(DEFAULTS).find(|branch| exists(branch))
 }
 
-/// Returns the rule of git that a name of a branch breaks, by the rules of `git check-ref-format --branch`, and characters
-/// that nobody sees.
+/// Returns the rule of git that the name of a branch breaks, by the rules of `git check-ref-format --branch`; invisible
+/// characters are also refused.
 #[must_use]
 pub fn ref_fault(name: &str) -> Option<RefFault> {
     if name.is_empty() {
@@ -225,7 +225,7 @@ fn slug(title: &str) -> String {
         } else if !slug.is_empty() && !slug.ends_with('-') {
             slug.push('-');
         }
-        // One more than fits shows whether the last word is complete.
+        // One character more than fits shows whether the last word is complete.
         if slug.len() > SLUG_MAX {
             break;
         }

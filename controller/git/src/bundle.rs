@@ -1,4 +1,4 @@
-//! The bundle at the end of a run: what is committed, and what is not.
+//! The bundles at the end of a run: one with its commits, and one with its uncommitted changes.
 
 use std::fs::File;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_secs(300);
 pub struct Imported {
     /// The step of the branch, if it has commits that were not pushed.
     pub pushed: Option<Push>,
-    /// A commit with what was not committed; it is never published.
+    /// A commit with the uncommitted changes; it is never published.
     pub uncommitted: Option<ObjectId>,
 }
 
@@ -54,7 +54,7 @@ impl RunRepository {
         let quarantine = Quarantine::receive(self, bundle).await?;
         let mut lines = String::new();
         let new = match header.get(&branch) {
-            // The local branch may be behind what the run pushed by another name.
+            // The local branch may lack commits that the run pushed under another name.
             Some(new) if !quarantine.is_part_of(new, &old).await? => Some(new),
             _ => None,
         };

@@ -4,7 +4,7 @@
 
 use crate::object_id::ObjectId;
 
-/// Most bytes of a header.
+/// Maximum number of bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64 * 1024;
 
 /// Refs of a bundle.

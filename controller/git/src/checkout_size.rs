@@ -1,10 +1,10 @@
-//! Size of a work tree, known before anything of it is written.
+//! Size of a work tree, computed before any of it is written.
 //!
 //! Pure.
 
 use crate::limits::{CHECKOUT_BYTES, TREE_PATHS};
 
-/// Form of an entry for `git ls-tree`: its size, or `-` for what is not a file.
+/// Form of an entry for `git ls-tree`: its size, or `-` for an entry that is not a file.
 pub(crate) const SIZE_FORM: &str = "--format=%(objectsize)";
 
 /// Returns true if a work tree of these entries is within the limits for a clone.

@@ -18,7 +18,7 @@ use crate::transfer::{TransferEnd, init, transfer, update_refs};
 impl RunRepository {
     /// Makes a clone in a new directory: a work tree with the run's branch, whose origin is `origin_url`. Its objects are
     /// copies. The files belong to the user of git; the caller gives them to the sandbox. The directory may exist if it is
-    /// empty; no sandbox may have had it.
+    /// empty; it must never have been accessible to a sandbox.
     ///
     /// If an earlier attempt has pushed, the clone begins where it stopped.
     ///
@@ -103,7 +103,7 @@ fn make_empty(directory: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Returns true if the refs of both names cannot exist beside each other, or are the same.
+/// Returns true if the refs of both names cannot exist together, or are the same.
 fn overlap(one: &str, other: &str) -> bool {
     let is_above = |above: &str, below: &str| below.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
     one == other || is_above(one, other) || is_above(other, one)

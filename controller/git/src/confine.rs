@@ -1,7 +1,7 @@
 //! The process that confines itself and then becomes git.
 //!
-//! It gives up the network, all directories but its own, its user and its capabilities, in this order, and starts nothing
-//! if one of them cannot be given up.
+//! It gives up the network, all directories except its own, its user and its capabilities, in this order, and starts no
+//! program if one of them cannot be given up.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -25,14 +25,14 @@ use nix::unistd::{Gid, Uid, getegid, geteuid, setgroups, setresgid, setresuid};
 
 use crate::confine_request::{ConfineRequest, DirectoryAccess, NOT_CONFINED, NotARequest};
 
-/// Place of the process's directory, in a file system of its own.
+/// Mount point of the process's directory, in a file system of its own.
 const VIEW: &str = "/tmp/repository";
 
-/// Directories with files and sockets of others, which a process without a network does not see at all. A connection to a
-/// socket in a directory is nothing that Landlock restricts.
+/// Directories with files and sockets of others, which a process without a network does not see at all. Landlock does not
+/// restrict connections to a socket in a directory.
 const HIDDEN: [&str; 8] = ["/run", "/var", "/home", "/root", "/srv", "/mnt", "/media", "/dev/shm"];
 
-/// Most open files of git.
+/// Maximum number of git's open files.
 const OPEN_FILES: u64 = 1024;
 
 /// Directories with programs and libraries.
@@ -55,7 +55,7 @@ pub enum ConfineError {
     /// Wrong arguments.
     #[error(transparent)]
     Arguments(#[from] NotARequest),
-    /// No network namespace.
+    /// The network namespace cannot be created.
     #[error("the kernel refuses a network namespace ({0}); run sluice as root, or allow user namespaces")]
     Network(Errno),
     /// No mount namespace.
@@ -145,7 +145,7 @@ fn leave_network(request: &ConfineRequest, is_root: bool) -> Result<(), ConfineE
     Ok(())
 }
 
-/// Moves into a file system in which `/tmp` has the one directory alone, and enters it. So its parents need no rights.
+/// Moves into a file system in which `/tmp` has only the one directory, and enters it. So its parents need no rights.
 fn leave_files(request: &ConfineRequest) -> Result<(), ConfineError> {
     const NONE: Option<&str> = None;
     let passwd = accounts_with(request)?;

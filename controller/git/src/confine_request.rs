@@ -1,4 +1,4 @@
-//! The words between a starter of git and the process that confines itself before it becomes git.
+//! The arguments between a starter of git and the process that confines itself before it becomes git.
 //!
 //! Pure.
 
@@ -29,7 +29,7 @@ pub(crate) struct ConfineRequest {
     pub(crate) memory: u64,
     /// CPU seconds.
     pub(crate) cpu: u64,
-    /// Largest file in bytes.
+    /// Maximum size of a file in bytes.
     pub(crate) file: u64,
     /// Program and its arguments.
     pub(crate) program: Vec<OsString>,

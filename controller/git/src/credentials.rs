@@ -1,6 +1,6 @@
-//! Credentials of a forge, and how one git process gets them.
+//! Credentials of a forge, and their transfer to one git process.
 //!
-//! They are in a private file of the user of git for the time of one process; never in an address, an argument, the
+//! They are in a private file of the user of git during one process; never in an address, an argument, the
 //! environment or an error.
 
 use std::fs;
@@ -104,7 +104,7 @@ impl Credentials {
         Ok(Self::Token { username: username.to_owned(), token: SecretText::new(token.to_owned()) })
     }
 
-    /// Writes the credentials where a git process in `directory` finds them, for this address alone.
+    /// Writes the credentials where a git process in `directory` finds them, for this address only.
     pub(crate) fn place(
         &self,
         url: &RepositoryUrl,
@@ -165,7 +165,7 @@ fn hidden_forms(username: &str, token: &SecretText) -> Vec<SecretText> {
     forms.into_iter().filter(|form| !form.is_empty()).map(SecretText::new).collect()
 }
 
-/// Returns the line of `git credential-store`, which answers for the same protocol, host and path alone.
+/// Returns the line of `git credential-store`, which answers only for the same protocol, host and path.
 fn credential_line(url: &RepositoryUrl, username: &str, token: &SecretText) -> Zeroizing<String> {
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let (scheme, rest) = url.as_str().split_once("://").unwrap_or(("https", ""));
@@ -179,7 +179,7 @@ fn credential_line(url: &RepositoryUrl, username: &str, token: &SecretText) -> Z
     ))
 }
 
-/// Returns the ssh of git: one key, the known hosts alone, no configuration, no agent, no question.
+/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no question.
 fn ssh_command(directory: &str) -> String {
     let known_hosts = format!("UserKnownHostsFile={directory}/known_hosts");
     let options = [

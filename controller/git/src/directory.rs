@@ -12,7 +12,7 @@ use crate::program::ChildUser;
 /// Time between two tries to get a lock.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Most bytes of a small file that is read.
+/// Maximum number of bytes of a small file that is read.
 const SMALL: u64 = 4 << 20;
 
 /// Makes a new private directory for the user.
@@ -36,7 +36,7 @@ pub(crate) fn make_ours(path: &Path) -> Result<(), GitError> {
         .map_err(GitError::file("make a directory for repositories"))
 }
 
-/// Removes a directory with all that is in it, if it is there.
+/// Removes a directory and its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -77,7 +77,7 @@ pub(crate) fn file_bytes(directory: &Path) -> Result<u64, GitError> {
     entries.map(bytes).sum::<io::Result<u64>>().map_err(failed())
 }
 
-/// Reads a regular file of at most 4 MiB, through no link; `None` if there is none.
+/// Reads a regular file of at most 4 MiB, through no link; `None` if it does not exist.
 pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
     let failed = || GitError::file("read a file of a repository");
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
@@ -124,7 +124,7 @@ impl Scratch {
         &self.name
     }
 
-    /// Removes what an earlier process left.
+    /// Removes the remains of an earlier process.
     pub(crate) fn sweep(parent: &Path, kind: &str) -> Result<(), GitError> {
         let entries = fs::read_dir(parent).map_err(GitError::file("list a directory of a repository"))?;
         let start = format!("{kind}-");
@@ -147,7 +147,7 @@ impl Drop for Scratch {
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
-/// Closing the file alone would not do: a process that is being started has copies of all files for a moment.
+/// Closing only the file is not enough: a process that is being started has copies of all files for a moment.
 impl Drop for Lock {
     fn drop(&mut self) {
         let _ = self.0.unlock();
@@ -175,7 +175,7 @@ impl Lock {
         self.0.set_modified(SystemTime::now()).map_err(GitError::file("set the time of a lock"))
     }
 
-    /// Takes the lock, unless it is taken.
+    /// Takes the lock, unless it is held by another process.
     pub(crate) fn take(path: &Path) -> Result<Option<Self>, GitError> {
         let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
         let file = opened.map_err(GitError::file("open the lock of a repository"))?;

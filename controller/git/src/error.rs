@@ -22,7 +22,7 @@ pub enum GitError {
     Confine {
         /// Subcommand of git.
         command: String,
-        /// What the kernel refused, and the fix.
+        /// Step that the kernel refused, and the fix.
         reason: String,
     },
     /// git did not end in time, and was killed.
@@ -49,7 +49,7 @@ pub enum GitError {
         /// The last lines that git wrote, without control characters.
         message: String,
     },
-    /// git wrote something that no version of it should write.
+    /// git wrote output that no version of it should write.
     #[error("the output of git {command} could not be read: {what}")]
     Output {
         /// Subcommand of git.
@@ -142,7 +142,7 @@ pub enum GitError {
         /// The run.
         run: String,
     },
-    /// The run has another branch or committer than the clone asks for.
+    /// The run has another branch or committer than the clone requests.
     #[error("run {run} already works on branch {branch}; a run has one branch and one committer")]
     OtherBranch {
         /// The run.
@@ -156,7 +156,7 @@ pub enum GitError {
     /// A bundle that is not accepted.
     #[error("the bundle is refused: {0}")]
     Bundle(#[from] crate::bundle_header::BundleError),
-    /// Another commit than the one that was verified was to be published.
+    /// The commit to publish is not the verified one.
     #[error("commit {head} is not the head of the run's branch, so it is not published; look at the run again")]
     NotTheHead {
         /// The commit.
@@ -170,7 +170,7 @@ pub enum GitError {
         /// The branch.
         branch: String,
     },
-    /// The branch at the forge is not where it was.
+    /// The branch at the forge has moved.
     #[error("the branch {branch} at {url} has changed since it was last published; nothing was pushed")]
     BranchMoved {
         /// Address of the repository.
@@ -185,7 +185,7 @@ pub enum GitError {
         url: String,
         /// The branch.
         branch: String,
-        /// Words of the forge, without control characters.
+        /// Message of the forge, without control characters.
         reason: String,
     },
 }

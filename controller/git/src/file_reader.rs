@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that are read at once.
+/// Maximum number of bytes in one read.
 const PIECE: usize = 64 * 1024;
 
 /// Reads a regular file in pieces. A piece of a file does not block for long, so it is read in place.

@@ -1,21 +1,21 @@
 //! Paths of changes that a person always has to approve before they are published.
 //!
-//! Pure. A forge runs what CI files say, outside of the sandbox, with secrets and a network. Other files of the list say
-//! who has to review a change, and what git does with files. The paths come from a comparison without renames, so a
-//! renamed file is there with both names.
+//! Pure. A forge executes CI files outside the sandbox, with secrets and a network. Other files of the list set the required
+//! reviewers, and how git treats files. The paths come from a comparison without renames, so a
+//! renamed file occurs with both names.
 //!
-//! A path is compared as the file systems see it that treat several names as one: without regard to case, without the
-//! characters that HFS+ ignores, and without what NTFS ignores at the end of a name. A submodule needs an approval at any path;
-//! [`BranchSummary::guarded`](crate::Look::guarded) sees its mode.
+//! A path is compared like file systems that treat several names as one: without regard to case, without the
+//! characters that HFS+ ignores, and without those that NTFS ignores at the end of a name. A submodule always needs approval;
+//! [`Look::guarded`](crate::Look::guarded) sees its mode.
 
 use crate::path_text::is_invisible;
 
 /// Reason why a path needs an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// CI at the forge runs what the file says.
+    /// CI at the forge executes the file.
     Ci,
-    /// The file says who reviews changes.
+    /// The file sets the reviewers of changes.
     Reviewers,
     /// The file changes what git does in a clone.
     Git,
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(guard_of(b"\xff\xfe"), None);
     }
 
-    /// A comparison without renames has a deletion and an addition in place of each rename.
+    /// A comparison without renames shows each rename as a deletion and an addition.
     #[test]
     fn both_sides_of_a_rename_count() {
         let into: [&[u8]; 2] = [b"harmless.yml", b".github/workflows/harmless.yml"];

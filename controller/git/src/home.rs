@@ -64,7 +64,7 @@ impl GitHome {
         remove_files(&paths).map(|()| true)
     }
 
-    /// Removes the mirrors that no run was made from since this time. The next run fetches all of it again.
+    /// Removes the mirrors that were not used for a run since this time. The next run fetches the whole mirror again.
     ///
     /// # Errors
     /// [`GitError::File`]
@@ -127,7 +127,7 @@ fn names(directory: &Path) -> Result<Vec<String>, GitError> {
     entries.map(name).collect::<std::io::Result<_>>().map_err(failed())
 }
 
-/// Removes a repository and the files beside it; the locks last.
+/// Removes a repository and its other files; the locks last.
 fn remove_files(paths: &RepositoryPaths) -> Result<(), GitError> {
     remove(&paths.repository)?;
     remove(&paths.unfinished)?;

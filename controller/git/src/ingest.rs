@@ -1,6 +1,6 @@
-//! A pack of a sandbox, on its way into the repository of its run.
+//! Takes a pack of a sandbox into the repository of its run.
 //!
-//! git writes it into a directory apart (the quarantine). Only after every check do its files move into the repository; a
+//! git writes it into a separate directory (the quarantine). Only after every check do its files move into the repository; a
 //! refused pack leaves nothing.
 
 use std::fs::File;
@@ -24,13 +24,13 @@ use crate::run_repository::RunRepository;
 /// Name of quarantine directories.
 const INCOMING: &str = "incoming";
 
-/// Number of packs whose objects are parsed at a time.
+/// Maximum number of packs whose objects are parsed at a time.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
-/// Parses objects of a sandbox in a thread of its own: the runtime also serves other runs.
+/// Parses objects of a sandbox in a separate thread, because the runtime also serves other runs.
 pub(crate) async fn parse_apart<T: Send + 'static>(parse: impl FnOnce() -> T + Send + 'static) -> Result<T, GitError> {
     let permit = PARSERS.acquire().await.expect("the semaphore is never closed");
-    // The thread goes on when this future is dropped.
+    // The thread continues when this future is dropped.
     let parsed = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         parse()
@@ -122,7 +122,7 @@ impl<'a> Quarantine<'a> {
         Ok(())
     }
 
-    /// Begins a command that sees the pack alone.
+    /// Begins a command that sees only the pack.
     fn command_of_pack(&self) -> GitCommand<'_> {
         let command = self.repository.command(HOSTILE);
         match &self.scratch {

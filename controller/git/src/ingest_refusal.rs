@@ -48,7 +48,7 @@ pub enum IngestRefusal {
     /// An object is missing.
     #[error("objects of {0} are missing")]
     Missing(String),
-    /// The id is not that of a commit.
+    /// The id does not name a commit.
     #[error("{0} is not a commit")]
     NotACommit(String),
     /// The branch would lose commits.

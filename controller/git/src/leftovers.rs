@@ -1,7 +1,7 @@
-//! Files that a killed git leaves in a repository of ours. With the lock of the repository held, no git writes in it, so each
-//! of them is of a process that is gone.
+//! Files that a killed git leaves in a repository of ours. With the lock of the repository held, no git writes in it, so all
+//! such files come from processes that have ended.
 //!
-//! The repository is the user of git's, who could have made a link in it: no step follows one.
+//! The repository belongs to the user of git, who could have made a link in it: no step follows a link.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat
 
 use crate::error::GitError;
 
-/// Most directories of refs inside each other; a name of a branch has at most 200 bytes.
+/// Maximum depth of directories of refs; a name of a branch has at most 200 bytes.
 const DEPTH: u32 = 128;
 
 /// Removes locks of refs and files, and unfinished packs and objects.

@@ -1,7 +1,7 @@
-//! Repositories of runs: clones for them, what they push, and branches and pull requests at a forge.
+//! Repositories of runs: their clones, their pushes, and branches and pull requests at a forge.
 //!
-//! No git process of the host ever works in a directory that a sandbox could write. Objects of a run come in a pack, into a
-//! repository of that run alone.
+//! No git process of the host ever works in a directory that a sandbox could write. Objects of a run arrive in a pack, and
+//! go into a repository of that run alone.
 
 mod advance;
 mod branch;

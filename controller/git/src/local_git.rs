@@ -22,7 +22,7 @@ impl GitHome {
     /// Returns git in a bare repository of the operator, with the rights of its owner.
     ///
     /// # Errors
-    /// [`GitError::File`]: there is no repository.
+    /// [`GitError::File`]: the repository does not exist.
     pub fn local_git(&self, directory: &Path) -> Result<Box<dyn RunGit>, GitError> {
         let repository = LocalRepository::open(directory, self.program())?;
         Ok(Box::new(LocalGit { repository, program: self.program().clone() }))

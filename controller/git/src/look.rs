@@ -1,4 +1,4 @@
-//! A look at what a run has pushed, within the limits for objects of a sandbox.
+//! Reads the pushed changes of a run, within the limits for objects of a sandbox.
 
 use crate::error::GitError;
 use crate::guarded_paths::{Guard, guard_of};
@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::program::Input;
 use crate::run_repository::RunRepository;
 
-/// No renames, no programs of attributes or configuration. Submodules are entries like others: no work tree is opened.
+/// Disables renames, and programs from attributes or configuration. Submodules are ordinary entries: no work tree is opened.
 const DIFF: [&str; 8] = [
     "diff-tree", "-r", "--no-renames", "--no-textconv", "--no-ext-diff", "--no-color", "--ignore-submodules=none",
     "--submodule=short",
@@ -24,7 +24,7 @@ pub struct BranchSummary {
     pub head: ObjectId,
     /// Commits from base to head, the last one first; at most 1,000.
     pub commits: Vec<CommitLine>,
-    /// Changed paths, at most 5,000. Both paths of a rename are in it, so rules about paths see all.
+    /// Changed paths, at most 5,000. A rename has both paths in it, so rules about paths see all.
     pub files: Vec<ChangedFile>,
     /// The lists are not complete: they are longer than the limits, or took too long. A rule about paths has to take such a
     /// look as one that has every path.
@@ -45,7 +45,7 @@ impl BranchSummary {
 }
 
 impl RunRepository {
-    /// Looks at the branch. A branch that is too large to look at is an answer, not an error.
+    /// Reads the branch. For a branch that is too large to read, the result says so; that is not an error.
     ///
     /// # Errors
     /// [`GitError`]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::object_id::ObjectId;
 
-/// Mode of a submodule: a commit of another repository, whose place the entry is.
+/// Mode of a submodule: the entry names a commit of another repository.
 pub(crate) const SUBMODULE: u32 = 160_000;
 
 /// Kind of a change.
@@ -115,7 +115,7 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Form of a commit for `rev-list`, of which `commit_lines` reads the output.
+/// Format of a commit for `rev-list`; `commit_lines` parses the output.
 pub(crate) const COMMIT_FORM: &str = "--format=%H%x00%an <%ae>%x00%at%x00%s%x00";
 
 /// Reads commits in [`COMMIT_FORM`].

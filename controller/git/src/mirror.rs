@@ -24,7 +24,7 @@ use crate::transfer::{TransferEnd, init, resolve, transfer, update_refs};
 /// Time that a fetch of the same mirror may take before another one gives up.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Objects of a fetch are checked, but for old mistakes of other programs that harm nobody.
+/// Checks for the objects of a fetch. Old, harmless mistakes of other programs are ignored.
 const FETCH_CHECKS: [&str; 10] = [
     "fetch.fsckObjects=true",
     "fetch.fsck.missingSpaceBeforeDate=ignore",
@@ -41,7 +41,7 @@ const FETCH_CHECKS: [&str; 10] = [
 /// Choices of a fetch.
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
-    /// Name of the project, and of those who may use it: a mirror is not shared between two.
+    /// Name of the project and of its permitted users: two projects never share a mirror.
     pub scope: String,
     /// Branch to start from; otherwise the default branch.
     pub base: Option<Branch>,
@@ -49,7 +49,7 @@ pub struct MirrorOptions {
     pub depth: Option<u32>,
     /// Runs start without the submodules that the repository has.
     pub without_submodules: bool,
-    /// Runs start with pointers in place of the files that LFS has.
+    /// If true, runs start with pointers instead of the files that LFS has.
     pub without_lfs: bool,
 }
 
@@ -88,7 +88,7 @@ impl Mirror {
         let depth = options.depth.map(|depth| format!(" depth {depth}")).unwrap_or_default();
         let paths = home.mirror_paths(url, &format!("{}{depth}", options.scope));
         let lock = Lock::wait(&paths.lock, WAIT).await?;
-        // Its time tells when the mirror was used.
+        // Its time shows when the mirror was last used.
         lock.touch()?;
         make_mirror(home, &paths).await?;
         leftovers::sweep(&paths.repository)?;
@@ -114,7 +114,7 @@ impl Mirror {
         &self.tip
     }
 
-    /// Makes the repository of a run, with the base alone; or returns the one that it has.
+    /// Makes the repository of a run, with only the base; or returns the existing one.
     ///
     /// # Errors
     /// [`GitError`]
@@ -252,7 +252,7 @@ fn own_reference(branch: &Branch) -> String {
     format!("refs/sluice/branch-{}", hex::encode(&digest[..16]))
 }
 
-/// Begins a command that speaks to the forge, by the protocol of the address alone.
+/// Begins a command that connects to the forge, only by the protocol of the address.
 pub(crate) fn network_command<'a>(home: &'a GitHome, url: &RepositoryUrl, directory: &'a Path) -> GitCommand<'a> {
     let protocol = match url.kind() {
         UrlKind::Https => "https",

@@ -39,10 +39,10 @@ pub(crate) fn committer(commit: &[u8]) -> Option<&[u8]> {
     lines.find_map(|line| line.strip_prefix(b"committer "))
 }
 
-/// Size of what a checkout of a tree would make.
+/// Size of the checkout of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TreeSize {
-    /// Most directories inside each other, with the tree itself.
+    /// Maximum depth of directories, including the tree itself.
     pub(crate) depth: u32,
     /// Files and directories.
     pub(crate) paths: u64,
@@ -64,7 +64,7 @@ impl From<BrokenBatch> for TreeFault {
 }
 
 /// Measures the trees in the output of `cat-file --batch`: the largest depth and the largest number of paths. This takes up
-/// to a second of the processor, so it is nothing for a thread of the runtime.
+/// to a second of CPU time, so it must not run on a thread of the runtime.
 pub(crate) fn measure_trees(output: &[u8]) -> Result<TreeSize, TreeFault> {
     let mut graph = Trees::default();
     for object in batch_objects(output)? {
@@ -73,8 +73,8 @@ pub(crate) fn measure_trees(output: &[u8]) -> Result<TreeSize, TreeFault> {
     Ok(graph.largest())
 }
 
-/// Trees by id, with the ids of the trees in them and their number of entries. A tree that is not there counts as empty: it
-/// was checked when it came.
+/// Trees by id, with the ids of the trees in them and their number of entries. A missing tree counts as empty: it
+/// was checked when it arrived.
 #[derive(Debug, Default)]
 struct Trees {
     nodes: HashMap<ObjectId, Node>,

@@ -23,7 +23,7 @@ impl ObjectId {
         &self.0
     }
 
-    /// Returns true if all digits are 0: the id that stands for no object.
+    /// Returns true if all digits are 0, which means that no object exists.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0.bytes().all(|digit| digit == b'0')

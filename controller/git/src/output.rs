@@ -1,4 +1,4 @@
-//! Bounded reading of what git writes.
+//! Bounded reading of git's output.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::secret::SecretText;
 
-/// Bytes of an error message that are kept.
+/// Maximum number of stored bytes of an error message.
 const TAIL: usize = 4096;
 
 /// Output of a git process that has ended.
@@ -27,8 +27,8 @@ impl Output {
         self.code == Some(0)
     }
 
-    /// Replaces secrets. Where the beginning of standard error was cut off, the end of a secret may be what is left of it: such a
-    /// piece goes too.
+    /// Replaces secrets. If the beginning of standard error was cut off, it may begin with the end of a secret: such a
+    /// piece is removed too.
     pub(crate) fn hide(&mut self, secrets: &[SecretText]) {
         let is_cut = self.stderr.len() == TAIL;
         for secret in secrets {
@@ -62,7 +62,7 @@ impl Output {
     }
 }
 
-/// Returns the bytes with another text in place of each secret.
+/// Returns the bytes with each secret replaced by another text.
 fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -75,7 +75,7 @@ fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Reads to the end; returns `None` if there is more than the limit.
+/// Reads to the end; returns `None` if the output exceeds the limit.
 pub(crate) async fn read_bounded(mut from: impl AsyncRead + Unpin, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut bounded = (&mut from).take(limit as u64 + 1);

@@ -1,6 +1,6 @@
 //! The one place that starts git.
 //!
-//! Each process has an empty environment, a configuration of ours alone, bounds, and a process group that is killed.
+//! Each process has an empty environment, only our configuration, bounds, and a process group that is killed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct GitProgram {
     user: Option<ChildUser>,
 }
 
-/// Place of the git directory in the working directory of the process.
+/// Path of the git directory in the working directory of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RepositoryForm {
     /// The working directory is the git directory.
@@ -57,7 +57,7 @@ pub(crate) enum RepositoryForm {
 
 /// Bytes for the standard input of git.
 pub(crate) enum Input<'a> {
-    /// No bytes.
+    /// No input.
     Nothing,
     /// These bytes.
     Bytes(&'a [u8]),
@@ -148,13 +148,13 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Replaces these texts in what git says: a forge may repeat a credential in its refusal.
+    /// Replaces these texts in git's output: a forge may repeat a credential in its refusal.
     pub(crate) fn hide(mut self, secrets: &[SecretText]) -> Self {
         self.hidden.extend(secrets.iter().cloned());
         self
     }
 
-    /// Names the place of the git directory.
+    /// Sets the path of the git directory.
     pub(crate) fn form(mut self, form: RepositoryForm) -> Self {
         self.form = form;
         self
@@ -178,14 +178,14 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Writes new objects into a directory of the repository, beside the objects that it has.
+    /// Writes new objects into a directory of the repository, in addition to its existing objects.
     pub(crate) fn quarantine(mut self, directory: &str) -> Self {
         self.environment.push(("GIT_OBJECT_DIRECTORY", directory.to_owned()));
         self.environment.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES", "objects".to_owned()));
         self
     }
 
-    /// Sees the objects of one directory alone.
+    /// Gives access to the objects of one directory only.
     pub(crate) fn only_objects(mut self, directory: &str) -> Self {
         self.environment.push(("GIT_OBJECT_DIRECTORY", directory.to_owned()));
         self
@@ -218,7 +218,7 @@ impl<'a> GitCommand<'a> {
         running.finish(feed).await
     }
 
-    /// Runs to the end and fails unless git does what it was asked.
+    /// Runs to the end and fails unless git succeeds.
     pub(crate) async fn check(self, input: Input<'_>) -> Result<Output, GitError> {
         let name = self.name();
         let output = self.run(input).await?;
@@ -375,7 +375,7 @@ async fn copy_input(reader: &mut (dyn AsyncRead + Unpin + Send), stdin: &mut Chi
     use tokio::io::AsyncReadExt;
     let mut piece = vec![0; 64 * 1024];
     loop {
-        // The client has gone: that is no fault of the host.
+        // The client has gone, which is not a fault of the host.
         let read = reader.read(&mut piece).await.map_err(|_| GitError::Refused(IngestRefusal::CutOff))?;
         if read == 0 || stdin.write_all(&piece[..read]).await.is_err() {
             return Ok(());

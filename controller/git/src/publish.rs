@@ -1,4 +1,4 @@
-//! The step of one verified commit to a forge.
+//! Pushes one verified commit to a forge.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl RunRepository {
         let line = format!("update {} {head} {old}\n", target.reference());
         match update_refs(program, local.end(), &line, HOSTILE).await {
             Ok(()) => Ok(Published::Pushed),
-            // Another run may have taken the name since the look.
+            // Another run may have used the name since the last read.
             Err(GitError::Failed { .. }) if local.branch(program, target.as_str()).await?.as_ref() != lease => {
                 Err(stale(url, target, lease))
             }

@@ -1,8 +1,8 @@
 //! Title and body of pull requests, and the message of a squash.
 //!
-//! Pure. The operator's account at the forge posts these texts, so nothing in them may act that an agent, or the person who
-//! asked for the run, has written: no command of a bot, mention, word that closes an issue, image or link. Their texts
-//! stand in fenced code; only the title is outside of it, and there the characters that act are taken apart.
+//! Pure. The operator's account at the forge posts these texts, so text by an agent, or by the person who requested the run,
+//! must have no effect in them: no command of a bot, mention, word that closes an issue, image or link. Such texts
+//! are in fenced code. Only the title is outside it, and there the characters with an effect are taken apart.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub struct PullRequestFacts<'a> {
     pub ticket: Option<&'a str>,
     /// Title of the task.
     pub title: Option<&'a str>,
-    /// Task, as it was given.
+    /// Task of the run.
     pub asked: &'a str,
     /// Report of the agent.
     pub done: &'a str,
@@ -62,7 +62,7 @@ pub fn body(facts: &PullRequestFacts<'_>) -> String {
     body
 }
 
-/// Returns the rest of the message of a squash or merge commit, after the title. It has no words of the agent.
+/// Returns the rest of the message of a squash or merge commit, after the title. It has no text of the agent.
 #[must_use]
 pub fn commit_message(facts: &PullRequestFacts<'_>) -> String {
     format!("Sluice-Run: {}\nSluice-Audit-Head: {}\n", token(facts.run_id), token(facts.audit_head))
@@ -79,7 +79,7 @@ fn fenced(text: &str) -> String {
     while let Some(line) = rest.next() {
         let length = line.chars().count() + 2;
         let room = FENCED_MAX.saturating_sub(CUT_LINE.chars().count() + 2);
-        // The last line may use the room of the line that says that there is more.
+        // The last line may use the space of the line that announces more.
         let fits = characters + length <= if rest.peek().is_none() { FENCED_MAX } else { room };
         if !fits {
             let part: String = line.chars().take(room.saturating_sub(characters + 2)).collect();
@@ -103,7 +103,7 @@ fn longest_run(text: &str) -> usize {
     text.split(|character| character != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// Returns a value of ours as inline code. Other characters than those of ids and amounts are left out.
+/// Returns a value of ours as inline code. Characters that do not occur in ids and amounts are left out.
 fn code(value: &str) -> String {
     format!("`{}`", token(value))
 }
@@ -135,7 +135,7 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Returns a text as one line in which nothing acts: mentions, references to issues, links and marks of bots are taken apart
+/// Returns a text as one line without active parts: mentions, references to issues, links and marks of bots are taken apart
 /// by a blank, brackets become parentheses, and backticks apostrophes.
 fn inert(text: &str) -> String {
     let shown = visible(text).replace(['\n', '\t'], " ");
@@ -180,7 +180,7 @@ fn cut(line: &str, most: usize) -> String {
         return line.to_owned();
     }
     let mut cut: String = line.chars().take(most - 3).collect();
-    // What follows a mark must be a blank.
+    // A mark must be followed by a blank.
     cut.truncate(cut.trim_end_matches([' ', '@', '#', '!', '/']).len());
     cut + "..."
 }

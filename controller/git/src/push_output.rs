@@ -1,6 +1,6 @@
 //! The answer of `git push --porcelain`.
 //!
-//! Pure. The words are the forge's.
+//! Pure. The texts come from the forge.
 
 use sluice_contract::text::{sanitize, truncate};
 
@@ -9,13 +9,13 @@ use sluice_contract::text::{sanitize, truncate};
 pub(crate) enum PushEnd {
     /// The branch was made or moved.
     Done,
-    /// The branch was there already.
+    /// The branch existed already.
     AlreadyThere,
     /// The branch is not where the lease says.
     Stale,
     /// The forge refused.
     Refused(String),
-    /// No line about the branch: the push did not get that far.
+    /// The output has no line about the branch: the push ended earlier.
     Unknown,
 }
 

@@ -32,7 +32,7 @@ pub const RESULT_TYPE: &str = "application/x-git-receive-pack-result";
 /// Capabilities that clients are offered, and no others are accepted.
 const CAPABILITIES: &str = "report-status side-band-64k quiet ofs-delta";
 
-/// Most bytes of a command list.
+/// Maximum number of bytes of a command list.
 const LIST_BYTES: usize = 64 * 1024;
 
 /// Time for a client to send its command list, and to end after a refusal.
@@ -45,7 +45,7 @@ pub struct PushOutcome {
     pub report: Vec<u8>,
     /// The step of the branch; none if the push was refused or had no command.
     pub pushed: Option<Push>,
-    /// Reason of a refusal, as the client was told.
+    /// Reason of a refusal, as reported to the client.
     pub refused: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl RunRepository {
 
 /// End of a push that was not done.
 enum PushError {
-    /// The client is told the reason.
+    /// The client gets the reason.
     Refused(String),
     /// The host has a fault.
     Host(GitError),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sluice_contract::text::truncate;
 use sluice_upstream::is_local_host;
 
-/// Longest address in bytes.
+/// Maximum length of an address in bytes.
 const LONGEST: usize = 2048;
 
 /// Address of a repository: https, ssh (also `git@host:path`), `file://`, or an absolute path. It holds no password.
@@ -27,7 +27,7 @@ pub struct RepositoryUrl {
 pub enum UrlKind {
     /// HTTPS
     Https,
-    /// HTTP without TLS; to this host alone.
+    /// HTTP without TLS; only to this host.
     Http,
     /// SSH
     Ssh,
@@ -55,7 +55,7 @@ pub enum UrlError {
     /// A port that is not a number.
     #[error("'{}' is not a port; the port of a repository is a number from 1 to 65535", truncate(.0))]
     Port(String),
-    /// A path that is empty, or has parts that git or the forge would read in another way.
+    /// A path that is empty, or has parts that git or the forge would interpret differently.
     #[error("'{}' is not the path of a repository; it has no parts '.', '..' and none that begin with '-', no query, no fragment and no spaces", truncate(.0))]
     Path(String),
     /// Control characters, or a length that no address has.
@@ -202,7 +202,7 @@ impl RepositoryUrl {
         (self.kind == UrlKind::Local).then(|| PathBuf::from(&self.path))
     }
 
-    /// Returns the address as git is given it.
+    /// Returns the address in the form for git.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

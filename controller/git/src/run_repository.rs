@@ -1,4 +1,4 @@
-//! The repository of one run: its base, what it pushed, and nothing of another run.
+//! The repository of one run: its base and its pushes, and no data of other runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const PACKS: &str = "objects/pack";
 /// Time that another process may have the lock.
 const WAIT: Duration = Duration::from_secs(300);
 
-/// Bare repository of one run. The values of one run are the same repository.
+/// Bare repository of one run. All values for one run mean the same repository.
 #[derive(Debug, Clone)]
 pub struct RunRepository {
     home: GitHome,
@@ -36,7 +36,7 @@ pub struct RunRepository {
     base_bytes: u64,
 }
 
-/// The record beside the repository, out of reach of the user of git.
+/// The record of the repository, which the user of git cannot reach.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RepositoryState {
     base_branch: String,
@@ -66,7 +66,7 @@ impl GitHome {
 }
 
 impl RunRepository {
-    /// Makes the repository, or opens the one that the run has: a crash leaves none or a whole one.
+    /// Makes the repository, or opens the existing one: a crash leaves none or a complete one.
     pub(crate) async fn make(
         home: &GitHome,
         run: &RunId,
@@ -199,12 +199,12 @@ impl RunRepository {
         Ok(Some(RunBranch { branch: branch.parse()?, identity }))
     }
 
-    /// Returns branch and committer, or the error that there are none yet.
+    /// Returns branch and committer, or an error if they are not set yet.
     pub(crate) fn require_branch(&self) -> Result<RunBranch, GitError> {
         self.run_branch()?.ok_or_else(|| GitError::NoBranch { run: self.run.to_string() })
     }
 
-    /// Returns the ref of what was not committed.
+    /// Returns the ref of the uncommitted changes.
     pub(crate) fn wip_reference(&self) -> String {
         format!("refs/sluice/wip/{}", self.run)
     }

@@ -1,4 +1,4 @@
-//! Texts that nobody else may see.
+//! Secret texts.
 //!
 //! Pure.
 

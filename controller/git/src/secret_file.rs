@@ -14,7 +14,7 @@ const FILE_MAX: u64 = 64 << 10;
 
 /// Reads a file with a secret. Only its owner may read or write it.
 pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<String>, CredentialFault> {
-    // A pipe in its place must not stop the program.
+    // A pipe in its place must not block the program.
     let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
     let file = opened.map_err(CredentialFault::Read)?;
     // The open file is examined: its name could lead to another one by now.
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(write(FILE_MAX, 0o600).expect("a secret"), FILE_MAX);
         assert!(matches!(write(FILE_MAX + 1, 0o600), Err(CredentialFault::Text)));
         assert!(matches!(write(1, 0o620), Err(CredentialFault::Mode(0o620))));
-        // The size is found before the content is kept.
+        // The size is checked before the content is stored.
         fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("it is ours");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
         assert!(matches!(read_secret(&path), Err(CredentialFault::Text)));

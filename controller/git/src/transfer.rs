@@ -1,6 +1,6 @@
-//! Objects from one repository into another, as a pack through a pipe.
+//! Copies objects from one repository into another, as a pack through a pipe.
 //!
-//! Each of the two processes sees its own repository alone.
+//! Each of the two processes sees only its own repository.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -103,7 +103,7 @@ pub(crate) async fn init(
     at.command(program, limits).args(words).check(Input::Nothing).await.map(drop)
 }
 
-/// Changes refs in one transaction; lines are those of `git update-ref --stdin`.
+/// Changes refs in one transaction; `lines` has the format of `git update-ref --stdin`.
 pub(crate) async fn update_refs(
     program: &GitProgram,
     at: TransferEnd<'_>,
@@ -114,7 +114,7 @@ pub(crate) async fn update_refs(
     at.command(program, limits).args(words).check(Input::Bytes(lines.as_bytes())).await.map(drop)
 }
 
-/// Returns the object of a ref or revision, if there is one.
+/// Returns the object of a ref or revision, if it exists.
 pub(crate) async fn resolve(
     program: &GitProgram,
     at: TransferEnd<'_>,

@@ -1,4 +1,4 @@
-//! The version of git on this host, asked for in the same way as all other work.
+//! The version of git on this host, read in the same way as all other work.
 
 use crate::directory::{make_private, remove};
 use crate::error::GitError;

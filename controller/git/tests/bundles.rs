@@ -24,7 +24,7 @@ fn bundle(host: &Host, run: &Workspace, refs: &[&str]) -> File {
     File::open(path).expect("a bundle")
 }
 
-/// Makes a commit of the work tree under the ref for what is not committed.
+/// Makes a commit of the work tree under the ref for uncommitted changes.
 fn snapshot(run: &Workspace) -> String {
     git(&run.directory, ["stash", "push", "-q", "--include-untracked"]);
     let id = git(&run.directory, ["rev-parse", "stash@{0}"]);

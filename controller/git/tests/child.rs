@@ -30,7 +30,7 @@ fn shell(directory: &Path, script: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// Only root can take a user from a process, and see that it has no rights then.
+/// Only root can take the user from a process, and verify that it has no rights afterwards.
 fn require_root() {
     assert!(nix::unistd::geteuid().is_root(), "run this test as root");
 }

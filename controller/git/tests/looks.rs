@@ -1,4 +1,4 @@
-//! Looks at what was pushed.
+//! Tests of reading pushed changes.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +61,7 @@ async fn a_look_that_the_kernel_ends_is_too_large() {
     assert!(repository.look().await.expect("a look").too_large);
 }
 
-/// Bug: an entry of a submodule was in no look and in no diff, so nobody was asked about it.
+/// Bug: an entry of a submodule was in no look and in no diff, so no person was asked about it.
 #[tokio::test]
 async fn a_submodule_is_seen_and_needs_an_approval() {
     let host = Host::new();

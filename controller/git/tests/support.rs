@@ -33,7 +33,7 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 10] = [
     ("HOME", "/nonexistent"),
 ];
 
-/// Repositories of one host, in a directory that ends with the test.
+/// Repositories of one host, in a directory that is removed after the test.
 pub(crate) struct Host {
     pub(crate) scratch: TempDir,
     pub(crate) home: GitHome,
@@ -73,7 +73,7 @@ impl Host {
         self.home.mirror(&url, &Credentials::None, &MirrorOptions::default()).await.expect("a mirror")
     }
 
-    /// A run with a clone whose origin is this address.
+    /// Returns a run with a clone whose origin is this address.
     pub(crate) async fn workspace(&self, origin: &Path, run: &str, relay: &str) -> Workspace {
         let mirror = self.mirror_of(origin).await;
         let repository = mirror.run_repository(&run_id(run)).await.expect("a repository");

@@ -165,7 +165,7 @@ impl Litellm {
     /// a caller may quote text that it cannot read.
     ///
     /// # Errors
-    /// [`LitellmError`] if there is no answer.
+    /// [`LitellmError`] if no answer arrives.
     pub async fn answer(&self, path: &str) -> Result<(u16, String), LitellmError> {
         let (status, body) = self.exchange(Method::GET, path, String::new()).await?;
         Ok((status, self.key.redact(&String::from_utf8_lossy(&body))))

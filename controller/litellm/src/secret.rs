@@ -7,7 +7,7 @@ use sluice_contract::upstream_key::{self, KeyFault};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroizing;
 
-/// A key. Its `Debug` shows nothing of it, and its memory is zeroed after use.
+/// A key. Its `Debug` output hides the value, and its memory is zeroed after use.
 #[derive(Clone)]
 pub struct ApiKey(Zeroizing<String>);
 

@@ -1,6 +1,6 @@
 //! Virtual keys: LiteLLM makes one for a run before its sidecar starts, and deletes it when the run is over.
 //!
-//! A key can name the run's models, spend a hundred times the run's cap, and call no route but those of models. LiteLLM
+//! A key can name the run's models, spend a hundred times the run's cap, and call only model routes. LiteLLM
 //! ends it a little after the run must have ended. The sidecar enforces the cap itself: LiteLLM reserves the maximum cost
 //! of a call against a key's budget and frees it some time after the answer, so a budget equal to the cap would refuse
 //! calls that fit.
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::client::{KeyBound, Litellm, LitellmError};
 use crate::secret::ApiKey;
 
-/// The budget of a key in caps of its run. LiteLLM's reservations that are not freed yet are at most the cap for each time
+/// The budget of a key in caps of its run. LiteLLM's unreleased reservations are at most the cap for each period
 /// in which all calls of the run are answered; four times was enough in bursts of calls without a bound, and two times
 /// back to back.
 const KEY_BUDGET_CAPS: i64 = 100;
@@ -132,8 +132,8 @@ pub async fn delete(litellm: &Litellm, alias: &str) -> Result<(), LitellmError> 
     litellm.post("/key/delete", &DeleteRequest { key_aliases: [alias] }).await.map(drop)
 }
 
-/// Raises the budget of a key to that of a run with this cap, and lets it live for this time from now on. Where LiteLLM allows
-/// no key with such a budget, only its life changes: it has LiteLLM's default budget.
+/// Raises the budget of a key to the budget for a run with this cap, and extends its life to this time from now. If LiteLLM
+/// allows no key with such a budget, only its life changes: it has LiteLLM's default budget.
 ///
 /// # Errors
 /// [`LitellmError`].
@@ -187,7 +187,7 @@ fn request<'a>(grant: &Grant<'a>, alias: &'a str, budget: Option<i64>) -> Genera
         duration: format!("{}s", grant.lifetime.as_secs().max(1)),
         models: grant.models.iter().map(String::as_str).collect(),
         max_budget: budget.map(dollars),
-        // No route that makes keys or reads the spending of others, whatever the models are.
+        // Excludes routes that make keys or read the spending of others, whatever the models are.
         key_type: "llm_api",
         metadata: KeyMetadata {
             made_by: "sluice",

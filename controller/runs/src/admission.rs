@@ -23,7 +23,7 @@ pub struct RunRequest {
     pub spec: RunSpec,
 }
 
-/// Lets the sidecar's program check the flags that this controller passes on unread, before a budget is held for the run.
+/// Lets the sidecar's program check the flags that this controller only passes on, before a budget is held for the run.
 ///
 /// # Errors
 /// [`SidecarError`].

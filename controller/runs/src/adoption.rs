@@ -84,7 +84,7 @@ pub struct Resumption {
     pub output: OutputConfig,
     pub stop: StopPolicy,
     pub limits: LimitValues,
-    /// Time for which the run's timeout stands still.
+    /// Clock of the run's timeout; it stops during pauses.
     pub clock: Arc<RunClock>,
     pub observer: Arc<dyn Observer>,
     /// Clone in the workspace, if the run has one.
@@ -127,7 +127,7 @@ pub async fn resume(
     let Resumption { contract, output, stop, limits, clock, observer, clone } = resumption;
     let generation = host.store.take_over(&orphan, &host.owner).await?;
     let max = output.max();
-    // A run that was not started has a clone without commits, or a part of one.
+    // The clone of a run that was not started has no commits, or is incomplete.
     if let Some(clone) = clone.filter(|_| !matches!(run.verdict, Some(RunVerdict::NotStarted(_)))) {
         resources.adopt_clone(clone).await;
     }

@@ -11,9 +11,9 @@ use sluice_state::audit_tail::{TailError, read_lines};
 
 use crate::call_event::{CallEvent, RefusedRequest, events_of, is_hold, refusal_of};
 
-/// Time between two looks at the file.
+/// Time between two reads of the file.
 const EVERY: Duration = Duration::from_millis(50);
-/// Maximum number of lines that are taken at one look.
+/// Maximum number of lines in one read.
 const LINES_AT_ONCE: usize = 256;
 
 /// Follows one audit file.
@@ -47,7 +47,7 @@ impl AuditFollower {
     /// line is a call.
     ///
     /// # Errors
-    /// [`TailError`]. A file with a wrong line has no more events; the tally at the end says so.
+    /// [`TailError`]. After a wrong line, a file has no more events; the tally at the end reports it.
     pub fn read_new(&mut self) -> Result<Option<FollowedEvents>, TailError> {
         let (begin, mut events, mut refusals) = (self.next, Vec::new(), Vec::new());
         let (mut holds, mut lines) = (0, 0);
@@ -68,7 +68,7 @@ impl AuditFollower {
         Ok((next != begin).then_some(FollowedEvents { events, holds, refusals, next }))
     }
 
-    /// Waits for new lines. Cancel-safe: what is not returned comes again.
+    /// Waits for new lines. Cancel-safe: lines that were not returned are returned by the next call.
     ///
     /// # Errors
     /// As of [`AuditFollower::read_new`].

@@ -23,7 +23,7 @@ pub const OUT: &str = "/workspace/out";
 pub const OUT_VARIABLE: &str = "SLUICE_OUT";
 /// Mount point of the socket's directory: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
-/// Port of the sandbox's way to its sidecar.
+/// Port in the sandbox that leads to its sidecar.
 pub(crate) const PORT: u16 = 8080;
 /// Label with the time after which a container is of no use, in seconds since 1970.
 pub const EXPIRES_LABEL: &str = "sluice.expires";
@@ -41,13 +41,13 @@ pub struct ContainerSpec<'a> {
     pub instance: &'a str,
     /// Image.
     pub image: &'a str,
-    /// Way from the sandbox to the sidecar.
+    /// Connection from the sandbox to the sidecar.
     pub bridge: &'a Bridge,
     /// Program and arguments, after the image's entrypoint.
     pub argv: &'a [String],
     /// Working directory of the program.
     pub workdir: &'a str,
-    /// Variables of the agent and of the user, beside ours.
+    /// Variables of the agent and of the user, in addition to ours.
     pub env: &'a BTreeMap<String, String>,
     /// First model that calls may name, if they are limited.
     pub model: Option<&'a str>,
@@ -59,7 +59,7 @@ pub struct ContainerSpec<'a> {
     pub tty: bool,
     /// User and group of the program.
     pub uid: u32,
-    /// Size of the engine's log in bytes for a run of a daemon, whose output is read from there.
+    /// Size of the engine's log in bytes for a run of a daemon, which reads the output from the engine's log.
     pub log_max: Option<u64>,
     /// Limits.
     pub limits: &'a SandboxLimits,

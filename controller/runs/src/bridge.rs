@@ -1,4 +1,4 @@
-//! The way from a sandbox's `localhost` to its sidecar: the image's own bridge, or the one that is mounted into it.
+//! The connection from a sandbox's `localhost` to its sidecar: the image's own bridge, or one that is mounted into it.
 //!
 //! Pure.
 
@@ -13,7 +13,7 @@ pub const BRIDGE_TARGET: &str = "/.sluice/bridge";
 const BRIDGE_COMMAND: &str = "bridge";
 /// Entrypoint of the runtime image.
 const OWN_ENTRYPOINT: &str = "/opt/sluice/entrypoint.sh";
-/// Label of images that start a bridge in another way.
+/// Label of images that start a bridge by other means.
 const OWN_BRIDGE_LABEL: (&str, &str) = ("sluice.bridge", "image");
 
 /// Configuration of an image, as far as it decides about runs.
@@ -36,7 +36,7 @@ pub struct ImageFacts {
 /// The bridge of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bridge {
-    /// The image starts its own.
+    /// The image starts its own bridge.
     OfImage,
     /// The sidecar's program is mounted, and starts the image's entrypoint.
     Mounted(MountedBridge),
@@ -77,7 +77,7 @@ impl ImageFacts {
 
     /// Returns true if the image starts a bridge of its own: its entrypoint is the runtime image's, or its label says so.
     ///
-    /// The label of a parent image would also be there where the entrypoint is another one, so ours has none.
+    /// A child image inherits the label even if its entrypoint is another one, so our image has no label.
     #[must_use]
     pub fn has_bridge(&self) -> bool {
         let (label, value) = OWN_BRIDGE_LABEL;

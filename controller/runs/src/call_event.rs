@@ -1,6 +1,6 @@
-//! Calls of a run as events, from the lines of its audit file.
+//! Converts the lines of a run's audit file to events about its calls.
 //!
-//! The sidecar writes the lines, so they are what Sluice has observed, and not what the agent claims.
+//! The sidecar writes the lines, so they show what Sluice has observed, and not what the agent claims.
 //!
 //! Pure.
 
@@ -16,7 +16,7 @@ pub enum CallEvent {
     Started(CallStarted),
     /// `llm.call`: the call has ended.
     Ended(Box<CallEnded>),
-    /// `llm.call` of a call that was open when its sidecar was killed: nothing else will be known of it.
+    /// `llm.call` of a call that was open when its sidecar was killed: its result stays unknown.
     Lost(CallLost),
 }
 
@@ -69,7 +69,7 @@ pub struct CallLost {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallCost {
-    /// In US dollars, in the text of its source.
+    /// Cost in US dollars, as the text of its source.
     Known {
         /// The amount.
         usd: String,
@@ -106,7 +106,7 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
     }
 }
 
-/// Returns whether a line is about a call that waits for a person, or no longer does.
+/// Returns whether a line concerns a call that waits for a person, or no longer waits.
 #[must_use]
 pub fn is_hold(line: &AuditLine<'_>) -> bool {
     matches!(line.header.kind.as_str(), "held" | "released")
@@ -121,7 +121,7 @@ pub struct RefusedRequest {
     pub ts: String,
 }
 
-/// Returns the refused request of a line. It is no event: a sandbox could fill the event log with such requests.
+/// Returns the refused request of a line. It is not an event: a sandbox could fill the event log with such requests.
 #[must_use]
 pub fn refusal_of(line: &AuditLine<'_>) -> Option<RefusedRequest> {
     match &line.record {

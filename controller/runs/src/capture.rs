@@ -77,7 +77,7 @@ impl Captured {
     #[must_use]
     pub fn text(&self) -> String {
         match self.left_out() {
-            // Nothing is missing, but a character may lie on both sides of the cut.
+            // The capture is complete, but a character may be split by the cut.
             0 => String::from_utf8_lossy(&[&*self.head, &self.tail].concat()).into_owned(),
             missing => format!(
                 "{}\n[{missing} bytes left out]\n{}",

@@ -1,4 +1,4 @@
-//! One run that a daemon drives: it outlives its controller, and the next one goes on.
+//! One run that a daemon drives: it outlives its controller, and the next controller continues it.
 //!
 //! The sidecar does not end with its parent, the container belongs to the engine, and the output is read from the engine's
 //! log. So nothing that the agent does depends on this process. A service manager must end only the daemon's own process:
@@ -40,7 +40,7 @@ pub struct DaemonRun {
     /// Generation of the attempt's row.
     pub generation: u32,
     pub stop: StopPolicy,
-    /// Time for which the run's timeout stands still.
+    /// Clock of the run's timeout; it stops during pauses.
     pub clock: Arc<RunClock>,
     /// Writes the record of the run, begun by [`RunRecorder::begin_logged`].
     pub recorder: RunRecorder,
@@ -68,7 +68,7 @@ pub struct DaemonResumption {
 pub enum Adopted {
     /// The run was driven to its own end.
     Completed(Box<CompletedRun>),
-    /// The run could not go on: its container had not started, or its sidecar has ended. Its output is kept.
+    /// The run could not continue: its container had not started, or its sidecar has ended. Its output is kept.
     TakenDown(TakenDown),
 }
 
@@ -100,7 +100,7 @@ pub async fn run(run: DaemonRun, mut cancelled: watch::Receiver<Option<Cancel>>)
     Ok(completed)
 }
 
-/// Adopts a run of a daemon that is gone, and drives it to its end; one that cannot go on is taken down.
+/// Adopts a run of a daemon that is gone, and drives it to its end; a run that cannot continue is taken down.
 ///
 /// # Errors
 /// [`SweepError`]; a later call continues.

@@ -1,7 +1,7 @@
 //! The loop that drives a run: observe, plan, perform, record. The only writer of a run's state.
 //!
 //! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the seam for another
-//! way to execute runs: an engine that offers these four can be driven. There is no trait, since there is one engine.
+//! way to execute runs: an engine that offers these four can be driven. A trait is not needed, since there is one engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,7 +33,7 @@ pub struct DriveContext {
     pub generation: u32,
     /// Maximum duration of the program, from now.
     pub timeout: Duration,
-    /// Time for which the timeout stands still.
+    /// Clock of the timeout; it stops during pauses.
     pub clock: Arc<RunClock>,
     /// Receiver of observations.
     pub observer: Arc<dyn Observer>,
@@ -83,7 +83,7 @@ pub async fn drive(
         let events = match plan(&run, &snapshot.state, remaining) {
             NextAction::Perform(steps) => perform(&mut resources, &steps, observer).await,
             NextAction::Wait(remaining) => tokio::select! {
-                // Both are cancel-safe: the next snapshot has what is not taken here. A sender that is gone cannot cancel.
+                // Both are cancel-safe: the next snapshot has events that are not taken here. A dropped sender cannot cancel.
                 event = resources.wait(remaining) => event.into_iter().collect(),
                 Ok(()) = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
@@ -136,7 +136,7 @@ fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunUpdate {
 fn apply(run: Run, event: RunUpdate, observer: &dyn Observer) -> Run {
     let before = run.clone();
     let after = run.apply(event).unwrap_or_else(|illegal| {
-        // A bug of ours: the run is taken down and reports it.
+        // A bug of ours: the run is taken down and the bug is reported.
         let failure = StepFailure { step: RunStep::Close, message: illegal.to_string() };
         Run {
             phase: RunPhase::Completing,

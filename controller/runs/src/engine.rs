@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Asks the engine for a sign of life.
+    /// Checks that the engine answers.
     ///
     /// # Errors
     /// [`EngineError::Transport`], [`EngineError::Late`].

@@ -1,6 +1,6 @@
 //! The output of an envelope agent: exactly one JSON object, after lines with parts of its answer if it streams.
 //!
-//! Unknown members are tolerated, so that agents can write more than we read. Billing reads none of it.
+//! Unknown members are tolerated, so that agents can write more than we read. Billing never reads it.
 //!
 //! Pure.
 
@@ -21,7 +21,7 @@ pub struct Envelope {
 /// Failure that an agent reports. Both members may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ReportedError {
-    /// Word of the agent.
+    /// Status word of the agent.
     #[serde(default)]
     pub code: String,
     /// Message of the agent.

@@ -1,4 +1,4 @@
-//! A log with one JSON object per line: what the controller does with a run.
+//! A log of the controller's actions for a run, with one JSON object per line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -56,7 +56,7 @@ impl EventLog {
         Ok(Self::to(file, Some(run)))
     }
 
-    /// Writes a line: time, level, event, the run if there is one, then these members.
+    /// Writes a line: time, level, event, the run if it belongs to one, then these members.
     pub fn write(&self, level: LogLevel, event: &str, members: Value) {
         let mut line = Map::new();
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();

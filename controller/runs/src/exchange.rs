@@ -1,8 +1,8 @@
-//! The files of a run: what goes into its workspace, and what comes out of it.
+//! The files of a run: its input in the workspace, and its results.
 //!
 //! A run that may change a repository works on a copy. At its end, when no process of it is left, the copy is compared with
-//! the start: the changes become a patch, or are applied to the directory of the host. Nothing that git on the host would
-//! execute comes out, and git itself is never started. See docs/design/repositories.md.
+//! the start: the changes become a patch, or are applied to the directory of the host. Files that git on the host would
+//! execute are not exported, and git itself is never started. See docs/design/repositories.md.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ const INPUT_MAX: u64 = 2 << 30;
 /// Time that a run waits for others which apply changes to the same directory.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
 
-/// The files that go into a run and come out of it.
+/// The input and result files of a run.
 #[derive(Debug, Clone, Default)]
 pub struct FileExchange {
     /// Repository that the run gets a copy of.
@@ -81,7 +81,7 @@ pub struct FileExchange {
     pub out: Option<HostDirectory>,
     /// Keeps the workspace after the run.
     pub keep: bool,
-    /// The workspace has a clone: its commits come out after the files.
+    /// The workspace has a clone: its commits are collected after the files.
     pub has_clone: bool,
 }
 
@@ -117,12 +117,12 @@ pub(crate) struct RunFiles {
 pub struct Collected {
     /// Results.
     pub report: ExchangeReport,
-    /// Reasons why something did not come out.
+    /// Reasons why some files were not exported.
     pub errors: Vec<String>,
 }
 
 impl FileExchange {
-    /// Returns whether something comes out of the run that is in its workspace alone until then.
+    /// Returns whether the run has results that are only in its workspace until they are exported.
     pub(crate) fn has_output(&self) -> bool {
         self.patch.is_some()
             || self.out.is_some()
@@ -214,7 +214,7 @@ impl FileExchange {
     }
 }
 
-/// The changes of a run on their way out of its copy of a repository.
+/// The changes of a run that are exported from its copy of a repository.
 struct Outlet<'a> {
     repository: &'a RepositoryCopy,
     baseline: &'a Baseline,
@@ -290,7 +290,7 @@ impl Outlet<'_> {
     }
 }
 
-/// Returns whether an error says that a directory is not there any more.
+/// Returns whether an error says that a directory no longer exists.
 fn is_gone(error: &std::io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
@@ -301,7 +301,7 @@ fn temporary(paths: &RunPaths) -> Vec<u8> {
     [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()
 }
 
-/// Returns what a run may make, and what never comes out: metadata of git, devices, FIFOs and sockets.
+/// Returns files that a run may create, and that are never exported: metadata of git, devices, FIFOs and sockets.
 fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> impl Iterator<Item = LeftOutFiles> {
     let git = changes.git.iter().map(|path| LeftOutFiles::new(path, "git on the host would take it for a repository"));
     let special = changes.special.iter().map(|path| LeftOutFiles::new(path, "it is a device, a FIFO or a socket"));

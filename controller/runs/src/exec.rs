@@ -1,7 +1,7 @@
 //! A program that an owner starts in a live sandbox.
 //!
 //! It runs as the run's own user, without privileges, in the limits of the container, and shares the sandbox with the agent:
-//! what it prints may be the agent's. Its time and its output are bounded; output beyond the bound is counted and dropped,
+//! its output may come from the agent. Its time and its output are bounded; output beyond the bound is counted and dropped,
 //! so that a slow reader never holds the container.
 
 use std::io;
@@ -33,7 +33,7 @@ pub use request::{ExecRefused, ExecRequest};
 
 /// Maximum number of bytes of output.
 pub const OUTPUT_MAX: u64 = 8 << 20;
-/// Beginning of what the engine writes in place of the output of a program that it cannot start. It may name the container.
+/// Prefix of the engine's text in place of the output of a program that it cannot start. It may name the container.
 const ENGINE_ERROR: &[u8] = b"OCI runtime exec failed";
 /// Maximum length of that.
 const ENGINE_ERROR_MAX: usize = 4 << 10;
@@ -66,7 +66,7 @@ pub struct RunningExec {
     pub control: ExecControl,
     /// Output of the program, bounded as a whole; it ends with the program.
     pub output: mpsc::UnboundedReceiver<OutputChunk>,
-    /// End of the program. A caller that goes away does not end the program; the time limit does.
+    /// End of the program. If the caller is dropped, the program continues until its time limit.
     pub end: JoinHandle<ExecEnd>,
 }
 
@@ -88,11 +88,11 @@ enum ExecInput {
 /// The reason why a program was ended before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecStop {
-    /// A caller asked for it.
+    /// The caller requested it.
     Cancelled,
     /// The time is over.
     TimedOut,
-    /// The engine could not start it: there is no such program, or no such directory.
+    /// The engine could not start it: the program or the directory does not exist.
     NotStarted,
 }
 
@@ -129,7 +129,7 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
     let streams = match host.engine.start_exec(&id, tty).await {
         Ok(streams) => streams,
         Err(error) => {
-            // Without an answer it may have started.
+            // It may have started even if the engine's answer is missing.
             tree.kill(None).await;
             return Err(error.into());
         }
@@ -149,12 +149,12 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
 
 impl ExecControl {
     /// Passes bytes to the program's stdin, and waits while it has not read the earlier ones. Returns false if its stdin was
-    /// closed, or it has ended. Cancel-safe: what was not passed is not passed later.
+    /// closed, or it has ended. Cancel-safe: bytes that were not passed are not passed later.
     pub async fn write(&self, bytes: Bytes) -> bool {
         self.input.send(ExecInput::Bytes(bytes)).await.is_ok()
     }
 
-    /// Closes the program's stdin after what was passed. Returns false as [`ExecControl::write`] does.
+    /// Closes the program's stdin after the passed bytes. Returns false as [`ExecControl::write`] does.
     pub async fn close_input(&self) -> bool {
         self.input.send(ExecInput::Close).await.is_ok()
     }
@@ -198,7 +198,7 @@ impl ExecDriver {
         let mut stopped = tokio::select! {
             () = counter.forward(&mut output, &sender) => None,
             () = tokio::time::sleep(self.timeout) => Some(ExecStop::TimedOut),
-            // Without a sender nobody can cancel.
+            // If the sender is gone, the program cannot be cancelled.
             Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Some(ExecStop::Cancelled),
         };
         if stopped.is_some() {
@@ -230,7 +230,7 @@ impl ExecDriver {
     }
 }
 
-/// Most pieces of output that are forwarded.
+/// Maximum number of forwarded pieces of output.
 const PIECES_MAX: u64 = 128 << 10;
 
 /// Counts output, and forwards it up to the bounds.
@@ -238,7 +238,7 @@ const PIECES_MAX: u64 = 128 << 10;
 struct OutputCounter {
     bytes: [u64; 2],
     forwarded: u64,
-    /// Pieces that were forwarded: each costs memory beside its bytes while the client does not read.
+    /// Number of forwarded pieces: each costs additional memory while the client does not read.
     pieces: u64,
     /// First output that may be the engine's and not the program's.
     held: Vec<OutputChunk>,
@@ -260,13 +260,13 @@ impl OutputCounter {
     fn send(&mut self, chunks: Vec<OutputChunk>, sender: &mpsc::UnboundedSender<OutputChunk>) {
         for chunk in chunks {
             if let Some(chunk) = self.take(&chunk) {
-                // A caller that is gone does not end the program.
+                // If the caller is gone, the program continues.
                 let _ = sender.send(chunk);
             }
         }
     }
 
-    /// Returns the output that is the program's. What may be the engine's is held back until the exit code tells.
+    /// Returns the program's part of the output. Text that may be the engine's is held back until the exit code decides.
     fn pass(&mut self, chunk: OutputChunk) -> Vec<OutputChunk> {
         let is_engines = !self.held.is_empty() || bytes_of(&chunk).starts_with(ENGINE_ERROR);
         if self.bytes != [0, 0] || !is_engines {
@@ -285,7 +285,7 @@ impl OutputCounter {
         self.bytes[stream] += bytes.len() as u64;
         let left = if self.pieces < PIECES_MAX { OUTPUT_MAX - self.forwarded } else { 0 };
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        // A copy: a piece of a larger buffer would keep all of it.
+        // A copy: a slice of a larger buffer would keep the whole buffer in memory.
         let bytes = Bytes::copy_from_slice(&bytes[..room]);
         self.forwarded += room as u64;
         self.pieces += u64::from(room > 0);

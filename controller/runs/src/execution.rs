@@ -22,7 +22,7 @@ use crate::stop::StopPolicy;
 use crate::verdict::LimitValues;
 use crate::virtual_key::{self, KeyMode};
 
-/// An admitted run, and the way on which its output comes.
+/// An admitted run, and the source of its output.
 #[derive(Debug)]
 pub(crate) struct Execution {
     pub(crate) host: Arc<Host>,
@@ -34,7 +34,7 @@ pub(crate) struct Execution {
     /// Writes the forwarded output.
     pub(crate) printer: Option<Printer>,
     pub(crate) stop: StopPolicy,
-    /// Time for which its timeout stands still.
+    /// Clock of its timeout; it stops during pauses.
     pub(crate) clock: Arc<RunClock>,
     /// Writes the record of the run, if it has one.
     pub(crate) recorder: Option<RunRecorder>,

@@ -13,7 +13,7 @@ pub struct FileRoot {
     pub directory: PathBuf,
     /// True if clients may write files there.
     pub is_writable: bool,
-    /// True for a directory of the host, of which clients see what every user of the host may read.
+    /// True for a directory of the host. Clients see only files in it that every user of the host may read.
     pub is_grant: bool,
 }
 

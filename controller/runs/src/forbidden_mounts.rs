@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Places of this host that no sandbox may see, in addition to those of all hosts.
+/// Directories of this host that no sandbox may see, in addition to those of all hosts.
 #[derive(Debug, Clone, Default)]
 pub struct ForbiddenPlaces {
     /// Path of the engine's socket, if it has one.
@@ -13,7 +13,7 @@ pub struct ForbiddenPlaces {
     pub state: PathBuf,
     /// Directory of audit files, which may be outside of the state directory by a link.
     pub audit: PathBuf,
-    /// Directory of the daemon's sockets, if there is a daemon.
+    /// Directory of the daemon's sockets, if a daemon is configured.
     pub sockets: Option<PathBuf>,
     /// Files that hold keys.
     pub keys: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Forwards a program's output to our own stdout and stderr: all of it, as it comes, in bounded memory.
+//! Forwards a program's output to our own stdout and stderr: completely, immediately, in bounded memory.
 //!
 //! One thread writes, since a write to a pipe or a terminal can block for ever. The reader of the container's streams
 //! waits for room in the queue, so that a slow reader of ours slows the program down. A failed write ends the run.
@@ -84,7 +84,7 @@ pub enum ControlSequences {
     Passed,
 }
 
-/// Starts the thread. A failed write asks for the end of the run with SIGPIPE.
+/// Starts the thread. A failed write requests the end of the run with SIGPIPE.
 ///
 /// # Errors
 /// When stdout or stderr cannot be duplicated.
@@ -146,7 +146,7 @@ impl OutputSender {
     /// Takes a chunk as soon as there is room for it; false when no output can be written any more. Cancel-safe: until
     /// it returns true, the chunk was not taken.
     pub async fn send(&self, chunk: &OutputChunk) -> bool {
-        // A chunk that is larger than the queue goes alone.
+        // A chunk that is larger than the queue is queued alone.
         let room = u32::try_from(chunk.len()).unwrap_or(QUEUE_MAX).min(QUEUE_MAX);
         match self.room.acquire_many(room).await {
             Ok(permit) => {

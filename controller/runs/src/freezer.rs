@@ -1,4 +1,4 @@
-//! Freezes and thaws the container of a run, and reads back whether it had an effect.
+//! Freezes and thaws the container of a run, and reads back whether that had an effect.
 //!
 //! The engine can fail to freeze a container whose processes are busy, and then lets it run. So each change is tried a few
 //! times, and the state of the container decides.
@@ -14,7 +14,7 @@ use crate::engine::{Engine, EngineError};
 use crate::host::Host;
 use crate::plan::ContainerState;
 
-/// Tries of one change.
+/// Maximum number of tries of one change.
 const TRIES: usize = 3;
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -22,11 +22,11 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// State of the processes of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frost {
-    /// There is no container, or it has ended.
+    /// The container does not exist, or has ended.
     Absent,
     /// They run.
     Running,
-    /// They stand still.
+    /// Its processes are frozen.
     Frozen,
 }
 
@@ -66,7 +66,7 @@ impl Freezer {
         self.change(Frost::Running).await
     }
 
-    /// Lets all processes go on. Returns the state of the container.
+    /// Resumes all processes. Returns the state of the container.
     ///
     /// # Errors
     /// [`EngineError`]: its state cannot be read.
@@ -84,7 +84,7 @@ impl Freezer {
             if round > 0 {
                 sleep(AGAIN).await;
             }
-            // What it came to is read back: the answer can be lost, or be late.
+            // The state is read back, because the engine's answer can be lost or late.
             let _ = match from {
                 Frost::Frozen => self.engine.thaw(&self.name).await,
                 Frost::Running | Frost::Absent => self.engine.freeze(&self.name).await,

@@ -1,7 +1,7 @@
 //! Directories of the host that the runs of an agent may read, checked before they are mounted.
 //!
-//! The engine takes a path, and looks it up by itself. So the check has to hold after it: only root may be able to replace a
-//! part of the path. It walks from one descriptor to the next, follows no link, and looks at each directory that it enters.
+//! The engine takes a path, and resolves it again. So the check has to hold after it: only root may be able to replace a
+//! part of the path. It walks from one descriptor to the next, follows no link, and checks each directory that it enters.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +23,10 @@ pub struct GrantError {
     pub fault: GrantFault,
 }
 
-/// Fault of a directory that is to be granted.
+/// Fault of a requested grant.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantFault {
-    /// There is nothing.
+    /// The path does not exist.
     #[error("it does not exist")]
     Missing,
     /// A part of the path is a link.
@@ -47,7 +47,7 @@ pub enum GrantFault {
 }
 
 impl GrantFault {
-    /// Returns one stable word for the fault.
+    /// Returns a stable word for the fault.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl From<Errno> for GrantFault {
     }
 }
 
-/// Checks that a directory is there, that its path has no link, that only root can replace a part of the path, and that a user
+/// Checks that a directory exists, that its path has no link, that only root can replace a part of the path, and that a user
 /// of sandboxes can enter it.
 ///
 /// # Errors
@@ -106,7 +106,7 @@ fn enter(from: impl AsFd, name: &Path) -> Result<OwnedFd, Errno> {
     openat2(from, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
 }
 
-/// Returns whether another user than root can rename or remove an entry of a directory.
+/// Returns whether a user other than root can rename or remove an entry of a directory.
 fn is_replaceable(parent: &Stat, child: &Stat) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     const STICKY: u32 = 0o1000;
@@ -154,7 +154,7 @@ mod tests {
         for (path, expected) in [
             (kept.clone(), ""),
             (kept.join("deep"), ""),
-            // What is in it may belong to anybody: only the place counts.
+            // The owner of its contents does not matter: only its path counts.
             (of_user, ""),
             (open, ""),
             (sticky, ""),

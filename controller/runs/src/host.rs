@@ -38,7 +38,7 @@ pub struct Host {
     pub store: Store,
     pub engine: Engine,
     pub keys: Keys,
-    /// Program of the sidecar; empty for a host that was opened to look.
+    /// Program of the sidecar; empty for a host that was opened only for reading.
     pub proxy: PathBuf,
     /// Users of the sidecars.
     pub sidecar_users: SidecarUsers,
@@ -86,7 +86,7 @@ impl Host {
         Ok(Self { proxy, ..Self::with(settings, layout, instance, keys, store).await? })
     }
 
-    /// Opens a host to look at it: nothing is created or changed. Returns `None` where no run was ever started.
+    /// Opens a host for reading: nothing is created or changed. Returns `None` if no run was ever started.
     ///
     /// # Errors
     /// As of [`Host::open`].

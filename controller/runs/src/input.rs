@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
-    /// None: the program reads its end at once.
+    /// No input: the program reads its end at once.
     Closed,
     /// Our own stdin.
     Ours,

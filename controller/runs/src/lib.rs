@@ -3,7 +3,7 @@
 //! The only crate that talks to the Docker Engine. The life of a run: record → directories → sidecar beside container →
 //! attach, start → (exit, cancellation, deadline) → stop → drain → tally of the audit file → removal → close. `plan` decides
 //! each step from the record and the observed state; `resources` performs it; `drive` is the loop. After a crash, another
-//! controller continues from what it finds: `adoption` decides if it resumes the run or takes it down.
+//! controller continues from the state that it finds: `adoption` decides if it resumes the run or takes it down.
 
 pub mod admission;
 pub mod adoption;

@@ -1,7 +1,7 @@
 //! Detects a shortage of memory: all memory of a sandbox is used, and it reads evicted pages again.
 //!
-//! Without swap the kernel kills a program whose own data do not fit. One whose data fit, and whose code and files do
-//! not, is not killed: it hangs, and reads the same pages again and again. The kernel's count of failed charges stays 0
+//! Without swap the kernel kills a program whose own data do not fit. A program whose data fit, but not its code and
+//! files, is not killed: it hangs, and reads the same pages again and again. The kernel's count of failed charges stays 0
 //! on some versions, so the pages are counted. Without readable counters no shortage is reported.
 
 use std::collections::VecDeque;

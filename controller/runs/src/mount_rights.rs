@@ -1,6 +1,6 @@
 //! Rights of a sandbox's user to mounted files, checked before a run starts.
 //!
-//! Nothing is reported if modes do not decide alone, as with an ACL or on a file system with other rules.
+//! No fault is reported if other rules than modes apply, as with an ACL or on some file systems.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::blueprint::{MountAccess, Volume};
 
-/// File systems on which modes decide alone: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
+/// File systems with no access rules other than modes: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
 const BY_MODES: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1];
 
 /// Owner, group and mode of a file.
@@ -25,7 +25,7 @@ struct FileMode {
 pub enum MountFault {
     /// The sandbox cannot use it at all.
     Useless(String),
-    /// The sandbox cannot use it in every way that its flag allows.
+    /// The sandbox lacks a part of the access that its flag allows.
     Limited(String),
 }
 

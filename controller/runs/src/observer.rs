@@ -38,9 +38,9 @@ pub enum Observation<'a> {
         /// Time of the change.
         at: SystemTime,
     },
-    /// The program runs. This is the time that it has left.
+    /// The program runs. This is its remaining time.
     Waiting(Duration),
-    /// The run has its verdict; its resources are taken down from here on.
+    /// The run has its verdict; from here on, its resources are taken down.
     Decided(&'a RunVerdict),
     /// A remark for people.
     Note(&'a str),

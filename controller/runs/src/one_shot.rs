@@ -17,7 +17,7 @@ use crate::outcome::CompletedRun;
 use crate::record::RunRecorder;
 use crate::stop::StopPolicy;
 
-/// An admitted run with everything that it needs. It owns all of it, so that a task can run it.
+/// An admitted run with all its resources. It owns them, so that a task can run it.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct OneShot {

@@ -38,7 +38,7 @@ pub enum IncompleteRun {
     /// A step of the teardown failed.
     #[error("cannot {}: {}", .0.step.as_str(), .0.message)]
     Step(StepFailure),
-    /// No step failed.
+    /// No step failed, but the run was not closed.
     #[error("the run did not come to its end")]
     NotClosed,
 }
@@ -88,7 +88,7 @@ impl Completion {
         // If this process is killed before the receipts are posted, the next run posts them.
         let posting = audit.map(|audit| self.host.store.ingest(audit));
         if let Some(mut printer) = printer {
-            // All resources are gone. The reader of the output may not have taken all of it yet.
+            // All resources are gone. The output may not be completely printed yet.
             if let Err(error) = printer.finish(signals::next()).await {
                 let reason = error_chain(&error);
                 evidence.output_error = Some((&reason, error.exit_code()));
@@ -138,7 +138,7 @@ pub fn check_closed(run: &Run) -> Result<(), IncompleteRun> {
     }
 }
 
-/// Adds files that did not come out to a judgement. They fail a run that was ok otherwise.
+/// Adds files that could not be exported to a judgement. They make an otherwise successful run fail.
 fn with_lost_files(judgement: Judgement, errors: &[String]) -> Judgement {
     if errors.is_empty() {
         return judgement;

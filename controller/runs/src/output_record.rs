@@ -1,6 +1,6 @@
-//! Recording of a program's output beside its way to our own output.
+//! Records a program's output while it is forwarded to our own output.
 //!
-//! A thread of its own writes, since a disk can be slow and the program must not wait for it. Between two writes, a bounded
+//! A separate thread writes, since a disk can be slow and the program must not wait for it. Between two writes, a bounded
 //! amount waits in memory: the beginning of a stream and its newest bytes. Bytes between those are dropped, and counted by
 //! the reader of the record.
 
@@ -45,7 +45,7 @@ struct RecordQueue {
     is_closed: bool,
 }
 
-/// Bytes of one stream that are not written yet: the end of its head, and its newest bytes.
+/// Unwritten bytes of one stream: the end of its head, and its newest bytes.
 #[derive(Debug)]
 struct PendingStream {
     limits: SegmentLimits,

@@ -88,14 +88,14 @@ fn bring_up(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAct
 /// Takes down the existing resources: first those that can still spend money, last those that the record needs.
 fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
     if run.teardown_failures.len() >= TEARDOWN_FAILURES_MAX {
-        // The audit file still says what the run cost, once its writer has ended.
+        // The audit file still shows the cost of the run, once its writer has ended.
         let has_failed = run.teardown_failures.iter().any(|failure| failure.step == RunStep::Tally);
         let can_tally = observed.sidecar == SidecarPhase::Absent && !run.tallied && !has_failed;
         return if can_tally { NextAction::Perform(vec![RunStep::Tally]) } else { NextAction::GiveUp };
     }
     let mut existing = Vec::new();
     match observed.container {
-        // A program that is asked to stop has no more calls to make.
+        // A program that was asked to stop makes no more calls.
         ContainerState::Running => existing.push(RunStep::StopContainer),
         ContainerState::Created | ContainerState::Exited => existing.push(RunStep::RemoveContainer),
         ContainerState::Absent => {}

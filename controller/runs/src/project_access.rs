@@ -1,6 +1,6 @@
 //! Access to the repository of a project: its credentials, and its forge.
 //!
-//! Files of the operator are read each time, so that a renewed token or key is used at once. A GitHub App gets a token for each
+//! Files of the operator are read each time, so that a renewed token or key is used at once. A GitHub App gets a token per
 //! clone, publication, pull request and merge: no token is kept between them.
 
 use sluice_git::forge::{
@@ -15,7 +15,7 @@ use crate::publication::PublicationError;
 /// User that GitHub expects with a token of an installation.
 const APP_USER: &str = "x-access-token";
 
-/// Returns the credentials for git: those of a file, or a token that a GitHub App gets now. It lives for an hour.
+/// Returns the credentials for git, from a file, or as a new token of a GitHub App, which lives for an hour.
 ///
 /// # Errors
 /// [`PublicationError::NoApi`], [`PublicationError::AppKey`], [`PublicationError::Credentials`], [`PublicationError::Forge`]
@@ -28,7 +28,7 @@ pub async fn credentials(project: &ProjectRepository) -> Result<Credentials, Pub
     Ok(Credentials::Token { username: APP_USER.to_owned(), token: SecretText::new(token.expose().to_owned()) })
 }
 
-/// Checks that the files with credentials can be used. Nothing is sent. Returns false if there are none.
+/// Checks that the files with credentials can be used. Nothing is sent. Returns false if none are configured.
 ///
 /// # Errors
 /// [`PublicationError::AppKey`], [`PublicationError::Credentials`]
@@ -80,12 +80,12 @@ pub fn forge(project: &ProjectRepository, home: &GitHome) -> Result<Forge, Publi
     }
 }
 
-/// Returns the API of the forge. It is at the host of the repository, unless the project names another one: the token goes
-/// nowhere else.
+/// Returns the API of the forge. It is at the host of the repository, unless the project names another one: the token is
+/// sent to no other host.
 fn api(project: &ProjectRepository, of_host: impl Fn(&str) -> String) -> Result<Upstream, PublicationError> {
     let url = match (&project.forge.api, project.url.kind()) {
         (Some(named), _) => named.clone(),
-        // The port of git over ssh is not that of the API.
+        // The ssh port of git differs from the port of the API.
         (None, UrlKind::Ssh) => of_host(project.url.host()),
         (None, UrlKind::Https) => match project.url.port() {
             None | Some(443) => of_host(project.url.host()),
@@ -96,7 +96,7 @@ fn api(project: &ProjectRepository, of_host: impl Fn(&str) -> String) -> Result<
     Ok(Upstream::at(url))
 }
 
-/// Returns the address of GitHub's API, or of that of a GitHub Enterprise Server.
+/// Returns the address of GitHub's API, or of a GitHub Enterprise Server's API.
 fn github_api(host: &str) -> String {
     match host {
         "github.com" => "https://api.github.com".to_owned(),
@@ -104,7 +104,7 @@ fn github_api(host: &str) -> String {
     }
 }
 
-/// Returns the token for the API: that of git.
+/// Returns the token for the API: the same as for git.
 fn token(project: &ProjectRepository) -> Result<ForgeToken, PublicationError> {
     match in_file(project)? {
         Credentials::Token { token, .. } => Ok(ForgeToken::new(token.expose())?),

@@ -20,7 +20,7 @@ pub struct ProjectRepository {
     pub publish: PublishRule,
     /// True if people may merge pull requests of runs.
     pub may_merge: bool,
-    /// Author and committer of what runs commit; one that names the run otherwise.
+    /// Author and committer of the runs' commits; by default, an identity that names the run.
     pub author: Option<CommitterIdentity>,
     /// Commits of the history that runs get; all otherwise.
     pub depth: Option<u32>,
@@ -42,7 +42,7 @@ impl ProjectRepository {
     }
 }
 
-/// Files with the credentials for a repository. None for one that everybody can read, or a directory of the host. There are
+/// Files with the credentials for a repository. Empty for a public one, or a directory of the host. A repository has
 /// credentials or an app, and not both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepositoryAccess {
@@ -50,7 +50,7 @@ pub struct RepositoryAccess {
     pub credentials: Option<PathBuf>,
     /// Keys of hosts, for ssh.
     pub known_hosts: Option<PathBuf>,
-    /// GitHub App in place of a token.
+    /// GitHub App, instead of a token.
     pub app: Option<AppAccess>,
 }
 
@@ -77,14 +77,14 @@ pub struct ForgeSettings {
 /// Kind of a forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForgeKind {
-    /// None: branches are published, and there are no pull requests.
+    /// No forge: branches are published, and there are no pull requests.
     #[default]
     None,
     /// GitHub, or GitHub Enterprise Server.
     GitHub,
     /// Gitea or Forgejo.
     Gitea,
-    /// A bare repository of the host, whose pull requests Sluice keeps itself.
+    /// A bare repository of the host. Sluice itself keeps its pull requests.
     Local,
 }
 

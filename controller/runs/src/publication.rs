@@ -1,8 +1,8 @@
-//! The way of a run's branch out of this host: its publication, its pull request, and the merge.
+//! Exports a run's branch from this host: its publication, its pull request, and the merge.
 //!
-//! Publishing is egress, since the forge runs what the agent wrote with a network of its own. So a publication names the
-//! commit that was looked at, and says that the changes of files which CI executes are wanted. Each step is recorded after it
-//! was done, and can be repeated: the forge is asked for what is there before anything is made.
+//! Publishing is egress, since the forge runs the agent's code with a network of its own. So a publication names the
+//! commit that was reviewed, and confirms changes of files that CI executes. Each step is recorded after it
+//! was done, and can be repeated: before an object is created, the forge is asked whether it exists.
 
 use sluice_contract::RunId;
 use sluice_git::branch_name::candidate;
@@ -21,10 +21,10 @@ mod summary;
 pub use error::PublicationError;
 pub use summary::{RunSummary, last_task};
 
-/// Names that are tried when that of the branch is taken.
+/// Maximum number of names that are tried when the branch's name is taken.
 const CANDIDATES: u32 = 20;
 
-/// The branch of a run, and the places that it goes to.
+/// The branch of a run, and the targets of its publication.
 #[derive(Debug)]
 pub struct Publication<'a> {
     /// Database.
@@ -40,7 +40,7 @@ pub struct Publication<'a> {
 /// Consent to a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consent {
-    /// Commit that was looked at; none for the newest one.
+    /// Commit that was reviewed; `None` for the newest one.
     pub head: Option<ObjectId>,
     /// True if changes of guarded paths may leave.
     pub has_guarded: bool,
@@ -63,7 +63,7 @@ impl Publication<'_> {
         Ok(self.repository()?.look().await?)
     }
 
-    /// Publishes the branch, and returns its name at the forge. A branch that is there already is left as it is.
+    /// Publishes the branch, and returns its name at the forge. A branch that is already published is left unchanged.
     ///
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays on this host.
@@ -85,7 +85,7 @@ impl Publication<'_> {
         Ok(branch)
     }
 
-    /// Opens the pull request of the published branch, as a draft, or returns the one that is there.
+    /// Opens the pull request of the published branch, as a draft, or returns the existing one.
     ///
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays at the forge.
@@ -106,7 +106,7 @@ impl Publication<'_> {
         self.row().await
     }
 
-    /// Merges the pull request if the branch is still the commit that was looked at.
+    /// Merges the pull request if the branch is still the reviewed commit.
     ///
     /// # Errors
     /// [`PublicationError`]
@@ -149,7 +149,7 @@ impl Publication<'_> {
         head: &ObjectId,
     ) -> Result<String, PublicationError> {
         let credentials = project_access::credentials(self.project).await?;
-        // A branch that was published keeps its name, and is moved only from where this run has left it.
+        // A published branch keeps its name, and is moved only from the commit that this run has pushed.
         if let Some(last) = &row.published_sha {
             let lease: ObjectId = last.parse().map_err(|_| PublicationError::NotPublished)?;
             let target: Branch = row.new.branch.parse()?;
@@ -190,7 +190,7 @@ impl Publication<'_> {
     }
 }
 
-/// Checks whether the branch may leave, and returns the commit that does.
+/// Checks whether the branch may be exported, and returns the commit to export.
 fn admit(row: &GitRun, look: &BranchSummary, consent: &Consent) -> Result<ObjectId, PublicationError> {
     if row.new.publish == PublishRule::Never {
         return Err(PublicationError::Never);
@@ -201,7 +201,7 @@ fn admit(row: &GitRun, look: &BranchSummary, consent: &Consent) -> Result<Object
     if consent.head.as_ref().is_some_and(|head| *head != look.head) {
         return Err(PublicationError::HeadMoved { head: look.head.to_string() });
     }
-    // Paths that are not known cannot be looked at.
+    // Unknown paths cannot be reviewed.
     if look.too_large {
         return Err(PublicationError::TooLarge);
     }

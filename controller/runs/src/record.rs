@@ -1,6 +1,6 @@
 //! The record of one run, written while the run is driven.
 //!
-//! The request is on disk before the run starts, output and log come while it runs, the result at its end. So a controller
+//! The request is on disk before the run starts, output and log follow while it runs, the result at its end. So a controller
 //! that is killed leaves a record without a result, and the controller that takes the run down adds one.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ mod result;
 pub use request::{FileFlags, RequestRecord, SCHEMA};
 pub use result::ResultRecord;
 
-/// Number of bytes of a sidecar's log that are kept of its beginning, and of its end.
+/// Number of stored bytes of a sidecar's log, of its beginning and of its end.
 const LOG_END: u64 = 64 << 10;
 
 /// Writes the record of a run.
@@ -110,7 +110,7 @@ impl RunRecorder {
     /// Writes the rest of the output, and the result.
     ///
     /// # Errors
-    /// The first error of the file system, also that of an earlier write of output.
+    /// The first error of the file system, including an earlier write of output.
     pub fn finish(self, result: &ResultRecord) -> io::Result<()> {
         let output = self.output.map_or(Ok(()), RecordingThread::finish);
         self.record.write_json(RESULT, result)?;
@@ -156,7 +156,7 @@ pub fn recorded_output(record: &RunRecord, max: usize) -> io::Result<(Captured, 
     Ok((out.finish(), err.finish()))
 }
 
-/// Copies the log of a sidecar that has ended into the record, if there are both. A long log loses its middle.
+/// Copies the log of a sidecar that has ended into the record, if both exist. A long log loses its middle.
 ///
 /// # Errors
 /// Errors of the file system.

@@ -38,7 +38,7 @@ pub fn set_aside(root: &Path) -> io::Result<()> {
     aside.push(name);
     match fs::rename(root, root.with_file_name(aside)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // An earlier run of this name has taken the name, so the directory is deleted now.
+        // An earlier run of this name has used the new name, so the directory is deleted now.
         Err(_) => rundir::remove(root, None),
         done => done,
     }
@@ -53,7 +53,7 @@ pub fn set_aside_in(runs: &Path) -> io::Result<Vec<String>> {
     Ok(all.into_iter().filter(|(_, path)| matches!(claim(path), Ok(Some(_)))).map(|(name, _)| name).collect())
 }
 
-/// Deletes all renamed directories in `runs`, or as much of them as there is time for. A directory that another process
+/// Deletes all renamed directories in `runs`, or as many as the time allows. A directory that another process
 /// deletes is left to that process, except that the call waits for `own`.
 #[must_use]
 pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec<RemainingDirectory> {

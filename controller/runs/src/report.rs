@@ -32,7 +32,7 @@ pub struct RunReport {
     pub stderr: String,
     /// Exit code of `sluice run`.
     pub exit_code: i32,
-    /// One stable word; null when ok.
+    /// A stable word; null when ok.
     pub error_code: Option<&'static str>,
     /// Error message with advice; null when ok.
     pub error_message: Option<String>,
@@ -50,7 +50,7 @@ pub struct RunReport {
     pub cost_usd: Option<String>,
     /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Number of them per reason.
+    /// Number of refused requests per reason.
     pub refused_by_reason: BTreeMap<String, u64>,
     /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
@@ -82,7 +82,7 @@ pub struct OutputStream {
     pub bytes: u64,
     /// SHA-256 in hex.
     pub sha256: String,
-    /// True if a part of it is missing in the report.
+    /// True if the report lacks a part of the stream.
     pub truncated: bool,
 }
 

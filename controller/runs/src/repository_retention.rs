@@ -1,4 +1,4 @@
-//! Removal of repositories past their age: those of runs, and mirrors.
+//! Removal of expired repositories: repositories of runs, and mirrors.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ const KEEP_MIN: Duration = Duration::from_secs(24 * 3600);
 /// Reason why old repositories stay.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryRetentionError {
-    /// The database does not tell which are old.
+    /// The database cannot tell which are old.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// One cannot be removed.
@@ -20,8 +20,8 @@ pub enum RepositoryRetentionError {
     Git(#[from] GitError),
 }
 
-/// Removes the repositories of runs whose branch had its last step this long ago, a day at least, and the mirrors that no run
-/// was made from since then. Returns their number. A repository in use stays for the next time.
+/// Removes the repositories of runs whose branch had its last step this long ago, a day at least, and mirrors that were not
+/// used for a run since then. Returns their number. A repository in use stays for the next time.
 ///
 /// # Errors
 /// [`RepositoryRetentionError`]

@@ -1,6 +1,6 @@
-//! The resources of one run: directories, sidecar, container and audit file; how each step changes them.
+//! The resources of one run: directories, sidecar, container and audit file, and the changes by each step.
 //!
-//! Sidecar and container never wait for each other: their steps go side by side.
+//! Sidecar and container never wait for each other: their steps run in parallel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ enum PathOwnership {
     Unknown,
 }
 
-/// One look at the resources of a run.
+/// One observation of the resources of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSnapshot {
     /// The resources that exist.
@@ -115,7 +115,7 @@ pub struct TeardownEnd {
     pub notes: Vec<String>,
 }
 
-/// Resources of another controller's run that cannot be looked up.
+/// Resources of another controller's run that cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The database does not answer.
@@ -193,7 +193,7 @@ impl RunResources {
         self.sandbox.expires()
     }
 
-    /// Looks at everything that exists, and reads on in the audit file.
+    /// Inspects all existing resources, and continues reading the audit file.
     pub fn snapshot(&mut self) -> RunSnapshot {
         let witness = match self.ownership {
             PathOwnership::ThisRun => self.audit.read_on(&self.paths.audit),
@@ -252,10 +252,10 @@ impl RunResources {
 
     /// Waits until the container or the sidecar has ended, but no longer than this. Cancel-safe.
     pub async fn wait(&mut self, limit: Duration) -> Option<RunUpdate> {
-        // The engine's notice of an end can be missed; a look now and then costs nothing.
+        // The engine's notice of an end can be missed; an occasional check is cheap.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
-            // All three are cancel-safe: the next look finds what is not taken here.
+            // All three are cancel-safe: the next observation finds changes that are not taken here.
             () = self.sandbox.changed() => {}
             () = self.sidecar.ended() => return Some(RunUpdate::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
@@ -347,7 +347,7 @@ impl RunResources {
         }
     }
 
-    /// Returns the results, and lets go of the streams of the container.
+    /// Returns the results, and releases the streams of the container.
     #[must_use]
     pub fn finish(mut self) -> TeardownEnd {
         let mut notes = self.sidecar.take_notes();
@@ -384,7 +384,7 @@ fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSp
         bridge: &spec.bridge,
         argv: &spec.argv,
         workdir: &spec.workdir,
-        // Without its directory the engine refuses the container.
+        // If its directory is missing, the engine refuses the container.
         uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
         log_max: spec.daemon.as_ref().map(|daemon| log_size(daemon.output_max)),
         env: &spec.env,

@@ -1,4 +1,4 @@
-//! The time for which the clock of a run's timeout stands still.
+//! The time for which the clock of a run's timeout was stopped.
 //!
 //! A run that is paused, or that waits for an approval, does not use up its time, for at most a day in all.
 
@@ -20,7 +20,7 @@ struct Stops {
 }
 
 impl RunClock {
-    /// Returns the clock of a run that has stood still for this time, and that stands still since then.
+    /// Returns the clock of a run that was stopped for this time in total, and is stopped since `since_us`.
     #[must_use]
     pub fn new(total_us: i64, since_us: Option<i64>) -> Self {
         Self(Mutex::new(Stops { total_us, since_us }))
@@ -31,7 +31,7 @@ impl RunClock {
         *self.lock() = Stops { total_us, since_us };
     }
 
-    /// Returns the time for which it has stood still until now.
+    /// Returns the time for which it was stopped until now.
     #[must_use]
     pub fn stopped(&self, now_us: i64) -> Duration {
         let Stops { total_us, since_us } = *self.lock();

@@ -1,7 +1,7 @@
 //! A clone of a repository in the workspace of a run: made before its container exists, pushed from while the program
 //! works, and collected at the end.
 //!
-//! Git of this host never works in the clone once a sandbox could have written it. What the run commits comes as a pack:
+//! Git of this host never works in the clone once a sandbox could have written it. The run's commits arrive as packs:
 //! by pushes through the sidecar, and by a bundle that a second container makes. See docs/design/run-clones.md.
 
 use std::fs::File;
@@ -71,7 +71,7 @@ struct PushCounts {
     fault: Option<String>,
 }
 
-/// The clone of a run that exists. Nothing can be pushed any more when this is dropped.
+/// The clone of an existing run. Pushes are no longer accepted after this is dropped.
 #[derive(Debug)]
 pub(crate) struct LiveClone {
     repository: RunRepository,
@@ -109,8 +109,8 @@ impl PushTally {
 }
 
 impl RunClone {
-    /// Makes the clone. The container does not exist yet. A one-shot run also gets the socket for its pushes; a daemon has one
-    /// for everything that its runs report.
+    /// Makes the clone. The container does not exist yet. A one-shot run also gets the socket for its pushes; a daemon has a
+    /// socket for all reports of its runs.
     pub(crate) async fn begin(
         &self,
         paths: &RunPaths,
@@ -184,7 +184,7 @@ impl LiveClone {
         })
     }
 
-    /// Makes bundles of the work in a second container, and takes each into the repository, whatever becomes of the other.
+    /// Makes bundles of the work in a second container, and imports each into the repository, even if the other one fails.
     async fn take_bundles(
         &self,
         engine: &Engine,
@@ -209,7 +209,7 @@ impl LiveClone {
         Ok(CollectedClone { branch, uncommitted })
     }
 
-    /// Takes a bundle into the repository. Returns the commit of what was not committed, if the bundle has one.
+    /// Imports a bundle into the repository. Returns the commit with the uncommitted changes, if the bundle has one.
     async fn import(&self, bundle: Option<File>) -> Result<Option<String>, CloneError> {
         let Some(bundle) = bundle else { return Ok(None) };
         let imported = self.repository.import_bundle(bundle).await?;

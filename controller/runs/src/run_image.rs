@@ -1,4 +1,4 @@
-//! The image of a run, looked up before budget is held or directories are made for the run.
+//! The image of a run, inspected before budget is held or directories are made for the run.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub enum ImageError {
     Bridge(#[from] BridgeProgramError),
 }
 
-/// Looks up the image of a run, and gives the run a bridge. Returns a warning if the bridge may not start.
+/// Inspects the image of a run, and gives the run a bridge. Returns a warning if the bridge may not start.
 ///
 /// # Errors
 /// [`ImageError`].

@@ -47,13 +47,13 @@ pub fn create(
     // The sandbox reaches the socket through this directory.
     make(&paths.sock, 0o755)?;
     make(&paths.conf, 0o700)?;
-    // The sidecar works in it and connects to the socket in it; nobody else gets past the directories above.
+    // The sidecar works in it and connects to the socket in it; the directories above keep all other users out.
     let relay = paths.relay.parent().unwrap_or(&paths.conf);
     make(relay, 0o711)?;
     fs::set_permissions(relay, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
     make(&paths.work, 0o700)?;
     fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    // The sidecar removes its socket at the end, when it is no longer root.
+    // The sidecar removes its socket at the end, when it no longer runs as root.
     chown(&paths.sock, Some(user.uid), Some(user.gid))?;
     chown(&paths.work, Some(agent), Some(agent))
 }
@@ -106,7 +106,7 @@ pub(crate) fn write_metadata(paths: &RunPaths, text: &str) -> io::Result<PathBuf
     Ok(path)
 }
 
-/// Returns the owners of this directory of all existing runs, also of those that are being removed.
+/// Returns the owners of this directory for all existing runs, including runs that are being removed.
 fn taken(runs: &Path, directory: &str) -> io::Result<Vec<u32>> {
     let owner =
         |run: io::Result<fs::DirEntry>| Some(fs::symlink_metadata(run.ok()?.path().join(directory)).ok()?.uid());
@@ -154,7 +154,7 @@ fn flatten(top: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
     }
 }
 
-/// Opens a directory that is to be emptied. One on which something is mounted is an error: its content is not ours.
+/// Opens a directory that will be emptied. A mount point is an error: its content is not ours.
 fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV;
     Ok(openat2(parent, name, OpenHow::new().flags(DIRECTORY).resolve(resolve))?)
@@ -170,7 +170,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
         }
         for child in &children {
             if is_directory(inner.as_fd(), child)? {
-                // Most are empty, and a move costs ten times as much.
+                // Most directories are empty, and a move costs ten times as much.
                 match unlinkat(inner, child.as_c_str(), UnlinkatFlags::RemoveDir) {
                     Err(Errno::ENOTEMPTY | Errno::EEXIST) => move_up(inner, child, top, moved)?,
                     removed => removed?,
@@ -182,7 +182,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
     }
 }
 
-/// Fails when the time is up. It is called for each directory, and for each thousand files of one.
+/// Fails when the time is up. It is called for each directory, and for each thousand files in one.
 fn in_time(until: Option<Instant>) -> io::Result<()> {
     if until.is_some_and(|until| Instant::now() >= until) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
@@ -193,14 +193,14 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::R
         let target = CString::new(format!("removed.{moved}")).expect("there is no NUL in a number");
         match renameat(from, name, top, target.as_c_str()) {
             Ok(()) => return Ok(()),
-            // The name was taken by the sandbox; there are others.
+            // The sandbox has used the name; other names are tried.
             Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// The first names in a directory: a sandbox can make more of them than we have memory for.
+/// The first names in a directory: a sandbox can create more names than our memory can hold.
 fn some_entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     const AT_ONCE: usize = 1024;
     let mut names = Vec::new();

@@ -1,8 +1,8 @@
 //! The user of a daemon run's agent: one per run, from a range that the host does not use.
 //!
 //! All agents of one-shot runs are user 1001. Agents of several owners must not be one user: the kernel lets a process
-//! signal and trace those of its user, and counts some limits by user. `rundir` picks the user and gives it the workspace;
-//! the owner of that directory is the record of who has which user.
+//! signal and trace processes of its user, and counts some limits by user. `rundir` picks the user and gives it the workspace;
+//! the owner of that directory records which run has the user.
 //!
 //! Pure.
 
@@ -35,13 +35,13 @@ impl SandboxUsers {
         if taken.contains(&picked) { Err(NoFreeUser(self.0.clone())) } else { Ok(picked) }
     }
 
-    /// Returns one of the users. All of them have the same rights to files that belong to none of them.
+    /// Returns one of the users. All have the same rights to files that belong to none of them.
     #[must_use]
     pub fn first(&self) -> u32 {
         self.0.first()
     }
 
-    /// Returns a conflict of the range with the host's own users or with those of sidecars, with the fix.
+    /// Returns a conflict of the range with the host's own users or with the sidecars' users, and the fix.
     #[must_use]
     pub fn conflict(&self, host: &HostIds<'_>, sidecars: &SidecarUsers) -> Option<String> {
         const FIX: &str = "name an unused range with uid_range";

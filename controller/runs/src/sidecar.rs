@@ -55,7 +55,7 @@ pub struct SidecarSpec<'a> {
     pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
-    /// Setting that lets it relay what the sandbox reports and pushes to its controller.
+    /// Setting for relaying the sandbox's reports and pushes to its controller.
     pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
@@ -65,7 +65,7 @@ pub struct SidecarSpec<'a> {
     pub flags: &'a [String],
 }
 
-/// Setting that lets a sidecar relay what the sandbox reports.
+/// Setting for relaying the sandbox's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayMode {
     /// The sidecar relays nothing.
@@ -177,7 +177,7 @@ impl Sidecar {
         }
     }
 
-    /// Lets it finish its calls and its log, and kills it when that takes too long. Returns its exit status, if it is our
+    /// Lets it finish its calls and its log, and kills it if that takes too long. Returns its exit status, if it is our
     /// child.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     flag("--audit-key-file", spec.paths.audit_key.clone().into());
     flag("--deadline", spec.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
-    // The list of users decides who connects: the agent, and we for the health request.
+    // The list of users decides which processes may connect: the agent, and we for the health request.
     flag("--socket-mode", "0666".into());
     flag("--peer-uid", spec.sandbox_uid.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
@@ -265,12 +265,12 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     words.extend(spec.flags.iter().map(OsString::from));
     match spec.lifetime {
         SidecarLifetime::WithController => words.push("--die-with-parent".into()),
-        // By this socket, the daemon that adopts the run reaches the sidecar too.
+        // A daemon that adopts the run also reaches the sidecar by this socket.
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
     if spec.relay == RelayMode::ToController {
-        // It may not enter the directories above the socket. From its working directory, it reaches the socket even so, also
-        // one that a later daemon puts there.
+        // It may not enter the directories above the socket. From its working directory, it can still reach the socket,
+        // including a new one that a later daemon creates there.
         let socket = Path::new("/proc/self/cwd").join(spec.paths.relay.file_name().unwrap_or_default());
         words.extend(["--relay".into(), format!("unix:{}", socket.display()).into()]);
         words.extend(["--relay-token-file".into(), spec.paths.relay_token.clone().into()]);

@@ -40,12 +40,12 @@ pub enum ControlError {
     /// The sidecar did not answer in time. A change may take effect even so.
     #[error("its sidecar did not answer within {} s", ANSWER_WITHIN.as_secs())]
     Silent,
-    /// The sidecar refused, and nothing has changed. A sidecar that was taken over chooses these words.
+    /// The sidecar refused, and nothing has changed. A compromised sidecar chooses these texts.
     #[error("its sidecar refused: {message}")]
     Refused {
         /// Stable word, such as [`sluice_contract::control::NOT_RAISED`].
         code: String,
-        /// Message that says what was wrong, and what to do.
+        /// Message with the fault and the fix.
         message: String,
     },
     /// The answer is not one of a sidecar.
@@ -54,14 +54,14 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Returns whether a client cannot be told to come again, since it would not.
+    /// Returns whether this was the client's last attempt, so that an answer to retry later would be useless.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == LAST_ATTEMPT)
     }
 
-    /// Returns whether the change has nothing to do: the cap in force is higher, there is no such limit, or the clock has stood
-    /// still for the longest time.
+    /// Returns whether the change is unnecessary: the cap in force is higher, there is no such limit, or the clock was
+    /// stopped for the maximum time.
     #[must_use]
     pub fn is_moot(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if [NOT_RAISED, NOT_LIMITED, STOPPED_TOO_LONG].contains(&code.as_str()))
@@ -74,7 +74,7 @@ impl ControlError {
         matches!(self, Self::Unreachable(cause) if absent(cause))
     }
 
-    /// Returns whether the sidecar does not know the path: it is of an older version, or nothing of that name waits.
+    /// Returns whether the sidecar does not know the path: it has an older version, or no call of that name waits.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "not_found" || code == UNKNOWN_HOLD)
@@ -104,7 +104,7 @@ impl SidecarControl {
         self.request(&format!("POST {CAPS_PATH}"), &json(raise)).await
     }
 
-    /// Stops the clock of the deadline, or lets it go on. A repeated request changes nothing, and succeeds.
+    /// Stops or restarts the clock of the deadline. A repeated request changes nothing, and succeeds.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -123,9 +123,9 @@ impl SidecarControl {
     /// Decides about a call that waits.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::is_unknown`] if it does not wait any more.
+    /// [`ControlError`]; [`ControlError::is_unknown`] if it no longer waits.
     pub async fn decide_hold(&self, hold_id: &str, decision: &DecideHold) -> Result<SidecarState, ControlError> {
-        // An id is a word: nothing of it can end the line of the request.
+        // The id is a word, so it cannot end the line of the request.
         let is_word =
             !hold_id.is_empty() && hold_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !is_word {
@@ -134,7 +134,7 @@ impl SidecarControl {
         self.request(&format!("POST {HELD_PATH}/{hold_id}"), &json(decision)).await
     }
 
-    /// Lets no new call through, or lets calls through again. A repeated request changes nothing, and succeeds.
+    /// Stops new calls, or lets them through again. A repeated request changes nothing, and succeeds.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::is_unknown`] of a sidecar that was started by an older version.
@@ -162,7 +162,7 @@ fn json(request: &impl Serialize) -> String {
     serde_json::to_string(request).expect("numbers and texts are JSON")
 }
 
-/// Reads the answer of a sidecar: what was asked for, or what was wrong.
+/// Reads the response of a sidecar: the requested value, or the error.
 fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ControlError> {
     let text = std::str::from_utf8(answer).map_err(|_| ControlError::Unreadable)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or(ControlError::Unreadable)?;
@@ -180,7 +180,7 @@ mod tests {
 
     const STATE: &str = r#"{"caps":{"max_calls":9,"max_cost_usd":null,"max_tokens":null},"used":{"calls":1,"cost_usd":"0","reserved_cost_usd":"0","reserved_tokens":0,"tokens":7},"open_calls":0,"held_calls":0,"deadline":null,"draining":false,"later":1}"#;
 
-    /// A sidecar that gives this answer to the next request, and returns the request.
+    /// A sidecar that answers the next request like this, and returns the request.
     async fn answered(answer: String) -> (Result<SidecarState, ControlError>, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let socket = dir.path().join("control.sock");

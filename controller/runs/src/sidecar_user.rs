@@ -10,10 +10,10 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use sluice_contract::RunKey;
 
-/// Default user ids: between those of systemd's containers and those that it reserves. No tool assigns them.
+/// Default user ids: between the ids of systemd's containers and the ids that it reserves. No tool assigns them.
 pub const DEFAULT_UIDS: &str = "2000000000-2000065535";
 
-/// The largest user id; the kernel reads the next number as "no user".
+/// The maximum user id; the kernel reads the next number as "no user".
 const UID_MAX: u32 = u32::MAX - 1;
 
 /// The users and the group of sidecars.
@@ -78,18 +78,18 @@ impl SidecarUsers {
 }
 
 impl UidRange {
-    /// Picks the first free id after a position that the run's name determines. In a full range it is a taken one.
+    /// Picks the first free id after a position that the run's name determines. In a full range it returns a taken one.
     pub(crate) fn pick(&self, run: &RunKey, taken: &[u32]) -> u32 {
         let (first, len) = (*self.0.start(), self.len());
         let digest = Sha256::digest(run.to_string());
         let begin = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes")) % len;
         let nth = |n: u64| first + u32::try_from((begin + n) % len).expect("a range of ids has no more ids");
-        // One more than the taken ones: one of them is free, if the range is large enough.
+        // One more candidate than taken ids: one of them is free, if the range is large enough.
         let candidates = (0..len.min(taken.len() as u64 + 1)).map(nth);
         { candidates }.find(|uid| !taken.contains(uid)).unwrap_or_else(|| nth(0))
     }
 
-    /// Returns a conflict of these ids with the host's own users. A group can stand for all groups.
+    /// Returns a conflict of these ids with the host's own users. `gid` is a group used for all sidecars.
     pub(crate) fn conflict(&self, gid: Option<u32>, host: &HostIds<'_>) -> Option<String> {
         let [passwd, group] = [(host.passwd, "user"), (host.group, "group")];
         let found = [passwd, group].into_iter().find_map(|(text, what)| {

@@ -24,7 +24,7 @@ pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
 }
 
 /// Sends the first of these signals to `cancel`, unless the run is cancelled already. A later SIGINT or SIGTERM sets
-/// `kill`: the program has no more time to end. SIGHUP does not, since the end of a terminal can send it twice.
+/// `kill`: the program must end at once. SIGHUP does not, since the end of a terminal can send it twice.
 /// A signal that comes together with the first one does not either: `timeout(1)` sends it to the process and to its group.
 ///
 /// # Errors

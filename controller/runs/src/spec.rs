@@ -32,14 +32,14 @@ pub struct RunSpec {
     /// Models that calls may name; an empty list allows every model.
     pub models: Vec<String>,
     pub image: String,
-    /// Way from the sandbox to the sidecar.
+    /// Connection from the sandbox to the sidecar.
     pub bridge: Bridge,
     pub argv: Vec<String>,
     /// Working directory of the program.
     pub workdir: String,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
-    /// Files that go into the workspace, and come out of it.
+    /// Input files of the workspace, and result files.
     pub exchange: FileExchange,
     /// Clone of a repository in the workspace, from which the run may push.
     pub clone: Option<Arc<RunClone>>,
@@ -68,13 +68,13 @@ pub struct RunSpec {
 /// Options of a run that a daemon drives, which may be restarted meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonOptions {
-    /// Users of sandboxes; each run has one of its own.
+    /// Users of sandboxes; each run has a user of its own.
     pub sandbox_users: SandboxUsers,
     /// Number of bytes of output that the engine's log holds in any case.
     pub output_max: u64,
     /// Number of bytes of the files in `/workspace/out` that the record keeps at the end; 0 keeps none.
     pub artifacts_max: u64,
-    /// Token by which the daemon knows what the sidecar relays from the sandbox; `None` for a run whose sandbox reports nothing.
+    /// Token that proves to the daemon which sidecar relays a report; `None` for a run whose sandbox reports nothing.
     pub relay_token: Option<RunTokenValue>,
 }
 
@@ -85,7 +85,7 @@ impl RunSpec {
         if self.daemon.is_some() { RunDriver::Daemon } else { RunDriver::Once }
     }
 
-    /// Returns the lifetime of the sidecar: that of a daemon's run outlives its controller.
+    /// Returns the lifetime of the sidecar: a daemon run's sidecar outlives its controller.
     #[must_use]
     pub fn sidecar_lifetime(&self) -> SidecarLifetime {
         if self.daemon.is_some() { SidecarLifetime::Independent } else { SidecarLifetime::WithController }

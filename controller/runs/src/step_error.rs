@@ -36,7 +36,7 @@ pub enum StepError {
     /// The repository cannot be cloned into the workspace.
     #[error("cannot clone the repository into the run")]
     Clone(#[from] CloneError),
-    /// The workspace holds results that are not out, and cannot be kept.
+    /// The workspace holds results that were not exported, and cannot be kept.
     #[error("cannot keep the workspace {}, which holds the results of the run", path.display())]
     Workspace {
         /// The workspace.
@@ -95,7 +95,7 @@ impl StepError {
                 SidecarError::NotReady | SidecarError::Unhealthy(_) | SidecarError::Unkillable(_) => true,
                 SidecarError::Refused(_) | SidecarError::Unchecked(_) => false,
             },
-            // The forge may answer again; git tells no reason that a program could rely on.
+            // The forge may answer again; git gives no reliable reason.
             Self::Clone(CloneError::Git(error)) => matches!(error, GitError::TimedOut { .. } | GitError::Failed { .. }),
             Self::Clone(CloneError::File { source, .. }) => is_retryable_io(source),
             Self::Clone(_) => false,

@@ -1,4 +1,4 @@
-//! The end of a program that is asked to stop: the time that it has, and a request to kill it at once.
+//! The end of a program that is asked to stop: its grace period, and a request to kill it at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub struct StopPolicy {
     /// Time that the program has after SIGTERM.
     pub grace: Duration,
-    /// Becomes true when the program is to be killed at once.
+    /// Becomes true when the program must be killed at once.
     kill_now: Option<watch::Receiver<bool>>,
 }
 
@@ -26,7 +26,7 @@ impl StopPolicy {
         Self { grace, kill_now: Some(kill_now) }
     }
 
-    /// Waits until the program is to be killed at once. Cancel-safe.
+    /// Waits until the program must be killed at once. Cancel-safe.
     pub async fn killed(&mut self) {
         if let Some(kill_now) = &mut self.kill_now
             && kill_now.wait_for(|now| *now).await.is_ok()

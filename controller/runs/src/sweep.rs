@@ -68,7 +68,7 @@ pub enum SweepMode {
     Remove,
 }
 
-/// Runs of a sweep. Those of a daemon have a controller also while no process drives them.
+/// Runs of a sweep. Daemon runs have a controller even while no process drives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepScope {
     /// Runs without a daemon.
@@ -190,7 +190,7 @@ pub async fn sweep(
     Ok(leftovers)
 }
 
-/// Ends the daemon's runs that were taken down: the next daemon must neither claim them nor try them again.
+/// Ends the daemon's runs that were taken down: the next daemon must neither claim them nor retry them.
 async fn end_sandboxes(host: &Host) -> Result<(), SweepError> {
     for sandbox in host.store.live_sandboxes().await? {
         host.store.end_swept(&sandbox.key.run_id, now_us()).await?;

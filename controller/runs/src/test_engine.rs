@@ -206,7 +206,7 @@ async fn reply(stream: &mut (impl AsyncWriteExt + Unpin), status: u16, body: &Va
     stream.shutdown().await.ok()
 }
 
-/// A process in place of a sidecar: SIGTERM ends it.
+/// A process that replaces a sidecar: SIGTERM ends it.
 #[derive(Debug)]
 pub(crate) struct TestSidecar(std::process::Child);
 

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 /// Durations of the phases of a run, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timings {
-    /// From the spawn of the sidecar to its health answer.
+    /// Time from the spawn of the sidecar to its health answer.
     pub sidecar_ready: Option<f64>,
     /// Creation of the container, side by side with the sidecar.
     pub container_create: Option<f64>,
-    /// From attaching to the start of the program.
+    /// Time from attaching to the start of the program.
     pub container_start: Option<f64>,
     /// From the start of the program to its end.
     pub run: Option<f64>,
-    /// From the end of the program until nothing was left.
+    /// Time from the end of the program to the removal of all resources.
     pub teardown: Option<f64>,
 }
 

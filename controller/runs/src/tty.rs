@@ -35,15 +35,15 @@ static TERMINAL: Mutex<TerminalState> = Mutex::new(TerminalState { modes: None, 
 
 /// Resets the display after a program. Titles stay: no terminal reports the earlier one.
 const RESET: &str = concat!(
-    // Ends an unfinished sequence or string: the following text would become a part of it.
+    // Ends an unfinished sequence or string, which would swallow the following text.
     "\x18\x1b\\",
     // Ends synchronized output; leaves the alternate screen by each of its three names.
     "\x1b[?2026l\x1b[?1049l\x1b[?1047l\x1b[?47l",
-    // The whole screen scrolls, between no margins; the cursor stays where it is.
+    // The whole screen scrolls, without margins; the cursor keeps its position.
     "\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8",
     // The soft reset, and the modes that it leaves: charsets, keys, reverse video, line wrap, a visible cursor.
     "\x1b[!p\x1b(B\x0f\x1b>\x1b[?1l\x1b[4l\x1b[?5l\x1b[?7h\x1b[?25h\x1b[0 q",
-    // No reports of the mouse, of focus, of pastes, and keys as they were: by kitty's protocol and by xterm's.
+    // Switches off reports of the mouse, of focus and of pastes, and resets the keys: by kitty's protocol and by xterm's.
     "\x1b[?9l\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?2031l",
     "\x1b[?2004l\x1b[<99u\x1b[=0u\x1b[>4;0m",
     // Default colours; ends links and attributes.
@@ -114,7 +114,7 @@ fn restore_all(terminal: &mut TerminalState) {
 
 fn restore_modes(terminal: &mut TerminalState) {
     if let Some(modes) = terminal.modes.take() {
-        // A terminal that is gone needs no modes.
+        // If the terminal is gone, no modes need to be restored.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
     }
 }

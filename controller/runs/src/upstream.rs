@@ -1,7 +1,7 @@
 //! Checks that the upstream accepts connections.
 //!
-//! A run checks no more: the first call shows if the key is good, and an HTTP request would be a call that the audit log has
-//! to tell from the agent's. `sluice preflight` sends one, through a sidecar of its own.
+//! A run makes no further checks: the first call shows whether the key is valid, and an HTTP request would be a call that the
+//! audit log must distinguish from the agent's. `sluice preflight` sends one, through a sidecar of its own.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub enum UpstreamUnreachable {
         path: String,
         /// The user of the sidecar.
         user: SidecarUser,
-        /// The place that denies it, with its mode.
+        /// The path that denies access, with its mode.
         reason: String,
     },
     /// TLS failed.
@@ -70,10 +70,10 @@ pub fn address(url: &str) -> Result<Address, UpstreamUnreachable> {
     url.parse().map_err(|source| UpstreamUnreachable::Address { shown: sluice_upstream::redact(url), source })
 }
 
-/// Connects, negotiates TLS where the address asks for it, and disconnects.
+/// Connects, negotiates TLS if the address requires it, and disconnects.
 ///
 /// # Errors
-/// [`UpstreamUnreachable::Tls`], and those of [`reach`].
+/// [`UpstreamUnreachable::Tls`], and the errors of [`reach`].
 pub async fn negotiate(upstream: &Upstream) -> Result<(), UpstreamUnreachable> {
     let Upstream { url, ca } = upstream;
     reach(url, None).await?;

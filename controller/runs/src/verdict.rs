@@ -1,6 +1,6 @@
 //! The outcome of a run: one word and one exit code, from its verdict, its output and its audit log.
 //!
-//! Pure. The order of the questions is the contract: the audit log, our own actions, memory, then the program.
+//! Pure. The order of the checks is the contract: the audit log, our own actions, memory, then the program.
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{exit, reason};
@@ -33,7 +33,7 @@ pub enum ErrorCode {
     BudgetExceeded,
     /// The account's budget has too little left to start the run.
     InsufficientCredits,
-    /// The audit log is incomplete, so there may be unknown calls; or the sidecar ended before the run did, which then had
+    /// The audit log is incomplete, so there may be unknown calls; or the sidecar ended before the run, which then had
     /// no model.
     AuditFailed,
     /// The run was cancelled.
@@ -224,7 +224,7 @@ fn judge_program(
     })
 }
 
-/// Returns a remark that a shortage of memory may be the reason why a run did not end by itself.
+/// Returns a remark that a shortage of memory may have kept a run from ending by itself.
 fn shortage(evidence: &RunEvidence<'_>) -> String {
     if !evidence.is_short_of_memory {
         return String::new();

@@ -1,6 +1,6 @@
 //! The virtual key of a run, from the record before LiteLLM makes it to its deletion.
 //!
-//! The database has the key's alias before LiteLLM is asked to make the key, so that another controller finds it after a
+//! The database has the key's alias before LiteLLM is requested to make the key, so that another controller finds it after a
 //! kill. The key itself is only in the memory of two processes.
 
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub enum RaiseKeyError {
     /// LiteLLM did not raise it.
     #[error(transparent)]
     Litellm(#[from] LitellmError),
-    /// The LiteLLM that has it is not known any more.
+    /// The LiteLLM that has the key is no longer known.
     #[error("it is at {0}, which is not the upstream any more")]
     Elsewhere(String),
     /// The longer life cannot be recorded.
@@ -97,8 +97,8 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
     Ok(generated?)
 }
 
-/// Raises the virtual key of a run, if it has one: its budget to that of this cap, and its life so that the key outlives a run
-/// that ends at this time. Repeated, it changes nothing more.
+/// Raises the virtual key of a run, if it has one: its budget to match this cap, and its life so that the key outlives a run
+/// that ends at this time. A repetition changes nothing.
 ///
 /// # Errors
 /// [`RaiseKeyError`]
@@ -115,7 +115,7 @@ pub async fn raise_of(
         let expires_us = record.expires_us.max(needed_us);
         let left = expires_us.saturating_sub(now_us()).max(1_000_000).unsigned_abs();
         let lifetime = Duration::from_micros(left);
-        // First the record: a key that lives longer than that would be given up too early.
+        // The record is written first: otherwise, a key that lives longer would be abandoned too early.
         host.store.extend_key(&record.alias, expires_us).await?;
         virtual_key::raise(litellm, &record.alias, max_cost, lifetime).await?;
     }
@@ -162,7 +162,7 @@ fn end_of(answer: Result<(), LitellmError>, record: &KeyRecord, now: i64) -> Res
     match answer {
         Ok(()) => Ok("deleted"),
         Err(LitellmError::Status(_, 404)) if is_past(now, record.asked_us, IN_PROGRESS) => Ok("not_found"),
-        // A request to make it may have been cut off on its way, and may be answered later.
+        // A request to make the key may have been cut off, and may be executed later.
         Err(LitellmError::Status(_, 404)) => Err(RevokeError::InProgress),
         Err(_) if is_past(now, record.expires_us, ABANDONED) => Ok("expired"),
         Err(error) => Err(error.into()),

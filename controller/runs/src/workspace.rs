@@ -45,7 +45,7 @@ pub fn make_directory(workspace: &Path, path: &str) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Returns the agent's user and group: those of the workspace.
+/// Returns the agent's user and group, which own the workspace.
 fn owner_of(workspace: &Path) -> io::Result<(Uid, Gid)> {
     let meta = std::fs::symlink_metadata(workspace)?;
     Ok((Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid())))

@@ -31,12 +31,12 @@ pub const NAMES_MAX: usize = 1_000_000;
 /// Maximum length of a path.
 const PATH_MAX: usize = 4096;
 
-/// The files of one run, or of a directory of the host that it was granted.
+/// The files of one run, or of a directory of the host that was granted to it.
 #[derive(Debug)]
 pub struct WorkspaceFiles {
     root: OwnedFd,
-    /// User of the agent, who owns new files. None for a directory of the host: nothing is written there, and only what every
-    /// user may read is read.
+    /// User of the agent, who owns new files. `None` for a directory of the host, which is never written; only files that every
+    /// user may read are read.
     uid: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ pub enum FileKind {
 /// A file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no such file")]
     NotFound,
     /// The path leads through a link or out of the workspace.
@@ -100,7 +100,7 @@ pub enum FileError {
     /// The name is not a directory.
     #[error("it is not a directory")]
     NotADirectory,
-    /// The path is no path of a file.
+    /// The path is not the path of a file.
     #[error("the path is empty, too long, or has a NUL")]
     BadPath,
     /// The directory has more names than are listed.
@@ -123,7 +123,7 @@ impl From<Errno> for FileError {
             Errno::ENOENT => Self::NotFound,
             Errno::ELOOP | Errno::EXDEV => Self::Outside,
             Errno::ENOTDIR => Self::NotADirectory,
-            // A socket; a directory that is opened for writing, or is in the way of a file.
+            // A socket; a directory that is opened for writing, or that is in place of a file's parent.
             Errno::ENXIO | Errno::EISDIR => Self::NotAFile,
             Errno::ENAMETOOLONG => Self::BadPath,
             Errno::EEXIST => Self::Exists,
@@ -187,13 +187,13 @@ impl WorkspaceFiles {
     /// Makes a directory, of the agent and with the mode 0755.
     ///
     /// # Errors
-    /// [`FileError`]; [`FileError::Exists`] if something is there.
+    /// [`FileError`]; [`FileError::Exists`] if the path exists.
     pub fn make_directory(&self, path: &[u8]) -> Result<(), FileError> {
         let (parent, name) = split(path)?;
         let (uid, name) = (self.uid.ok_or(FileError::Outside)?, name_of(name)?);
         let parent = self.directory(parent)?;
         mkdirat(&parent, name.as_c_str(), Mode::S_IRWXU)?;
-        // The sandbox may have put another directory there: that one is its own already.
+        // The sandbox may have put another directory there: that one belongs to it already.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let made = beneath(&parent, &name, flags, Mode::empty())?;
         fchmod(&made, Mode::from_bits_truncate(0o755))?;
@@ -206,7 +206,7 @@ impl WorkspaceFiles {
     /// [`FileError`].
     pub fn list(&self, path: &[u8], after: &[u8]) -> Result<FileList, FileError> {
         let directory = self.directory(path)?;
-        // The first names alone: a sandbox can make more of them than we have memory for.
+        // Only the first names are read: a sandbox can create more names than our memory can hold.
         let mut names = BTreeMap::new();
         for (seen, entry) in Dir::from_fd(directory.try_clone()?)?.iter().enumerate() {
             if seen == NAMES_MAX {
@@ -247,7 +247,7 @@ impl WorkspaceFiles {
         Ok(directory)
     }
 
-    /// Checks that every user may open what was opened in a directory of the host: we are root there, and the agent is not.
+    /// Checks that every user may open this file of a host directory: we run as root, and the agent does not.
     fn check_readable(&self, path: &[u8], opened: impl AsFd, needed: Mode) -> Result<(), FileError> {
         let has = |stat: &FileStat, needed: Mode| Mode::from_bits_truncate(stat.st_mode).contains(needed);
         if self.uid.is_some() {
@@ -316,7 +316,7 @@ fn name_of(path: &[u8]) -> Result<CString, FileError> {
     CString::new(path).map_err(|_| FileError::BadPath)
 }
 
-/// Opens a path beneath a directory. The kernel gives up when names change while it looks; then it looks again.
+/// Opens a path beneath a directory. If names change during the lookup, the kernel gives up and the lookup is repeated.
 fn beneath(directory: impl AsFd, path: &CString, flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
     const TRIES: usize = 64;
     let resolve = ResolveFlag::RESOLVE_BENEATH

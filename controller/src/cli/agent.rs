@@ -23,7 +23,7 @@ Examples:
   sluice agent ls
   sluice agent suspend reviewer";
 
-/// Number of agents that are read at once.
+/// Maximum number of agents in one read.
 const PAGE: u32 = 500;
 
 /// Registers, shows and suspends agents. An agent is an identity with an owner and an account: it has one live run at a time.
@@ -132,7 +132,7 @@ pub(super) async fn run(args: &AgentArgs) -> Result<ExitCode, CommandError> {
             if agent.state != "SUSPENDED" {
                 return Err(wrong(format!("agent {} is not suspended; it is {}", one.id, agent.state)));
             }
-            // The only way out of a suspension; without a run it is idle.
+            // This is the only transition from a suspension; without a run, the agent is idle.
             let agent = transition(&api, &one.id, "CONNECTED", None).await?;
             show(&transition(&api, &one.id, "IDLE", Some(agent.generation)).await?, one.json);
         }

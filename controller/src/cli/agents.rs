@@ -52,7 +52,7 @@ pub(super) async fn run(args: &AgentsArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether the engine has an image; none if the engine does not say.
+/// Returns whether the engine has an image; `None` if the engine does not answer.
 async fn has_image(engine: &Engine, image: &str) -> Option<bool> {
     match engine.image(image).await {
         Ok(_) => Some(true),

@@ -71,7 +71,7 @@ async fn answer(api: &ApiClient, id: &str, question: &str, text: &str) -> Result
     Ok(api.send(idempotent(request.json(&json!({ "answer": text })))).await?)
 }
 
-/// Returns a question as text. Each line of the agent has a mark, so that none looks like a line of ours.
+/// Returns a question as text. Each line of the agent has a mark, so that none can imitate a line of ours.
 fn text(question: &ApiQuestion) -> String {
     let mut text = format!("question {} of the agent ({}):\n", question.question_id, question.state);
     question.question.lines().for_each(|line| text += &format!("| {}\n", sanitize(line)));

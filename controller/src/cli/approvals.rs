@@ -1,4 +1,4 @@
-//! `sluice approvals`, `approve` and `deny`: what the system asks about runs, and decisions.
+//! `sluice approvals`, `approve` and `deny`: open approvals and questions of runs, and decisions.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use super::retry::idempotent;
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
 
-/// States of runs of which something is asked.
+/// States of runs that can have open approvals or questions.
 const LIVE: &str = "CREATING,RUNNING,COMPLETING";
 
 const LIST_EXAMPLES: &str = "\
@@ -227,7 +227,7 @@ fn outcome(decided: &ApiApproval) -> String {
     }
 }
 
-/// Shows an approval on the terminal, and asks.
+/// Shows an approval on the terminal, and asks for a decision.
 fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(wrong(

@@ -19,7 +19,7 @@ use super::run_status::RunStatus;
 use super::server_args::ServerArgs;
 use super::wait::EXIT_CODES;
 
-/// Events that say only that the worker lives.
+/// Events that only show that the worker lives.
 const HEARTBEAT: &str = "agent.heartbeat";
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub(super) struct AttachArgs {
 enum AttachFault {
     /// The reader of stdout is gone.
     Reader(std::io::Error),
-    /// The daemon cannot be asked.
+    /// The daemon does not answer.
     Failed(CommandError),
 }
 
@@ -84,7 +84,7 @@ async fn show_output(api: &ApiClient, id: &str) -> Result<ApiSandboxDetail, Atta
     let mut stderr = SanitizedWriter::new(std::io::stderr());
     let mut selection = LogSelection { sandbox: id.to_owned(), stream: None, follow: true, after: 0 };
     loop {
-        // Looked at before the output: what the run has written is there when it has ended.
+        // Read before the output, so that all output of an ended run is included.
         let run: ApiSandboxDetail = api.send_again(ApiRequest::get(&["sandboxes", id])).await?;
         let mut output = ApiLogStream::new(api, selection.clone());
         while let Some(line) = output.next().await? {

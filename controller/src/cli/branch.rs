@@ -1,6 +1,6 @@
-//! `sluice diff`, `apply`, `push`, `pr` and `merge`: what a run committed in its clone, and its way to the forge.
+//! `sluice diff`, `apply`, `push`, `pr` and `merge`: the commits of a run in its clone, and their publication at the forge.
 //!
-//! A run of the daemon is asked for over its API, which records who published and merged.
+//! A daemon's run is handled over the daemon's API, which records who published and merged.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -146,7 +146,7 @@ impl FoundBranch {
         let store = open(&settings.host.state_dir)?;
         let found = find_run(&store, &args.run).await?;
         if found.entry.driver == RunDriver::Daemon {
-            // It records who does what, and asks for a second person.
+            // The daemon records the user of each step, and asks for a second person.
             let api = args.server.daemon(&args.host)?;
             return Ok(Self::Daemon(DaemonBranch::find(api, found.entry.key.run_id.as_str()).await?));
         }
@@ -189,7 +189,7 @@ impl FoundBranch {
         }
     }
 
-    /// Merges the pull request; returns the commit of the merge, if the forge tells it.
+    /// Merges the pull request; returns the commit of the merge, if the forge reports it.
     async fn merge(&self, head: &ObjectId, method: MergeMethod) -> Result<Option<String>, CommandError> {
         match self {
             Self::Host(found) => found.merge(head, method).await,

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 
 mod at_daemon;
 
-/// Time between two looks at a run that ends.
+/// Time between two checks of a run that ends.
 const EVERY: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
@@ -106,7 +106,7 @@ fn signal(run: &KnownRun) -> Result<(), CommandError> {
     })
 }
 
-/// Waits until the run is over and its controller has removed all of it, or is gone.
+/// Waits until the run is over and its controller has removed its resources, or is gone.
 async fn wait(store: &Store, run: &KnownRun) -> Result<&'static str, CommandError> {
     let key = &run.entry.key;
     let mut look = tokio::time::interval(EVERY);

@@ -89,7 +89,7 @@ pub(super) async fn run(args: &CompareArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl Compared {
-    /// Takes what a daemon's run has of itself.
+    /// Takes the data in the row of a daemon's run.
     fn of(sandbox: &ApiSandbox) -> Self {
         let us = |text: &Option<String>| {
             text.as_deref().and_then(|text| humantime::parse_rfc3339_weak(text).ok()).and_then(unix_micros)
@@ -196,7 +196,7 @@ fn text(first: &Compared, second: &Compared) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| rounded(value).to_string());
     for name in names {
         let (from, to) = (from.get(name).copied(), to.get(name).copied());
-        // What one of them never did, it did no time.
+        // A count that only one of the runs has is 0 for the other.
         let is_count = name.starts_with("event ") || name.starts_with("tool ");
         let (from, to) = if is_count { (from.or(Some(0.0)), to.or(Some(0.0))) } else { (from, to) };
         let change = from.zip(to).map(|(from, to)| to - from);
@@ -205,7 +205,7 @@ fn text(first: &Compared, second: &Compared) -> String {
     table.take()
 }
 
-/// Returns the place of a value among others: times, calls, tokens and cost, then events, then tools.
+/// Returns the position of a value among others: times, calls, tokens and cost, then events, then tools.
 fn order(name: &str) -> usize {
     let starts = ["queue", "work", "calls", "cost", "tokens", "event", "tool"];
     starts.iter().position(|start| name.starts_with(start)).unwrap_or(starts.len())

@@ -46,7 +46,7 @@ pub(super) struct CpArgs {
     host: HostArgs,
 }
 
-/// Something that was left out.
+/// An entry that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct UncopiedFile {
     path: String,

@@ -30,13 +30,13 @@ pub(super) fn open_or_create(state: &Path) -> Result<Store, CommandError> {
     Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
 }
 
-/// Opens the database of a state directory, and makes a new one in place of one that was lost.
+/// Opens the database of a state directory, and makes a new one in place of a lost one.
 pub(super) fn open_or_replace(state: &Path) -> Result<Store, CommandError> {
     let layout = Layout::open(state).map_err(|error| CommandError::failed(&error))?;
     Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
 }
 
-/// Waits until no other command copies, imports or removes audit files, for one that does.
+/// Waits until no other command copies, imports or removes audit files, and then locks them for this one.
 pub(super) fn lock_files(state: &Path) -> Result<StateLock, CommandError> {
     let waits = || say("another sluice backup, prune or ledger import uses the audit files; this one waits for it");
     lock::lock_files(state, waits)
@@ -58,7 +58,7 @@ pub(super) fn check_in_use(state: &Path) -> Result<(), CommandError> {
     }
 }
 
-/// Checks that there is a database, and says what the other files are for if there is none.
+/// Checks that the database exists; otherwise, the error explains the purpose of the other files.
 fn check_exists(state: &Path) -> Result<(), CommandError> {
     state_directory::inspect(state).map_err(|error| CommandError::usage(&error))?;
     let layout = Layout::at(state);

@@ -49,7 +49,7 @@ impl CommandError {
 }
 
 impl From<ClientError> for CommandError {
-    /// Returns the error of a command that asked a daemon. The stable word of the API begins its message.
+    /// Returns the error of a command that called a daemon. The stable word of the API begins its message.
     fn from(error: ClientError) -> Self {
         let Some(failure) = error.failure() else {
             let is_unreachable = matches!(error, ClientError::Unreachable(..));

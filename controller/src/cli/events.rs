@@ -62,12 +62,12 @@ struct FoundEvents {
 }
 
 impl EventsArgs {
-    /// Returns whether the output is lines, without an object of an error.
+    /// Returns whether the output consists of lines, without an error object.
     pub(super) fn is_stream(&self) -> bool {
         self.follow
     }
 
-    /// Returns the name of the run, where clap asks for one.
+    /// Returns the name of the run, which clap requires here.
     fn run(&self) -> &str {
         self.run.as_deref().unwrap_or_default()
     }
@@ -101,7 +101,7 @@ pub(super) async fn run(args: &EventsArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints an event that has just come. False means that stdout takes no more.
+/// Prints a new event. False means that stdout takes no more.
 fn print_new(event: &Event, as_json: bool) -> bool {
     let text = if as_json { serde_json::to_string(event).expect("plain data") + "\n" } else { line(event) };
     put(text.as_bytes()).is_ok()

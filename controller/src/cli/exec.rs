@@ -108,7 +108,7 @@ struct ExecEndLine {
 }
 
 pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
-    // A code of ours must not be mistaken for that of the program.
+    // Our exit code must not be mistaken for the program's.
     let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
     args.check_terminal().map_err(not_started)?;
     let api = args.server.daemon(&args.host)?;
@@ -127,7 +127,7 @@ pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl ExecArgs {
-    /// Checks that a terminal is there for a program that gets one.
+    /// Checks that stdin and stdout are a terminal for a program that gets one.
     fn check_terminal(&self) -> Result<(), CommandError> {
         let is_there = std::io::stdout().is_terminal() && (!self.interactive || std::io::stdin().is_terminal());
         if self.tty && !is_there {
@@ -238,13 +238,13 @@ impl Program<'_> {
         }
         match (args.interactive, args.tty) {
             (true, _) => drop(tokio::spawn(self.target().pass_stdin())),
-            // A terminal whose input ends would end the program.
+            // Closing the input of a terminal would end the program.
             (false, true) => {}
             (false, false) => drop(tokio::spawn(self.target().close())),
         }
     }
 
-    /// Asks the daemon to end the program.
+    /// Requests the end of the program from the daemon.
     async fn cancel(&self) {
         let request = ApiRequest::delete(&["sandboxes", self.run, "exec", &self.exec_id]);
         if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(10), self.api.bytes(request)).await {

@@ -8,8 +8,8 @@ use super::error::CommandError;
 /// Maximum number of runs that an error names.
 const NAMED_MAX: u32 = 10;
 
-/// Finds the run that a user names: RUN.ATTEMPT; RUN, or the name of a daemon's run, with its last attempt; or the beginning
-/// of one RUN. A name with several owners is written OWNER/NAME.
+/// Finds the run that a user names: RUN.ATTEMPT; RUN, or the name of a daemon's run, with its last attempt; or a unique
+/// prefix of RUN. A name with several owners is written OWNER/NAME.
 pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     if let Ok(key) = name.parse::<RunKey>()
@@ -37,7 +37,7 @@ pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, Comm
     }
 }
 
-/// Finds the daemon's run of a name: of the live ones, else the newest one that has ended.
+/// Finds the daemon's run of a name: the live one, else the newest one that has ended.
 async fn named(store: &Store, name: &str) -> Result<Option<RunKey>, CommandError> {
     let failed = |error: sluice_state::sandboxes::SandboxError| CommandError::failed(&error);
     if let Some((owner, name)) = name.split_once('/') {

@@ -23,7 +23,7 @@ pub(super) fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
     }
 }
 
-/// Returns a path without links; of one that does not exist yet, as far as it exists.
+/// Returns a path without links; if it does not exist yet, its existing part is resolved.
 pub(super) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => real_path(parent).join(name),

@@ -7,7 +7,7 @@ use sluice_git::{ChildUser, GitHome, GitProgram};
 
 use super::git_child;
 
-/// User of git: the one behind the default range of the sidecars' users. No tool assigns it.
+/// User of git: the id after the default range of the sidecars' users. No tool assigns it.
 const USER: ChildUser = ChildUser { uid: 2_000_065_536, gid: 2_000_065_536 };
 /// Directories with git.
 const PROGRAMS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];

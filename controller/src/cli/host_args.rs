@@ -58,7 +58,7 @@ impl HostArgs {
         .collect()
     }
 
-    /// Returns the layers of settings with these flags and those of a command.
+    /// Returns the layers of settings with these flags and the flags of a command.
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
         let layers = self.collect(more);
         if let Ok(layers) = &layers
@@ -78,7 +78,7 @@ impl HostArgs {
         SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
     }
 
-    /// Returns the settings with these flags and those of a command.
+    /// Returns the settings with these flags and the flags of a command.
     pub(super) fn settings_with(&self, more: BTreeMap<&'static str, String>) -> Result<Settings, SettingError> {
         self.layers(more)?.settings()
     }
@@ -111,7 +111,7 @@ impl HostArgs {
         found.map_err(|error| CommandError::usage(&error))
     }
 
-    /// Returns the settings of the host without a key, for commands that look and change nothing.
+    /// Returns the settings of the host without a key, for commands that only read.
     pub(super) fn host_without_key(&self) -> Result<HostSettings, CommandError> {
         let layers = self.layers(BTreeMap::new());
         layers.and_then(|layers| layers.host_without_key()).map_err(|error| CommandError::usage(&error))

@@ -1,4 +1,4 @@
-//! `sluice inspect`: shows everything that is known of one run.
+//! `sluice inspect`: shows all data about one run.
 
 use std::io;
 use std::process::ExitCode;

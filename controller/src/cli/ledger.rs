@@ -87,7 +87,7 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
 }
 
 async fn rebuild_all(state: &Path, mode: RebuildMode, json: bool) -> Result<ExitCode, CommandError> {
-    // A database that was lost is made anew from the audit files.
+    // A lost database is made again from the audit files.
     let is_lost = !Layout::at(state).database().exists() && state.join("audit").is_dir();
     let store = match mode {
         RebuildMode::Fill if is_lost => open_or_replace(state)?,

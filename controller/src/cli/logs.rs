@@ -29,10 +29,10 @@ use line_selection::{LineFlags, LineSelection};
 use source::LogSource;
 pub(super) use source::left_out;
 
-/// Time between two looks at the record of a run that goes on.
+/// Time between two reads of the record of a run in progress.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Longest time between the end of a run's output and that of the run.
+/// Maximum time between the end of a run's output and the end of the run.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -102,12 +102,12 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
         if names_attempt || newest.entry.key == run.entry.key {
             return ended(&store, &run).await;
         }
-        // The daemon tries the run again by itself.
+        // The daemon retries the run automatically.
         run = newest;
     }
 }
 
-/// Shows the output of an attempt. Returns `None` when what was followed is over, otherwise the end of the command.
+/// Shows the output of an attempt. Returns `None` at the end of the followed output, otherwise the end of the command.
 async fn show_attempt(
     (args, flags): (&LogsArgs, &LineFlags),
     store: &Store,
@@ -131,7 +131,7 @@ async fn show_attempt(
     let mut look = tokio::time::interval(EVERY);
     loop {
         look.tick().await;
-        // The end comes first: what was written before it is read after it.
+        // The end is checked first, so that output written before it is read after it.
         let is_over = !args.follow || is_over(store, run, layout).await?;
         for source in &mut sources {
             let shown = source.show_new().and_then(|()| if is_over { source.finish() } else { source.caught_up() });
@@ -146,7 +146,7 @@ async fn show_attempt(
     }
 }
 
-/// Returns the end of a command whose output cannot be written.
+/// Returns the end of a command that cannot write its output.
 pub(super) fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
     match (failure(), error.kind()) {
         // The failure is reported when the command ends.
@@ -172,7 +172,7 @@ async fn has_record(store: &Store, run: &KnownRun, layout: &Layout, follow: bool
     }
 }
 
-/// Waits for the end of a run whose output is over, and returns its exit code.
+/// Waits for the end of a run whose output has ended, and returns its exit code.
 async fn ended(store: &Store, run: &KnownRun) -> Result<ExitCode, CommandError> {
     let key = &run.entry.key;
     let closing = async {
@@ -204,7 +204,7 @@ pub(super) fn exit_code(status: &RunStatus) -> ExitCode {
 }
 
 impl LogsArgs {
-    /// Returns whether the output is lines, without an object of an error.
+    /// Returns whether the output consists of lines, without an error object.
     pub(super) fn is_stream(&self) -> bool {
         self.json
     }
@@ -255,11 +255,11 @@ impl LogsArgs {
     }
 }
 
-/// Returns whether nothing is added to the record any more.
+/// Returns whether the record is complete.
 async fn is_over(store: &Store, run: &KnownRun, layout: &Layout) -> Result<bool, CommandError> {
     let key = &run.entry.key;
     if let Some(sandbox) = sandbox_of(store, run).await? {
-        // A daemon that was killed takes the run over when it is back.
+        // After a kill, the daemon takes the run over when it is back.
         return Ok(sandbox.state.is_ended() || sandbox.key != *key);
     }
     if layout.records().of(key).path(RESULT).exists() {

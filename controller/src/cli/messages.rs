@@ -1,4 +1,4 @@
-//! `sluice send`, `sluice interrupt` and `sluice messages`: words for an agent that works.
+//! `sluice send`, `sluice interrupt` and `sluice messages`: messages to a working agent.
 
 use std::io::Read;
 use std::process::ExitCode;

@@ -12,8 +12,8 @@ const NAMED_MAX: usize = 10;
 /// Maximum number of pages of runs that are read for a prefix.
 const PAGES_MAX: usize = 20;
 
-/// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or the beginning
-/// of one id. The full id of a run that is not named by it goes to stderr.
+/// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or a unique
+/// prefix of an id. If the user did not give the full id, it goes to stderr.
 pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail, CommandError> {
     let unknown = || wrong(format!("there is no run '{name}' at {}; sluice ps --all lists all runs", api.server()));
     if name.is_empty() {
@@ -50,7 +50,7 @@ async fn show(api: &ApiClient, name: &str) -> Result<Option<ApiSandboxDetail>, C
     }
 }
 
-/// Returns the ids that begin so, a few more than an error names at most.
+/// Returns the ids with this prefix, a few more than an error names at most.
 async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, CommandError> {
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {

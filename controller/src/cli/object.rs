@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::CommandError;
 
-/// The JSON object of a command: the members that all objects have, then those of the command.
+/// The JSON object of a command: the members of all objects, then the command's own.
 #[derive(Debug, Serialize)]
 pub(super) struct CommandObject<'a, D> {
     ok: bool,
@@ -17,7 +17,7 @@ pub(super) struct CommandObject<'a, D> {
     data: D,
 }
 
-/// No members.
+/// Data without members.
 #[derive(Debug, Serialize)]
 pub(super) struct NoData {}
 
@@ -32,7 +32,7 @@ impl<'a, D: Serialize> CommandObject<'a, D> {
         Self::failed_with(error.word(), error, data)
     }
 
-    /// Makes the same object with an `error_code` that the exit code does not tell.
+    /// Makes the same object with an `error_code` that is more specific than the exit code.
     pub(super) fn failed_with(word: &'a str, error: &'a CommandError, data: D) -> Self {
         Self { ok: false, error_code: Some(word), error_message: Some(&error.message), exit_code: error.code, data }
     }

@@ -19,7 +19,7 @@ use super::named_run;
 use super::output::{print, print_json, say};
 use super::server_args::ServerArgs;
 
-/// Time between two questions whether the code was used.
+/// Time between two checks whether the code was used.
 const EVERY: Duration = Duration::from_millis(500);
 /// Program that opens a file with the user's browser.
 const OPENER: &str = "xdg-open";
@@ -129,7 +129,7 @@ fn print_login(args: &OpenArgs, login: &LoginCode, page: &str, run: Option<&str>
     print(&format!("page     {page}\ncode     {}\nexpires  {}\n", login.code, login.expires_at));
 }
 
-/// The file that takes the code to the browser. It is removed when it was used.
+/// The file that passes the code to the browser. It is removed after use.
 struct LoginFile(PathBuf);
 
 impl LoginFile {
@@ -161,7 +161,7 @@ fn html(page: &str, code: &str, run: Option<&str>) -> String {
     )
 }
 
-/// Starts `$BROWSER`, or what the desktop has, with the file. Its arguments have no secret.
+/// Starts `$BROWSER`, or the desktop's browser, with the file. Its arguments have no secret.
 fn start_browser(file: &Path) -> Result<(), CommandError> {
     let named = std::env::var("BROWSER").ok().filter(|value| !value.is_empty());
     let program = named.as_deref().and_then(|list| list.split(':').next()).unwrap_or(OPENER);

@@ -55,7 +55,7 @@ pub(super) fn say_lines(lines: &str) {
     let _ = io::stderr().write_all(Styles::of(&io::stderr()).labels(&sanitize_lines(lines)).as_bytes());
 }
 
-/// Prints text of a sandbox to stderr. A mark before each line tells it from ours.
+/// Prints text of a sandbox to stderr. A mark before each line distinguishes it from ours.
 pub(super) fn quote(text: &str) {
     let mut stderr = SanitizedWriter::new(io::stderr());
     let _ = text.lines().try_for_each(|line| stderr.put(format!("| {line}\n").as_bytes()));
@@ -109,7 +109,7 @@ impl DataStream {
         SanitizedWriter::for_pipe(Self)
     }
 
-    /// Returns a writer that sanitises what it writes, if stdout is a terminal.
+    /// Returns a writer that sanitises its input, if stdout is a terminal.
     pub(super) fn sanitized() -> SanitizedWriter<Self> {
         if io::stdout().is_terminal() { SanitizedWriter::for_terminal(Self) } else { SanitizedWriter::for_pipe(Self) }
     }
@@ -135,7 +135,7 @@ pub(super) fn print(text: &str) {
     let _ = put(text.as_bytes());
 }
 
-/// Prints the JSON object of a command that did its work: the members that all objects have, and those of `data`.
+/// Prints the JSON object of a successful command: the members of all objects, and the members of `data`.
 pub(super) fn print_json(data: &impl Serialize) {
     print_object(&CommandObject::done(data));
 }
@@ -155,14 +155,14 @@ pub(super) fn json_text(value: &impl Serialize, depth: usize) -> String {
     text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
 }
 
-/// Returns whether JSON is indented: on a terminal.
+/// Returns whether JSON is indented, which it is on a terminal.
 pub(super) fn is_indented() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns the exit code of the process, and reports a failed write: it takes the place of a success.
+/// Returns the exit code of the process, and reports a failed write, which replaces a success.
 ///
-/// If the reader of a pipe is gone, nothing is printed, and the code is that of SIGPIPE, as with other programs.
+/// If the reader of a pipe is gone, nothing is printed, and the code is the one for SIGPIPE, as with other programs.
 pub(super) fn exit_code(code: ExitCode) -> ExitCode {
     let Some(error) = FAILURE.get() else { return code };
     let is_closed = error.kind() == io::ErrorKind::BrokenPipe;

@@ -1,4 +1,4 @@
-//! `sluice pause` and `sluice resume`: a run stands still, and goes on.
+//! `sluice pause` and `sluice resume`: pauses and resumes a run.
 
 use std::process::ExitCode;
 

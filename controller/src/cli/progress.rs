@@ -19,7 +19,7 @@ pub(super) use status_line::StatusLine;
 #[derive(Debug)]
 pub(super) struct TerminalProgress {
     since: Instant,
-    /// Time that a program has to end after it is asked to.
+    /// Time that a program has to end after the request.
     grace: Duration,
     state: Mutex<ProgressState>,
 }
@@ -60,7 +60,7 @@ pub(super) fn silent() -> Arc<dyn Observer> {
 }
 
 impl TerminalProgress {
-    /// Starts the progress of a run whose program has this much time to end.
+    /// Starts the progress of a run whose program has this grace period to end.
     pub(super) fn start(grace: Duration) -> Self {
         Self { since: Instant::now(), grace, state: Mutex::default() }
     }
@@ -79,7 +79,7 @@ impl TerminalProgress {
         let _ = writeln!(io::stderr(), "{}{line}", cleared(&mut state));
     }
 
-    /// Writes the line for a run that is cancelled. The reader of a closed pipe has not asked for it.
+    /// Writes the line for a cancelled run. It is left out if a closed pipe was the cause.
     fn write_cancel(&self, signal: i32, before: RunActivity) {
         if signal == Signal::SIGPIPE as i32 {
             return;

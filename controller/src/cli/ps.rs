@@ -24,7 +24,7 @@ mod table;
 pub(super) use remote::usage_of;
 pub(super) use row::RunView;
 
-/// Number of rows that are read at once.
+/// Maximum number of rows in one read.
 const PAGE: u32 = 500;
 
 const EXAMPLES: &str = "\
@@ -74,7 +74,7 @@ async fn views(args: &PsArgs) -> Result<Vec<RunView>, CommandError> {
     }
 }
 
-/// Returns the runs that go on, newest first.
+/// Returns the unfinished runs, newest first.
 pub(super) async fn open_runs(server: &ServerArgs, host: &HostArgs) -> Result<Vec<RunView>, CommandError> {
     let (server, host) = (server.clone(), host.clone());
     views(&PsArgs { all: false, account: None, since: None, json: false, server, host }).await

@@ -107,7 +107,7 @@ async fn reconcile_once(
     store: &Store,
 ) -> Result<ReconcileOutcome, CommandError> {
     let question = args.question()?;
-    // Without it, calls whose audit file a killed controller did not read would be missing here.
+    // Otherwise, calls would be missing here if a killed controller did not read their audit file.
     catch_up(&settings.host.state_dir, store).await?;
     let (Some(upstream), Some(key)) = (&settings.litellm.upstream, settings.litellm.spend_key()) else {
         return Err(CommandError::not_started(&missing("upstream")));

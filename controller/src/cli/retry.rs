@@ -75,7 +75,7 @@ pub(super) async fn fail(args: &FailArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives a request a key of its own: repeated, it does nothing more.
+/// Gives a request an idempotency key, so that a repetition has no further effect.
 pub(super) fn idempotent(request: ApiRequest) -> ApiRequest {
     let key = uuid::Uuid::new_v4().simple().to_string();
     let key = HeaderValue::from_str(&key).expect("hex digits are visible");

@@ -113,7 +113,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let (max, live, printer) = if contract == Contract::Plain && !args.json {
         let orders = if tty { ControlSequences::Passed } else { ControlSequences::Replaced };
         let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
-        // Output that is passed on in full is not kept.
+        // Output that is completely passed on is not stored.
         (0, Some(outlet), Some(printer))
     } else {
         (settings.run.output_max, None, None)
@@ -227,7 +227,7 @@ fn report_remaining(remaining: Vec<RemainingDirectory>) {
     }
 }
 
-/// Reports runs with calls whose end was not seen: they may have cost something, and no other process reports them.
+/// Reports runs with calls without a recorded end: they may have cost money, and no other process reports them.
 fn report_faults(faults: &[String]) {
     faults.iter().for_each(|fault| say(fault));
 }

@@ -1,4 +1,4 @@
-//! State and exit code of a run, whoever drives it.
+//! State and exit code of a run, driven by a command or by the daemon.
 //!
 //! Pure.
 
@@ -31,7 +31,7 @@ pub(super) struct RunStatus {
     pub(super) failure_code: Option<String>,
     /// The reason, for people.
     pub(super) error_message: Option<String>,
-    /// Exit code that a command has for this end; none for a run that goes on.
+    /// Exit code of a command for this end; `None` for an unfinished run.
     pub(super) exit_code: Option<u8>,
 }
 
@@ -95,7 +95,7 @@ impl RunStatus {
         self.exit_code.is_some()
     }
 
-    /// Returns the word of a list: the state of a run that goes on, `ok`, or the reason of its end.
+    /// Returns the word for a list: the state of an unfinished run, `ok`, or the reason of its end.
     pub(super) fn word(&self) -> &str {
         match (self.is_ended(), self.outcome.as_deref()) {
             (true, Some("success")) => "ok",

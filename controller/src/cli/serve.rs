@@ -133,7 +133,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what is kept, and the webhooks. One that may go to any address is reported at each start.
+/// Returns the retention settings, and the webhooks. A webhook that may go to any address is reported at each start.
 fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     for webhook in serve.webhooks.iter().filter(|webhook| webhook.allow_private) {
         say(&format!(
@@ -153,7 +153,7 @@ fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     }
 }
 
-/// Returns the settings of runs, and the checks of the host. Where runs may be created, a check that says that each of them
+/// Returns the settings of runs, and the checks of the host. If runs may be created, a check by which each of them
 /// would fail is an error.
 async fn runs(
     args: &ServeArgs,
@@ -227,8 +227,8 @@ fn accounts_of(
     layers.profile_accounts().map(of_account).collect()
 }
 
-/// Returns the agents with the values of their runs: with the profiles of the agent and of the account, and what the catalogue
-/// says that the agent needs.
+/// Returns the agents with the values of their runs: with the profiles of the agent and of the account, and the agent's
+/// needs according to the catalogue.
 fn agents_of(
     args: &ServeArgs,
     settings: &Settings,

@@ -13,7 +13,7 @@ const UNUSED: [(&[&str], &[&str]); 3] = [
         &["ledger", "budget", "audit", "backup", "restore", "prune", "token", "webhook"],
         &["docker_host", "upstream", "ca", "key_file", "proxy"],
     ),
-    // These may ask a daemon, whose certificate --ca is about.
+    // These commands may call a daemon; --ca verifies its certificate.
     (
         &[
             "receipts", "usage", "ps", "inspect", "logs", "wait", "retry", "fail", "events", "exec", "cp", "agent",
@@ -39,7 +39,7 @@ fn with_template(command: Command) -> Command {
     command.help_template(TEMPLATE).mut_subcommands(with_template)
 }
 
-/// Hides flags of a command and of those below it.
+/// Hides flags of a command and of its subcommands.
 fn hidden(command: Command, flags: &[&str]) -> Command {
     let command = command.mut_args(|arg| {
         let is_unused = flags.contains(&arg.get_id().as_str());

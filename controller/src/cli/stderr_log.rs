@@ -1,4 +1,4 @@
-//! Messages on stderr as JSON lines, where the setting `log_format` asks for them.
+//! Messages on stderr as JSON lines, if the setting `log_format` requests them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub(super) fn warn(message: &str) -> bool {
     event(LogLevel::Warning, "message", json!({ "message": truncate(message) }))
 }
 
-/// Writes an event that is not of one run; false if messages are text.
+/// Writes an event that belongs to no single run; false if messages are text.
 pub(super) fn event(level: LogLevel, name: &str, members: Value) -> bool {
     if is_json() {
         EventLog::to(io::stderr(), None).write(level, name, members);

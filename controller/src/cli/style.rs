@@ -1,7 +1,7 @@
 //! Bold and coloured words on a terminal.
 //!
-//! Text of a sandbox cannot have them, since its control characters become spaces: so bold is how a user tells our words from
-//! those of a program on the same terminal. Every styled text is ours; foreign text is sanitised before.
+//! Text of a sandbox cannot have styles, since its control characters become spaces: so bold distinguishes our words from
+//! the words of a program on the same terminal. Every styled text is ours; foreign text is sanitised before.
 
 use std::io::IsTerminal;
 
@@ -21,7 +21,7 @@ pub(super) enum Style {
 /// The styles that a stream shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Styles {
-    /// None: it is no terminal, or one without styles.
+    /// No styles: the stream is not a terminal, or its terminal has none.
     None,
     /// All but colours: NO_COLOR is set.
     NoColor,
@@ -58,7 +58,7 @@ impl Styles {
         format!("\x1b[{code}m{word}\x1b[0m")
     }
 
-    /// Returns lines whose first words are bold.
+    /// Returns the lines with their first words in bold.
     pub(super) fn labels(self, lines: &str) -> String {
         let label = |line: &str| {
             let at = line.find(' ').unwrap_or(line.len());

@@ -76,7 +76,7 @@ async fn look(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Comma
 async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, CommandError> {
     let settings = args.settings()?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
-    // No daemon starts before the sweep has ended.
+    // The lock keeps a daemon from starting before the sweep has ended.
     let _lock = match scope {
         SweepScope::OneShot => None,
         SweepScope::All => Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?),
@@ -85,13 +85,13 @@ async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Com
     let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
     remove_records(&host, settings.record).await;
     if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
-        // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
+        // A failure is not reported: the next run or sweep tries again, and no user requested this.
         reconcile.look().await;
     }
     Ok(leftovers)
 }
 
-/// Writes a leftover to the log, if there is one.
+/// Writes a leftover to the log, if messages are JSON lines.
 fn log(leftover: &Leftover) {
     if stderr_log::is_json() {
         let level = if leftover.removed == Some(false) { LogLevel::Error } else { LogLevel::Info };
@@ -99,7 +99,7 @@ fn log(leftover: &Leftover) {
     }
 }
 
-/// Removes the records whose time is over. A failure is a message: it leaves nothing behind that runs.
+/// Removes expired records. A failure is only a message, since it leaves no running resources.
 async fn remove_records(host: &Host, settings: RecordSettings) {
     match remove_old_records(&host.layout, &host.store, settings.keep).await {
         Ok(records) => records.remaining.iter().for_each(|(key, reason)| {

@@ -1,7 +1,7 @@
 //! A table that fits the terminal.
 //!
-//! Pure. On a terminal, long texts are shortened, and then the least important columns are left out. Off a terminal nothing
-//! is shortened: a script may read it.
+//! Pure. On a terminal, long texts are shortened, and then the least important columns are left out. Elsewhere, nothing
+//! is shortened, because a script may read it.
 
 use sluice_contract::text::sanitize;
 
@@ -16,7 +16,7 @@ pub(super) struct Column {
     head: &'static str,
     is_number: bool,
     can_be_cut: bool,
-    /// Columns with a higher number are left out first; those with 0 never.
+    /// Columns with a higher number are left out first; columns with 0 are never left out.
     rank: u8,
 }
 
@@ -31,12 +31,12 @@ impl Column {
         Self { is_number: true, ..Self::text(head) }
     }
 
-    /// Lets the column's texts be shortened.
+    /// Allows the column's texts to be shortened.
     pub(super) const fn cut(self) -> Self {
         Self { can_be_cut: true, ..self }
     }
 
-    /// Lets the column be left out, before those with a lower rank.
+    /// Allows the column to be left out, before those with a lower rank.
     pub(super) const fn optional(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
@@ -56,7 +56,7 @@ pub(super) struct Table<const N: usize> {
     /// Width of the terminal; none off a terminal.
     terminal: Option<usize>,
     lines: Vec<Line<N>>,
-    /// Width of each column, once they are decided; none for one that is left out.
+    /// Width of each column, once they are decided; `None` for a column that is left out.
     widths: Option<[Option<usize>; N]>,
 }
 

@@ -1,4 +1,4 @@
-//! `sluice top`: the runs that go on, and what they spend.
+//! `sluice top`: the unfinished runs, and their spending.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
@@ -18,7 +18,7 @@ use super::ps::{RunView, open_runs};
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
 
-/// Moves the cursor of a terminal to its first place, and clears what is after it.
+/// Moves the cursor of a terminal to its first position, and clears the rest of the screen.
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 const EXAMPLES: &str = "\
@@ -48,7 +48,7 @@ pub(super) struct TopArgs {
     host: HostArgs,
 }
 
-/// Costs of the look before, with their time.
+/// Costs at the previous reading, with their time.
 struct Before {
     at: Instant,
     costs: BTreeMap<String, i64>,
@@ -124,7 +124,7 @@ fn text(runs: &[RunView], before: Option<&Before>) -> String {
     table.take()
 }
 
-/// Returns the dollars that a run has spent in a minute, going by the time since the look before.
+/// Returns the dollars per minute that a run has spent since the previous reading.
 fn burn(run: &RunView, before: &Before) -> Option<String> {
     let (now, then) = (cost_of(run)?, before.costs.get(&run.run)?);
     let passed = i128::try_from(before.at.elapsed().as_millis()).unwrap_or(i128::MAX).max(1);

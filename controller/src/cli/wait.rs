@@ -19,7 +19,7 @@ use super::output::{print, print_object, say};
 use super::run_status::RunStatus;
 use super::server_args::ServerArgs;
 
-/// Time between two looks at the database.
+/// Time between two reads of the database.
 const EVERY: Duration = Duration::from_millis(200);
 
 const EXAMPLES: &str = "\
@@ -96,7 +96,7 @@ pub(super) fn failure(run: &RunStatus) -> Option<(String, CommandError)> {
 async fn wait_for_all(args: &WaitArgs) -> Result<Vec<RunStatus>, CommandError> {
     let mut ended = Vec::new();
     if let Some(api) = args.server.named(&args.host)? {
-        // All names are resolved first: one may be given to another run meanwhile.
+        // All names are resolved first, because a name may be given to another run meanwhile.
         let mut ids = Vec::new();
         for name in &args.run {
             ids.push(named_run::find(&api, name).await?.sandbox.sandbox_id);

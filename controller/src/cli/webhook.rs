@@ -106,7 +106,7 @@ pub(super) async fn run(args: &WebhookArgs) -> Result<ExitCode, CommandError> {
         WebhookCommand::Dead { name, json } => dead(&args.host.state_dir()?, name.clone(), *json).await?,
         WebhookCommand::Retry { name, id, json } => {
             let configured = Configured::read(&args.host)?;
-            // Nothing would send the messages of another one.
+            // Messages of a webhook that is not configured would never be sent.
             configured.find(name)?;
             let choice = MessageChoice { webhook: Some(name.clone()), id: id.clone() };
             retry(&configured.state, name, choice, *json).await?;

@@ -8,7 +8,7 @@ use sluice_contract::Usd;
 
 use super::LitellmBudget;
 
-/// Reads an amount that LiteLLM writes as a float, from its text, which alone is exact.
+/// Reads an amount that LiteLLM writes as a float, from its text, because only the text is exact.
 fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Usd>, D::Error> {
     let raw = Option::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(raw.and_then(|raw| Usd::parse(raw.get()).ok()))
@@ -92,7 +92,7 @@ impl BudgetRow {
 }
 
 impl TeamAnswer {
-    /// Returns the budgets of the team, and those of the key's user as its member.
+    /// Returns the budgets of the team, and the budgets of the key's user as its member.
     pub(super) fn budgets(self, user: Option<&str>) -> Vec<LitellmBudget> {
         let mut budgets = self.team_info.budgets("team");
         let is_member = |member: &BudgetRow| user.is_some() && member.user_id.as_deref() == user;

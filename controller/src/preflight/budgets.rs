@@ -67,7 +67,7 @@ async fn read_all(litellm: &Litellm, account: &str) -> Vec<RouteResult> {
     found
 }
 
-/// Reads the answer of one route, or returns the result without one.
+/// Reads the answer of one route; returns a result without an answer as the error.
 async fn read<T: for<'a> Deserialize<'a>>(litellm: &Litellm, of: &'static str, path: &str) -> Result<T, RouteResult> {
     match litellm.get(path).await {
         Ok(body) => serde_json::from_slice(&body).map_err(|_| {

@@ -16,7 +16,7 @@ use super::scratch_state::ScratchState;
 use super::{Check, CheckStatus, budgets, fail, git, litellm, pass, skipped};
 use crate::settings::{Settings, missing};
 
-/// Checks everything that a run needs. `users` are those of the daemon's runs, if it creates any. `home`
+/// Checks everything that a run needs. `users` is the range for the daemon's runs, if it creates any. `home`
 /// names the repositories of a state directory.
 pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>, home: fn(&Path) -> GitHome) -> Vec<Check> {
     let mut checks = vec![user()];

@@ -1,6 +1,6 @@
-//! Checks before the daemon starts: what each of its runs needs, and what only the host can have wrong.
+//! Checks before the daemon starts: the needs of each of its runs, and faults that only the host can have.
 //!
-//! The upstream is not one of them: while it does not answer, calls fail and the daemon lives.
+//! The upstream is not one of them: while it does not answer, calls fail and the daemon continues.
 
 use std::path::Path;
 

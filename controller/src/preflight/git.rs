@@ -20,8 +20,8 @@ pub(super) const GIT: &str = "git";
 pub(super) const CREDENTIALS: &str = "credentials";
 const SCOPES: &str = "token scopes";
 
-/// Checks git, if a project has a repository. It starts in the way that it starts for runs, so a right that the daemon lacks
-/// is found. It works in a state directory of its own: the daemon has not made the real one yet.
+/// Checks git, if a project has a repository. It starts in the same way as for runs, so missing rights of the daemon
+/// are found. It works in a state directory of its own: the daemon has not made the real one yet.
 pub(super) async fn git(settings: &Settings, home: fn(&Path) -> GitHome) -> Option<Check> {
     repositories(settings).next()?;
     let scratch = match ScratchState::new() {
@@ -52,7 +52,7 @@ pub(super) async fn git(settings: &Settings, home: fn(&Path) -> GitHome) -> Opti
     })
 }
 
-/// Checks that the credentials or the app's key of each project can be read, and by their owner alone.
+/// Checks that the credentials or the app's key of each project can be read, and only by their owner.
 pub(super) fn credentials(settings: &Settings) -> Option<Check> {
     let mut count = 0;
     for (name, repository) in repositories(settings) {
@@ -64,7 +64,7 @@ pub(super) fn credentials(settings: &Settings) -> Option<Check> {
     (count > 0).then(|| pass(CREDENTIALS, format!("{count} can be read, by their owner alone")))
 }
 
-/// Asks GitHub for the scopes of tokens. A token with permissions in place of scopes has none.
+/// Asks GitHub for the scopes of tokens. A token with permissions instead of scopes has none.
 pub(super) async fn scopes(settings: &Settings, home: &GitHome) -> Vec<Check> {
     let mut checks = Vec::new();
     for (name, repository) in repositories(settings).filter(|(_, one)| one.forge.kind == ForgeKind::GitHub) {

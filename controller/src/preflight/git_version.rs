@@ -7,7 +7,7 @@ const CORRECTED: [[u32; 3]; 8] =
     [[2, 43, 7], [2, 44, 4], [2, 45, 4], [2, 46, 4], [2, 47, 3], [2, 48, 2], [2, 49, 1], [2, 50, 1]];
 /// Version of Debian 12's package, up to the number of the update.
 const DEBIAN_12: &str = "1:2.39.5-0+deb12u";
-/// First update of that package with the corrections, by its changelog; update 2 has those of January 2025 alone.
+/// First update of that package with the corrections, by its changelog; update 2 has only the corrections of January 2025.
 const DEBIAN_12_UPDATE: u32 = 3;
 
 /// Knowledge about a git.
@@ -21,7 +21,7 @@ pub(super) enum Corrections {
     Unknown,
 }
 
-/// Returns whether a git has the corrections, by the version that it states and that of its Debian package, if it is of one.
+/// Returns whether a git has the corrections, by its stated version and the version of its Debian package, if it has one.
 pub(super) fn corrections(version: &str, package: Option<&str>) -> Corrections {
     let Some(version) = numbers(version) else { return Corrections::Unknown };
     let is_corrected = match CORRECTED.iter().find(|first| first[..2] == version[..2]) {
@@ -47,7 +47,7 @@ pub(super) fn package_version(status: &str) -> Option<&str> {
 }
 
 fn numbers(version: &str) -> Option<[u32; 3]> {
-    // An own build of a distribution adds words: "2.39.5 (Apple Git-154)".
+    // A distribution's own build adds words: "2.39.5 (Apple Git-154)".
     let mut parts = version.split([' ', '-']).next()?.split('.').map(str::parse);
     match (parts.next(), parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch))) => Some([major, minor, patch]),

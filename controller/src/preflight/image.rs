@@ -11,7 +11,7 @@ use super::{Check, ImageBridge, fail, pass, warn};
 
 const NAME: &str = "image";
 
-/// Looks up an image. `proxy` is the sidecar's program, if it was found.
+/// Inspects an image. `proxy` is the sidecar's program, if it was found.
 pub(super) async fn image(engine: &Engine, name: &str, proxy: Option<&Path>) -> Check {
     match engine.image(name).await {
         Ok(facts) => judge(name, &facts, proxy.map(BridgeProgram::of)),

@@ -1,6 +1,6 @@
 //! Verdict on the key and the address, from the upstream's answer to `GET /v1/models`.
 //!
-//! Pure. The sidecar passes most answers on; it replaces a few by its own, with a reason.
+//! Pure. The sidecar passes on most answers; it replaces a few by its own, with a reason.
 
 use sluice_contract::text::truncate;
 

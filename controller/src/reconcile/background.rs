@@ -1,8 +1,8 @@
-//! Reconciliation that no user asks for: during runs, and in a sweep.
+//! Reconciliation without a user's request: during runs, and in a sweep.
 //!
 //! A run is over before LiteLLM has written its rows, and its result does not wait for them. Open costs of earlier runs
 //! are settled during the next run, or by the next sweep: once a minute at most for all of them, without a message.
-//! A spend log that cannot be read is left alone for five minutes, and one that does not exist for a day.
+//! After a failed read of the spend log, the next read is five minutes later, and a day later if the log does not exist.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,13 +23,13 @@ use super::question::{PostingPermission, ReconcileQuestion};
 use super::schedule::{LookFailure, LookOutcome, PAUSE, PAUSE_MAX, next_look, pause_after};
 use crate::settings::{LitellmSettings, ReconcileMode};
 
-/// Maximum age of calls whose costs are looked up. Older ones are left to `sluice reconcile`.
+/// Maximum age of calls whose costs are looked up. For older calls, `sluice reconcile` is needed.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Maximum time of one look.
+/// Maximum time of one lookup.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// A loop that settles open costs. It owns everything that it needs, and can be cancelled at any await: entries that
-/// were posted stay posted, and the rest is left to the next look.
+/// were posted stay posted, and the next lookup handles the rest.
 #[derive(Debug, Clone)]
 pub struct ReconcileLoop {
     store: Store,
@@ -51,13 +51,13 @@ impl ReconcileLoop {
         }
     }
 
-    /// Counts what each look finds.
+    /// Counts the findings of each lookup.
     #[must_use]
     pub fn counted_by(self, counter: Option<FindingCounter>) -> Self {
         Self { counter, ..self }
     }
 
-    /// Looks at the spend log again and again, for the first time after a delay. Ends by cancellation.
+    /// Reads the spend log periodically, for the first time after a delay. Ends by cancellation.
     pub async fn run(self, delay: Duration) -> Infallible {
         repeat(delay, || self.look()).await
     }

@@ -18,7 +18,7 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
-    /// Returns whether the error lasts until the LiteLLM is changed.
+    /// Returns whether the error lasts until LiteLLM's configuration is changed.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::SpendLog(error) if error.is_lasting())

@@ -22,7 +22,7 @@ pub enum FindingClass {
     /// The call cost nothing: it was not sent, is never billed, or was answered with a status that no provider bills. A
     /// failed call that a provider could have billed is in another class.
     NotBilled,
-    /// The receipt or the row may still come.
+    /// The receipt or the row may still arrive.
     NotYet,
     /// The amounts differ.
     AmountDiffers,
@@ -109,7 +109,7 @@ pub struct Finding {
     pub ledger: Option<SideAmounts>,
     /// Numbers of the spend log.
     pub spend_log: Option<SideAmounts>,
-    /// Latest time at which the other side may still come, in microseconds since 1970; none if waiting decides nothing.
+    /// Latest time at which the other side may still arrive, in microseconds since 1970; `None` if waiting is useless.
     #[serde(skip)]
     pub until_us: Option<i64>,
     /// Entry that corrects it.
@@ -117,13 +117,13 @@ pub struct Finding {
     pub remedy: Option<Remedy>,
 }
 
-/// Numbers of one side.
+/// Amounts in a receipt, or in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SideAmounts {
     /// Cost in nano-USD; a JSON string, since a reader's numbers may be floats.
     #[serde(serialize_with = "as_text")]
     pub nano_usd: Option<i64>,
-    /// Input tokens, including those of a prompt cache.
+    /// Input tokens, including the tokens of a prompt cache.
     pub input: Option<u64>,
     /// Output tokens.
     pub output: Option<u64>,

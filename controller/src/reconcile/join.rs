@@ -85,7 +85,7 @@ pub fn join(input: &JoinInput) -> Vec<Finding> {
     findings
 }
 
-/// Returns the finding of a receipt, then those of its further rows.
+/// Returns the finding of a receipt, then the findings of its further rows.
 fn findings_of(known: &ReceiptInQuestion, mut rows: Vec<&SpendRow>, now_us: i64) -> Vec<Finding> {
     let retries: Vec<&SpendRow> = rows.extract_if(.., |row| retries::is_retry(known, row)).collect();
     let own = known.without_retries();
@@ -153,7 +153,7 @@ fn side_of_row(row: &SpendRow) -> SideAmounts {
     SideAmounts { nano_usd: Some(row.nanos), input: Some(row.input), output: Some(row.output) }
 }
 
-/// Returns input tokens as LiteLLM counts them, including those of a prompt cache.
+/// Returns input tokens as LiteLLM counts them, including the tokens of a prompt cache.
 fn input_tokens(usage: &Usage) -> u64 {
     usage.inclusive().input.unwrap_or(0)
 }

@@ -3,14 +3,14 @@
 /// Receipts and rows that a reconciliation compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReconcileQuestion {
-    /// Those of a run, or of one attempt of it.
+    /// Receipts and rows of a run, or of one attempt of it.
     Run {
         /// Id of the run.
         run_id: String,
         /// Number of the attempt; none is all attempts.
         attempt: Option<u32>,
     },
-    /// Those of one account, or of each account, since a time; and of earlier calls those of unknown cost.
+    /// Those of one account, or of each account, since a time; and earlier calls of unknown cost.
     Since {
         /// Account; none is each account that has receipts.
         account: Option<String>,

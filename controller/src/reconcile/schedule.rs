@@ -1,4 +1,4 @@
-//! Times of looks at the spend log that no user asks for.
+//! Times of automatic lookups in the spend log.
 //!
 //! Pure.
 
@@ -11,14 +11,14 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5 * 60);
 /// Time after a spend log that does not exist, or that the key may not read. No pause is longer.
 pub const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The result of one look.
+/// The result of one lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookOutcome {
     /// No call of unknown cost is old enough.
     NothingOpen,
     /// Another run or controller has the turn.
     NotOurTurn,
-    /// The spend log was read, and what it has was posted.
+    /// The spend log was read, and its rows were posted.
     Done,
     /// The time was up; a part may be posted.
     TimedOut,
@@ -35,7 +35,7 @@ pub enum LookFailure {
     Lasting,
 }
 
-/// Returns the time of the next look.
+/// Returns the time of the next lookup.
 #[must_use]
 pub fn next_look(now: Instant, last: LookOutcome) -> Instant {
     now + match last {
@@ -44,7 +44,7 @@ pub fn next_look(now: Instant, last: LookOutcome) -> Instant {
     }
 }
 
-/// Returns the time without looks after a failure, for this and all other controllers.
+/// Returns the pause after a failure, for this and all other controllers.
 #[must_use]
 pub fn pause_after(failure: LookFailure) -> Duration {
     match failure {

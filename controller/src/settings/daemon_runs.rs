@@ -17,11 +17,11 @@ use super::values;
 /// Decisions of an operator about runs of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonRunSettings {
-    /// Images that requests may name beside those of agents, each with its digest.
+    /// Images that requests may name in addition to those of agents, each with its digest.
     pub images: Vec<String>,
     /// The highest limits of requests.
     pub limits_max: HighestLimits,
-    /// Numbers of runs that may be at work.
+    /// Maximum numbers of running runs.
     pub max_running: RunningMax,
     /// Runs of one owner that may wait.
     pub max_queued: u32,
@@ -31,11 +31,11 @@ pub struct DaemonRunSettings {
     pub idle: Duration,
     /// The same for a run whose worker says that it works.
     pub stuck: Duration,
-    /// Time without a heartbeat of a run whose worker sent some.
+    /// Time without a heartbeat, of a run whose worker sent some before.
     pub heartbeat: Duration,
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
-    /// Treatment of calls at a cap, for a run whose request does not say.
+    /// Behaviour of calls at a cap, for a run whose request does not set it.
     pub on_cap: CapTreatment,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,
@@ -51,7 +51,7 @@ pub struct DaemonRunSettings {
     pub users: SandboxUsers,
 }
 
-/// Values that a run of one agent gets where its request names nothing.
+/// Default values for runs of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the settings")]
 pub struct AgentRunDefaults {

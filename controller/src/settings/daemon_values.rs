@@ -14,9 +14,9 @@ use super::values;
 
 type Parsed<T> = Result<T, InvalidValue>;
 
-/// Longest time that a run of the daemon may have.
+/// Maximum time of a daemon's run.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Longest time for which the worker of a chat session may wait.
+/// Maximum time for which the worker of a chat session may wait.
 const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Hexadecimal digits of a SHA-256.
 const DIGEST_LENGTH: usize = 64;
@@ -38,14 +38,14 @@ pub struct HighestLimits {
     pub max_cost: Option<i64>,
 }
 
-/// Numbers of runs that may be at work.
+/// Maximum numbers of running runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningMax {
     /// On this host.
     pub host: u32,
-    /// Of one owner.
+    /// Maximum number of one owner.
     pub owner: u32,
-    /// Of one project.
+    /// Maximum number of one project.
     pub project: u32,
 }
 
@@ -59,7 +59,7 @@ fn invalid<T>(reason: String) -> Parsed<T> {
     Err(InvalidValue::new(reason))
 }
 
-/// Parses what becomes of images and HTML in an agent's text.
+/// Parses the treatment of images and HTML in an agent's text.
 pub(super) fn chat_remote(value: &str) -> Parsed<RemoteContent> {
     match value {
         "defang" => Ok(RemoteContent::Defang),
@@ -68,7 +68,7 @@ pub(super) fn chat_remote(value: &str) -> Parsed<RemoteContent> {
     }
 }
 
-/// Parses what becomes of a run whose chat client has hung up.
+/// Parses the behaviour for a run whose chat client has hung up.
 pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
     match value {
         "cancel" => Ok(HangUp::Cancel),
@@ -77,7 +77,7 @@ pub(super) fn chat_hang_up(value: &str) -> Parsed<HangUp> {
     }
 }
 
-/// Parses what a turn of a chat hands on to the next one of its session.
+/// Parses the state that a turn of a chat passes to the next one of its session.
 pub(super) fn chat_session(value: &str) -> Parsed<SessionCarry> {
     match value {
         "workspace" => Ok(SessionCarry::Workspace),
@@ -179,7 +179,7 @@ fn rate(value: &str) -> Parsed<String> {
     }
 }
 
-/// Parses the longest time of a run: more than none, at most a day.
+/// Parses the maximum time of a run: more than zero, at most a day.
 pub(super) fn deadline(value: &str) -> Parsed<Duration> {
     match values::positive_duration(value)? {
         time if time > DEADLINE_MAX => invalid(format!("'{value}' is too long; a run of the daemon has at most 24h")),

@@ -117,7 +117,7 @@ impl SettingSource {
     }
 }
 
-/// Returns the error of the settings that have no value, if there are any.
+/// Returns the error of the settings without a value, if some are missing.
 ///
 /// # Panics
 /// If no setting has one of these names.

@@ -18,7 +18,7 @@ use super::secret_file::check_private;
 use super::webhooks::{self, WebhookEntry};
 use crate::agent_catalogue::{self, CatalogueAgent};
 
-/// Members that are no settings.
+/// Members that are not settings.
 const TABLES: [&str; 6] = ["agents", "profiles", "projects", "webhooks", "guardian", "otel"];
 
 /// The content of a configuration file.
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<(FileContent, String), SettingError> {
     }
 }
 
-/// Returns line and column of a place, both from 1.
+/// Returns line and column of a position, both from 1.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..text.floor_char_boundary(at)];
     let line = before.rsplit('\n').next().unwrap_or_default();

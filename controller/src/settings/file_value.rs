@@ -18,11 +18,11 @@ pub(super) struct FileValue {
     pub(super) name: &'static str,
     /// The value as text.
     pub(super) text: String,
-    /// Place in the file, in bytes.
+    /// Position in the file, in bytes.
     pub(super) at: usize,
 }
 
-/// A fault of a file: its place in bytes, and the reason.
+/// A fault of a file: its position in bytes, and the reason.
 pub(super) struct FileFault {
     pub(super) at: usize,
     pub(super) reason: InvalidValue,
@@ -34,7 +34,7 @@ impl FileFault {
     }
 }
 
-/// Returns the value of a setting. `tables` are names that may stand beside those of settings.
+/// Returns the value of a setting. `tables` are names that are allowed beside the settings' names.
 pub(super) fn setting(
     key: &str,
     at: Range<usize>,

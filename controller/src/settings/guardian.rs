@@ -1,6 +1,6 @@
-//! The rules of the Guardian, `[guardian]` of the configuration file, and those of single agents.
+//! The rules of the Guardian, `[guardian]` of the configuration file, and the rules of single agents.
 //!
-//! Pure. There is no rule by default. A rule of an agent replaces that of the host, and the others stay.
+//! Pure. By default, no rule is set. A rule of an agent replaces the same rule of the host, and the others stay.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ type Parsed<T> = Result<T, InvalidValue>;
 
 /// Shortest time of a rule: events are read about twice in a second.
 const TIME_MIN: Duration = Duration::from_secs(10);
-/// Longest time of a rule. No run is longer.
+/// Maximum time of a rule. No run is longer.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `[guardian]`.
@@ -125,7 +125,7 @@ fn fault(place: &str, reason: &dyn Display) -> InvalidValue {
 }
 
 impl AgentEntry {
-    /// Returns the rules, with those of the host where an entry has none.
+    /// Returns the rules, with the host's rules for those that an entry lacks.
     fn over(self, before: GuardianRules) -> Result<GuardianRules, (&'static str, InvalidValue)> {
         let at = |rule: &'static str| move |reason: InvalidValue| (rule, reason);
         Ok(GuardianRules {

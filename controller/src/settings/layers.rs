@@ -40,7 +40,7 @@ struct FileProfiles {
 }
 
 impl SettingLayers {
-    /// Collects the values of flags, environment, profiles and file, then those of the agent, then the defaults.
+    /// Collects the values of flags, environment, profiles and file, then the agent's, then the defaults.
     ///
     /// # Errors
     /// The file cannot be read, or names a setting that does not exist.
@@ -135,7 +135,7 @@ impl SettingLayers {
         }
     }
 
-    /// Puts the needs of the agent in place of the built-in defaults, and of nothing that was set.
+    /// Puts the needs of the agent in place of the built-in defaults. Values that were set stay.
     fn set_defaults_of_agent(&mut self) {
         let agent = self.get("agent").and_then(|(id, _)| agent_catalogue::find(&self.agents, id));
         let Some(CatalogueAgent { agent_id, memory, timeout, .. }) = agent.cloned() else { return };
@@ -146,7 +146,7 @@ impl SettingLayers {
         }
     }
 
-    /// Sets a value in place of the one of a lower layer. A list of what is allowed is added to the lower layers' lists.
+    /// Sets a value in place of the one of a lower layer. A list of allowed values is added to the lower layers' lists.
     fn set(&mut self, name: &'static str, value: String, from: SettingSource) {
         let before = self.values.get(name).map(|(before, _)| before.as_str()).filter(|before| !before.is_empty());
         let value = match (before, separator(name)) {

@@ -68,7 +68,7 @@ impl OtelEntry {
         parse_endpoint(&self.endpoint).map_err(InvalidValue::new)?;
         self.kind.parse::<OtelKind>().map_err(InvalidValue::new)?;
         self.semconv.parse::<Semconv>().map_err(InvalidValue::new)?;
-        // A text that is no path may be the secret itself, so it is not repeated.
+        // A text that is not a path may be the secret itself, so it is not repeated.
         if self.secret_file.as_ref().is_some_and(|path| !path.is_absolute()) {
             let rule = "secret_file is the path of a file, from / on, and never a secret itself";
             return Err(InvalidValue::new(rule));
@@ -93,7 +93,7 @@ impl OtelEntry {
     }
 }
 
-/// Returns a message without what it quotes.
+/// Returns a message without its quoted part.
 fn without_quotes(message: &str) -> String {
     match (message.find('"'), message.rfind('"')) {
         (Some(from), Some(to)) if from < to => format!("{}…{}", &message[..=from], &message[to..]),

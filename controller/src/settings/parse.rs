@@ -1,4 +1,4 @@
-//! From the text of all layers to typed settings.
+//! Parses the texts of all layers into typed settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,12 +86,12 @@ impl SettingLayers {
     /// Returns the webhooks of the daemon, with their secrets. No other setting needs to be valid.
     ///
     /// # Errors
-    /// The first one whose secret cannot be read.
+    /// The first webhook whose secret cannot be read.
     pub fn webhooks(&self) -> Result<Vec<Webhook>, SettingError> {
         self.webhook_entries().iter().map(WebhookEntry::load).collect()
     }
 
-    /// Returns the time for which records are kept. No other setting needs to be valid.
+    /// Returns the retention time of records. No other setting needs to be valid.
     ///
     /// # Errors
     /// The value is not valid.
@@ -99,7 +99,7 @@ impl SettingLayers {
         self.required("record_keep", values::duration)
     }
 
-    /// Returns the settings of the host without the key of LiteLLM, for commands that look and change nothing.
+    /// Returns the settings of the host without the key of LiteLLM, for commands that only read.
     ///
     /// # Errors
     /// The first value that is not valid.

@@ -1,7 +1,7 @@
 //! Profiles: values of the configuration file for runs of an agent, of an account, or of both.
 //!
-//! Pure. A profile replaces values of the file, and lists of what is allowed are added. Variables and flags replace values of
-//! a profile: whoever starts runs is root, so that a profile is a convenience, and the limit of an account is its budget.
+//! Pure. A profile replaces values of the file, and lists of allowed values are added. Variables and flags replace values of
+//! a profile. The user who starts runs is root, so a profile is a convenience, and the limit of an account is its budget.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -15,11 +15,11 @@ use crate::agent_catalogue::{self, CatalogueAgent};
 /// A profile.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
-    /// Agent whose runs it applies to; none for all.
+    /// Agent whose runs it applies to; `None` for all.
     pub(super) agent: Option<String>,
-    /// Place of the agent in the file, in bytes.
+    /// Position of the agent in the file, in bytes.
     agent_at: usize,
-    /// Account whose runs it applies to; none for all.
+    /// Account whose runs it applies to; `None` for all.
     pub(super) account: Option<String>,
     /// Values of the profile.
     pub(super) values: Vec<FileValue>,
@@ -63,7 +63,7 @@ impl Profile {
         Err(FileFault { at: self.agent_at, reason })
     }
 
-    /// Returns what it is for, in words.
+    /// Returns its scope in words.
     pub(super) fn words(&self) -> String {
         let agent = self.agent.iter().map(|agent| format!("agent {agent}"));
         let account = self.account.iter().map(|account| format!("account {account}"));

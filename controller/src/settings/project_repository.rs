@@ -15,12 +15,12 @@ use super::file_value::FileFault;
 
 mod app;
 
-/// Members that have a meaning only beside `repository`.
+/// Members that are only valid together with `repository`.
 const OTHERS: [&str; 11] = [
     "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge", "forge_api", "publish", "merge",
     "author", "depth",
 ];
-/// Largest number of commits of a shallow history. A larger one is a whole history.
+/// Maximum number of commits of a shallow history. A larger one is practically complete.
 const DEPTH_MAX: u32 = 1_000_000;
 
 /// Reads the repository of a project, if it has one.
@@ -68,7 +68,7 @@ pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, Fil
     }))
 }
 
-/// Reads the address of a forge's API. The token goes there: without TLS, to this host alone.
+/// Reads the address of a forge's API. The token is sent there, so without TLS only this host is allowed.
 fn forge_api(value: &Spanned<DeValue<'_>>) -> Result<String, FileFault> {
     let given = text(value, "forge_api")?;
     let is_safe = |address: &Address| match address.scheme {
@@ -110,7 +110,7 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<u64> {
 
 fn path(value: &Spanned<DeValue<'_>>, name: &str) -> Result<PathBuf, FileFault> {
     let given = PathBuf::from(text(value, name)?);
-    // A text that is no path may be the secret itself, so it is not repeated.
+    // A text that is not a path may be the secret itself, so it is not repeated.
     if given.is_absolute() { Ok(given) } else { Err(fault(value, &format!("{name} is the path of a file, from / on"))) }
 }
 

@@ -137,12 +137,12 @@ pub fn separator(name: &str) -> Option<char> {
     }
 }
 
-/// Returns whether a list takes the place of the lower layers' lists, and is not added to them.
+/// Returns whether a list replaces the lower layers' lists, and is not added to them.
 pub(super) fn replaces(name: &str) -> bool {
     matches!(name, "listen" | "model" | "images" | "grant_roots") || is_table(name)
 }
 
-/// Returns whether the configuration file may state a setting as a table: its text is `NAME=VALUE` for each member.
+/// Returns whether the configuration file may give a setting as a table: its text is `NAME=VALUE` for each member.
 pub(super) fn is_table(name: &str) -> bool {
     matches!(name, "limits_max" | "max_running")
 }

@@ -341,7 +341,7 @@ fn a_profile_applies_to_its_agent_and_account() {
     assert_eq!(value(&[("agent", "claude")], &[("SLUICE_ACCOUNT", "acct-1")], "max_calls"), "2", "the later profile");
     assert_eq!(value(&[("agent", "claude"), ("account", "acct-2")], &[], "memory"), "3g");
     assert_eq!(value(&[("account", "acct-2")], &[], "memory"), "512m");
-    // Variables and flags replace a profile's values, and a profile those of the file and of the agent.
+    // Variables and flags replace a profile's values, and a profile replaces values of the file and of the agent.
     assert_eq!(value(&[("agent", "claude")], &[("SLUICE_MAX_CALLS", "5")], "max_calls"), "5");
     assert_eq!(value(&[("agent", "claude"), ("max_calls", "6")], &[], "max_calls"), "6");
     assert_eq!(value(&[("agent", "claude")], &[], "timeout"), "9m");

@@ -17,9 +17,9 @@ type Parsed<T> = Result<T, InvalidValue>;
 const MEMORY_MIN: u64 = 6 << 20;
 /// Minimum memory of a sidecar.
 const SIDECAR_MEMORY_MIN: u64 = 64 << 20;
-/// Shortest time for which events are kept.
+/// Minimum time for which events are kept.
 const EVENT_KEEP_MIN: Duration = Duration::from_secs(3600);
-/// Maximum output that is kept of a run.
+/// Maximum stored output of a run.
 const OUTPUT_MAX: u64 = 1 << 30;
 
 fn invalid<T>(reason: String) -> Parsed<T> {

@@ -66,7 +66,7 @@ impl WebhookEntry {
         if !(1..=2).contains(&self.secret_files.len()) {
             return wrong("secret_files has one file, or two while the secret is changed");
         }
-        // A text that is no path may be the secret itself, so it is not repeated.
+        // A text that is not a path may be the secret itself, so it is not repeated.
         if self.secret_files.iter().any(|path| !path.is_absolute()) {
             return wrong("secret_files has the paths of files, each from / on, and never a secret itself");
         }
@@ -105,7 +105,7 @@ impl WebhookEntry {
     }
 }
 
-/// Returns a message without what it quotes.
+/// Returns a message without its quoted part.
 fn without_quotes(message: &str) -> String {
     match (message.find('"'), message.rfind('"')) {
         (Some(from), Some(to)) if from < to => format!("{}…{}", &message[..=from], &message[to..]),

@@ -53,7 +53,7 @@ impl AppendLog {
     pub(crate) fn append(&self, line: &[u8]) -> io::Result<()> {
         let is_new = self.path.symlink_metadata().is_err();
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
-        // A killed process may have left a part of its line.
+        // A killed process may have left a partial line.
         let end = whole_lines(&fs::read(&self.path)?).len() as u64;
         file.set_len(end)?;
         let written = file.write_all(line).and_then(|()| file.sync_all());

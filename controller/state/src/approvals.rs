@@ -1,8 +1,8 @@
-//! Approvals: what the system asks a person when a cap is reached. An agent cannot make one.
+//! Approvals: questions of the system to a person when a cap is reached. An agent cannot make one.
 //!
-//! A decision names the digest of what the person saw, and the first one stays. A raised cap, the hold on the account's
-//! budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute, so that a
-//! daemon that was killed in between gives it again.
+//! A decision names the digest of the approval that the person saw, and the first one is final. A raised cap, the hold on
+//! the account's budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute,
+//! so a daemon that was killed in between can send it again.
 
 mod ask;
 mod decide;

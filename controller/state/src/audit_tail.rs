@@ -21,7 +21,7 @@ pub enum TailError {
     Line(Fault),
 }
 
-/// Passes each complete line from the cursor on, which moves behind it, until the function breaks. A file that does not
+/// Passes each complete line from the cursor on, and advances the cursor, until the function breaks. A file that does not
 /// exist has no lines.
 ///
 /// # Errors

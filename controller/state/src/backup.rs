@@ -1,7 +1,7 @@
 //! A copy of a state directory, while it is in use, and its restoration.
 //!
-//! A copy is written beside its name and renamed when it is whole, so an interrupted one has no name. It has all that
-//! cannot be made again: database, audit files, logs and keys. It has neither the workspaces of runs nor the name that
+//! A copy is written beside its name and renamed when it is complete, so an interrupted one has no name. It has all data
+//! that is irreplaceable: database, audit files, logs and keys. It has neither the workspaces of runs nor the name that
 //! marks containers: two state directories with one name would remove each other's containers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -61,11 +61,11 @@ pub enum BackupError {
     Key(#[from] KeyError),
 }
 
-/// Copies a state directory to a new directory. The database is that of one moment, and has seen no line that the copied
+/// Copies a state directory to a new directory. The database is a snapshot of one moment, and has no line that the copied
 /// audit files do not have.
 ///
 /// # Errors
-/// [`BackupError`]; then nothing is left of the copy, unless this process was killed.
+/// [`BackupError`]; then the partial copy is removed, unless this process was killed.
 pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> Result<BackupSummary, BackupError> {
     if to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
@@ -102,13 +102,13 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
     if control.exists() {
         add(&mut manifest, &control, &unfinished.path, "audit/control.jsonl")?;
     }
-    // The keys come last: they are those of all files before.
+    // The keys are copied last, so that they include the keys of all files before.
     make(&unfinished.path.join("keys"))?;
     make(&unfinished.path.join("keys/public"))?;
     let mut public = keys.public()?;
     public.dedup();
     for key in public {
-        // By its id: an operator may have named its file, or put several keys into one.
+        // Named by its id: an operator may have named its file differently, or put several keys into one.
         let name = format!("keys/public/{}", key.id());
         manifest.files.push(write(&unfinished.path, &name, format!("{key}\n").as_bytes())?);
     }
@@ -232,7 +232,7 @@ fn summary(directory: PathBuf, manifest: &Manifest, created_at: String) -> Backu
     }
 }
 
-/// Returns whether a name in a backup is one that a backup has.
+/// Returns whether a name in a backup is one of the expected names.
 fn is_known(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
         ["sluice.db" | "budgets.log" | "decisions.log"] | ["keys", "signing"] => true,

@@ -1,9 +1,9 @@
 //! Budgets of accounts, and the admission of runs.
 //!
 //! Pure. An account has a budget only if the operator set one. Its remainder is the granted amount, less the spending in
-//! the ledger since then, less the amounts held for runs. A run holds its cap before anything of it exists; its receipts
-//! replace that hold when they are in the ledger. Amounts that are not known stay held: a call of unknown cost holds
-//! what its sidecar reserved for it, and a run without a trusted audit log holds everything that was not billed.
+//! the ledger since then, less the amounts held for runs. A run holds its cap before any of its resources exist; its receipts
+//! replace that hold when they are in the ledger. Unknown amounts stay held: a call of unknown cost holds
+//! the amount that its sidecar reserved for it, and a run without a trusted audit log holds everything that was not billed.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ pub enum HoldState {
     },
 }
 
-/// A run that is not admitted, since too little of the budget is left.
+/// A run that is not admitted, because the remaining budget is too small.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Shortfall {
@@ -64,17 +64,17 @@ pub struct Shortfall {
 }
 
 impl Balance {
-    /// Returns the amount that is left. It is negative after a call that cost more than its hold.
+    /// Returns the remaining amount. It is negative after a call that cost more than its hold.
     #[must_use]
     pub fn left(self) -> i128 {
         self.granted - self.spent - self.held
     }
 
-    /// Returns the amount that a new run holds: its cap if it has one, otherwise the default or the smaller amount that is
-    /// left.
+    /// Returns the amount that a new run holds: its cap if it has one, otherwise the smaller of the default and the
+    /// remaining amount.
     ///
     /// # Errors
-    /// The balance, if nothing is left or less than the cap.
+    /// The balance, if it is not positive or smaller than the cap.
     pub fn admit(self, cap: Option<i64>, default: i64) -> Result<i64, Balance> {
         let left = i64::try_from(self.left()).unwrap_or(if self.left() < 0 { 0 } else { i64::MAX });
         let hold = cap.unwrap_or_else(|| default.min(left));

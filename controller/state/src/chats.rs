@@ -1,6 +1,6 @@
 //! Chats: runs that a chat client began, and the caps of its token.
 //!
-//! A chat is an ordinary run with a row of its own, which says who may follow it. Caps are checked in the transaction that
+//! A chat is an ordinary run with an additional row, which names its followers. Caps are checked in the transaction that
 //! creates the run, so chats that begin at once cannot exceed them together.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -24,11 +24,11 @@ pub struct NewChat {
     pub principal: String,
     /// The client's word for its own user.
     pub end_user: Option<String>,
-    /// The client's word for the conversation.
+    /// The client's name for the conversation.
     pub session_id: Option<String>,
-    /// True if a client that was cut off may come back.
+    /// True if a client that was cut off may reconnect.
     pub is_resumable: bool,
-    /// Place of the turn in its session, if turns of a session go on from each other.
+    /// Position of the turn in its session, if turns of a session continue from each other.
     pub turn: Option<SessionTurn>,
 }
 
@@ -129,7 +129,7 @@ fn chat(row: &Row<'_>) -> rusqlite::Result<Chat> {
     })
 }
 
-/// Returns the cap of a new run: where the chats of a token may cost no more than so much, each of them has one.
+/// Returns the cap of a new run: if the chats of a token have a cost limit, each chat needs a cap.
 pub(crate) fn run_cap(
     transaction: &Transaction<'_>,
     new: Option<&NewChat>,
@@ -173,7 +173,7 @@ pub(crate) fn begin(
     check_caps(transaction, &new.principal, now_us)
 }
 
-/// Checks the caps of a principal of which a chat, or a turn of one, was just added.
+/// Checks the caps of a principal after a chat, or a turn of one, was added.
 fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Result<(), ChatBeginError> {
     let Some(caps) = caps(transaction, principal)? else { return Ok(()) };
     let day_us = now_us.div_euclid(DAY_US) * DAY_US;
@@ -191,8 +191,8 @@ fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Re
     Ok(())
 }
 
-/// Number of a principal's chats since a time, with the later turns of workers, and their cost. A chat costs what its calls have cost; one that lives, or has a call
-/// of unknown cost, its whole cap. An upstream can state absurd amounts, so the sum is no integer.
+/// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its
+/// calls; a live chat, or one with a call of unknown cost, its whole cap. Stated amounts may be absurd, so it is no integer.
 const SPENT: &str = "
     SELECT count(*) FILTER (WHERE chats.created_us >= ?2) + (
             SELECT count(*) FROM chat_turns JOIN chats AS own ON own.run_id = chat_turns.run_id
@@ -208,7 +208,7 @@ const SPENT: &str = "
         SELECT run_id FROM chats WHERE principal = ?1 AND created_us >= ?2
         UNION SELECT run_id FROM chat_turns WHERE created_us >= ?2)";
 
-/// Returns the caps of a principal: of a chat token alone.
+/// Returns the caps of a principal; only chat tokens have caps.
 fn caps(transaction: &Transaction<'_>, principal: &str) -> rusqlite::Result<Option<ChatCaps>> {
     let Some(id) = principal.strip_prefix(TOKEN) else { return Ok(None) };
     let mut query = transaction

@@ -1,4 +1,4 @@
-//! The log of what people and tokens do: `STATE/audit/control.jsonl`, one chained and signed line for each operation.
+//! The log of the actions of people and tokens: `STATE/audit/control.jsonl`, one chained and signed line for each operation.
 //!
 //! A line is on disk before its operation takes effect. Several processes append, the daemon and commands: each takes the
 //! lock of the file, and verifies the lines that others have added before it adds its own.
@@ -21,7 +21,7 @@ mod line;
 
 pub use line::{ControlEntry, ControlLine, ControlLogFault};
 
-/// Bytes of the longest line.
+/// Maximum number of bytes of a line.
 const LINE_MAX: u64 = 1 << 20;
 
 /// The log of one state directory, for a process that appends.
@@ -45,7 +45,7 @@ struct End {
 pub struct ControlSummary {
     /// Number of lines, and the hash of the last one.
     pub end: Chain,
-    /// True if a part of a line follows, which a killed process left.
+    /// True if a partial line follows, which a killed process left.
     pub has_torn_line: bool,
 }
 
@@ -55,7 +55,7 @@ pub enum ControlLogError {
     /// The file cannot be used.
     #[error("cannot use {}", .0.display())]
     Io(PathBuf, #[source] io::Error),
-    /// A line is not valid at its place.
+    /// A line is not valid at its position.
     #[error(
         "{}: {fault}; what people did is not known from there on. Bring back the right file, or move this one away and keep \
          it: then a new log begins", path.display()
@@ -109,7 +109,7 @@ impl ControlLog {
     /// Appends a line. It is on disk when this returns. Returns its number. Blocks on the disk.
     ///
     /// # Errors
-    /// [`ControlLogError`]; then the operation must not take place.
+    /// [`ControlLogError`]; then the operation must not be done.
     pub fn append(&self, entry: ControlEntry) -> Result<u64, ControlLogError> {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |error| ControlLogError::Io(self.path.clone(), error);
@@ -117,7 +117,7 @@ impl ControlLog {
         let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed(error.into()))?;
         self.catch_up(&mut file, &mut end)?;
         let line = line::signed(entry, now_us(), end.chain, &self.keys.control_signer()?);
-        // A killed process may have left a part of its line.
+        // A killed process may have left a partial line.
         file.set_len(end.bytes).map_err(failed)?;
         let written = file.write_all(&line).and_then(|()| file.sync_data());
         if written.is_err() {
@@ -155,7 +155,7 @@ impl ControlLog {
     fn last(&self, file: &mut File) -> Result<End, ControlLogError> {
         let failed = |error| ControlLogError::Io(self.path.clone(), error);
         let len = file.metadata().map_err(failed)?.len();
-        // Two lines: a part of one may follow the last whole one.
+        // Length of two lines: a partial line may follow the last complete one.
         let start = len.saturating_sub(2 * LINE_MAX);
         file.seek(SeekFrom::Start(start)).map_err(failed)?;
         let mut tail = Vec::new();
@@ -190,7 +190,7 @@ pub fn verify(
     Ok(ControlSummary { end, has_torn_line })
 }
 
-/// Reads lines to the end, and returns the chain and the bytes of whole lines, and whether more bytes follow.
+/// Reads lines to the end, and returns the chain, the bytes of complete lines, and whether more bytes follow.
 fn read(
     mut from: impl BufRead,
     mut chain: Chain,

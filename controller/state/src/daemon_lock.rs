@@ -1,6 +1,6 @@
-//! The lock of a state directory's daemon: who holds it drives the daemon's runs.
+//! The lock of a state directory's daemon: its holder drives the daemon's runs.
 //!
-//! One-shot runs do not take it. The kernel gives the lock of a killed process back.
+//! One-shot runs do not take it. The kernel releases the lock of a killed process.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,9 +1,9 @@
 //! The log of decisions: what only the operator knows of receipts and audit files, so that a rebuild of the database knows
 //! it too.
 //!
-//! Each line is signed by the key of the state directory. The lines are not chained: a line that is gone releases nothing.
+//! Each line is signed by the key of the state directory. The lines are not chained: a missing line releases nothing.
 //! The cost of its receipt is open again, the imported file is not trusted again, or the pruned file is reported as
-//! missing. The budget log is chained, since a line that is gone there would raise a limit.
+//! missing. The budget log is chained, since a missing line there would raise a limit.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,7 +53,7 @@ pub struct Decisions {
     pub voids: Vec<VoidedReceipt>,
     /// The newest import of each file that was imported.
     pub imports: BTreeMap<RunKey, FileImport>,
-    /// Runs whose audit files were pruned, each with the time of that.
+    /// Runs whose audit files were pruned, each with the time of pruning.
     pub pruned: BTreeMap<RunKey, (PrunedRun, i64)>,
 }
 

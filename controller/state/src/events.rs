@@ -1,11 +1,11 @@
-//! The event log: what happened to runs and agents, in the order of commits.
+//! The event log: events of runs and agents, in the order of commits.
 //!
 //! `seq` grows in the order in which events become visible: SQLite lets one transaction write at a time, and a number is
-//! given inside it. So a reader that asks for what is after the last `seq` that it has seen misses no event. What
-//! retention removed in front of a reader is reported to it as a gap.
+//! assigned inside it. So a reader that asks for events after the last `seq` that it has seen misses no event. Events that
+//! retention removed ahead of a reader are reported to it as a gap.
 //!
-//! Events of agents are evicted by their own run's quota. All others are removed by their age alone, so that a sandbox
-//! cannot push out the record of what was done to it.
+//! Events of agents are evicted by their own run's quota. All others are removed only by age, so that a sandbox
+//! cannot push out the record of actions on it.
 
 mod append;
 mod content;
@@ -27,7 +27,7 @@ pub use read::{EventBatch, EventGap};
 pub use retention::{EventAges, EventQuota};
 pub use select::{EventFilter, SEARCH_ROWS_MAX};
 
-/// Type of the events that say only that an agent lives.
+/// Type of the events that only show that an agent lives.
 pub const HEARTBEAT: &str = "agent.heartbeat";
 
 /// Reporter of an event. It follows from the credential, never from the request.
@@ -152,7 +152,7 @@ impl NewLoggedEvent {
         self.source != EventSource::System && is_type_of_agent(&self.event_type)
     }
 
-    /// Returns its size without its diff, with about what a row and its places in the indexes take.
+    /// Returns its size without its diff, plus an estimate for the row and its index entries.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         const ROW: usize = 200;

@@ -1,4 +1,4 @@
-//! Figures of the database, for those who watch the daemon.
+//! Figures of the database, for monitoring.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub struct DatabaseFigures {
     pub waiting_since_us: Option<i64>,
     /// Number of sidecars of runs that are not closed.
     pub sidecars: u64,
-    /// Number of receipts whose cost is not known yet.
+    /// Number of receipts whose cost is still unknown.
     pub open_receipts: u64,
     /// Time of the first call among them.
     pub open_receipt_since_us: Option<i64>,
     /// Position of the newest event.
     pub newest_event: i64,
-    /// Time of the first event after the position that was asked for.
+    /// Time of the first event after the requested position.
     pub unread_since_us: Option<i64>,
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Replaces or creates a file that only its owner may use, by way of `temporary` in the same file system. After a power
+/// Replaces or creates a file that only its owner may use, through `temporary` in the same file system. After a power
 /// cut, `path` has either its old content or all of the new one. `temporary` is overwritten, so concurrent callers need
 /// a lock.
 ///

@@ -1,6 +1,6 @@
-//! Repositories of runs: how far the branch of a run has come, from its clone to the merge of its pull request.
+//! Repositories of runs: the progress of a run's branch, from its clone to the merge of its pull request.
 //!
-//! Each step is recorded after it was done, and can be done again: what is recorded says where to go on after a crash.
+//! Each step is recorded after it was done, and can be repeated: the record shows where to continue after a crash.
 
 use rusqlite::{OptionalExtension, Row, params};
 use sluice_contract::RunId;
@@ -10,7 +10,7 @@ use crate::store::{Store, StoreError};
 /// Rule by which the branch of a run leaves the host, the strictest one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PublishRule {
-    /// Nobody publishes it.
+    /// It is never published.
     Never,
     /// A person does.
     Approve,
@@ -171,7 +171,7 @@ impl Store {
         .await
     }
 
-    /// Returns those of these runs whose branch had its last step before this time, and that were over by then.
+    /// Returns which of these runs had the last step of their branch before this time, and were over by then.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -1,6 +1,6 @@
-//! Idempotency keys: a request that a client repeats is done once.
+//! Idempotency keys: a request that a client repeats is executed once.
 //!
-//! A key is reserved before its request is served, and names what was made in the transaction that made it. The answer is
+//! A key is reserved before its request is served, and the transaction that makes an object records its id. The answer is
 //! not kept: a repetition is authorised anew and shows the present state.
 
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
@@ -10,9 +10,9 @@ use crate::store::{Store, StoreError, hash};
 
 /// Time for which a key is kept.
 pub const KEY_LIFE_US: i64 = 24 * 3600 * 1_000_000;
-/// Number of keys of one principal.
+/// Maximum number of keys of one principal.
 pub const KEYS_PER_PRINCIPAL: u32 = 10_000;
-/// Longest key.
+/// Maximum length of a key.
 pub const KEY_LENGTH_MAX: usize = 255;
 
 /// The key of a request.
@@ -37,7 +37,7 @@ pub enum KeyReservation {
     Reserved,
     /// The request was done before, and made this.
     Done {
-        /// Id of what was made.
+        /// Id of the object that the request made.
         object_id: String,
     },
 }
@@ -59,7 +59,7 @@ pub enum IdempotencyError {
         "the principal has {KEYS_PER_PRINCIPAL} idempotency keys of the last 24 hours; send requests without a key"
     )]
     TooMany,
-    /// The reservation is gone.
+    /// The reservation no longer exists.
     #[error("the reservation of the idempotency key is gone; send the request again")]
     Lost,
     /// The database cannot be used.
@@ -86,7 +86,7 @@ impl IdempotencyKey {
 }
 
 impl Store {
-    /// Reserves a key for a request, or returns what the same request has made before.
+    /// Reserves a key for a request, or returns the object that the same request has made before.
     ///
     /// # Errors
     /// [`IdempotencyError`] when the request must not be served.
@@ -101,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// Records what a request has made, for a request that made it outside of the database.
+    /// Records the object that a request has made outside of the database.
     ///
     /// # Errors
     /// [`IdempotencyError::Lost`]
@@ -131,7 +131,7 @@ impl Store {
         .await
     }
 
-    /// Removes the keys whose time is over.
+    /// Removes expired keys.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -143,7 +143,7 @@ impl Store {
         .await
     }
 
-    /// Releases all reservations: those of requests that a daemon was serving when it was killed.
+    /// Releases all reservations, which belong to requests that a daemon was serving when it was killed.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -193,7 +193,7 @@ fn reserve(
     Ok(KeyReservation::Reserved)
 }
 
-/// Records what a request has made, in the transaction that makes it.
+/// Records the object of a request, in the transaction that makes it.
 pub(crate) fn complete(
     transaction: &Transaction<'_>,
     key: &IdempotencyKey,

@@ -1,7 +1,7 @@
 //! The keys of a state directory: one private key, in a file that only its owner can read, and all public keys.
 //!
 //! The private key does not sign audit files. It certifies a key for each attempt of each run, and the sidecar of that
-//! attempt signs with its own key. A public key stays for ever.
+//! attempt signs with its own key. A public key is never removed.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -70,7 +70,7 @@ impl Keys {
         let _lock = keys.lock()?;
         if fs::symlink_metadata(keys.signing()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             keys.make()?;
-            // If a power cut removed the name of a key, every file that it signed would look altered.
+            // If a power cut removed the name of a key, every file that it signed would seem altered.
             file::sync_directory(state).map_err(|error| KeyError::Io(state.to_owned(), error))?;
         } else {
             keys.publish(&keys.current()?)?;
@@ -176,7 +176,7 @@ impl Keys {
         let seed = random_seed()?;
         let key = PrivateKey::from_seed(&seed).public();
         self.publish(&key)?;
-        // With its final size, so that no copy stays in freed memory.
+        // Allocated with its final size, so that no copy stays in freed memory.
         let mut line = Zeroizing::new(String::with_capacity(2 * seed.len()));
         hex::push(&mut line, &*seed);
         self.put(&self.signing(), line.as_bytes())?;

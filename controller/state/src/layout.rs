@@ -27,7 +27,7 @@ pub struct RunPaths {
     pub root: PathBuf,
     /// Directory of the socket, mounted read-only.
     pub sock: PathBuf,
-    /// Directory that is never mounted: the sidecar's log, its control socket, what it needs to reach the daemon, and the key that
+    /// Directory that is never mounted: the sidecar's log, its control socket, its files for the daemon, and the key that
     /// signs its audit file.
     pub conf: PathBuf,
     /// Directory that is mounted as the workspace.
@@ -36,8 +36,8 @@ pub struct RunPaths {
     pub socket: PathBuf,
     /// Control socket of the sidecar.
     pub control: PathBuf,
-    /// Socket on which the daemon takes what the sidecar relays from the sandbox, in a directory of its own. The sidecar has
-    /// this directory as its working directory, since it cannot enter those above it.
+    /// Socket on which the daemon receives the sandbox's reports from the sidecar, in a directory of its own. The sidecar has
+    /// this directory as its working directory, since it cannot enter the directories above it.
     pub relay: PathBuf,
     /// File with the token by which the daemon knows the sidecar.
     pub relay_token: PathBuf,
@@ -56,7 +56,7 @@ pub enum LayoutError {
     /// The directory exists, and is not used.
     #[error(transparent)]
     Unfit(StateDirectoryError),
-    /// The database is gone, and what it was made from is there.
+    /// The database is missing, but its sources exist.
     #[error(
         "the database {database} is missing, and the audit files of {runs} runs are there; sluice ledger rebuild makes it \
          from them, with the budgets of budgets.log; or restore a backup"
@@ -72,7 +72,7 @@ pub enum LayoutError {
         "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
     )]
     SocketPath {
-        /// The longest path.
+        /// The longest socket path.
         path: PathBuf,
         /// Length of the path in bytes.
         len: usize,
@@ -100,7 +100,7 @@ impl Layout {
         }
         // Mounts are named by absolute paths, and the engine does not know our working directory.
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
-        // The name comes first: it tells a state directory from others.
+        // The name is created first, because it identifies a state directory.
         layout.instance().map_err(failed)?;
         for name in PRIVATE.iter().filter(|name| **name != "keys") {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
@@ -152,7 +152,7 @@ impl Layout {
         self.state.join("decisions.log")
     }
 
-    /// Returns the path of the log of what people and tokens do.
+    /// Returns the path of the log of the actions of people and tokens.
     #[must_use]
     pub fn control_log(&self) -> PathBuf {
         self.state.join("audit").join("control.jsonl")
@@ -173,7 +173,7 @@ impl Layout {
     pub fn instance(&self) -> io::Result<String> {
         let path = self.state.join("instance");
         if !path.exists() {
-            // Of several first starts, one creates the name.
+            // If several first starts run at once, one creates the name.
             let _first = lock::lock_logs(&self.state)?;
             if !path.exists() {
                 let name = uuid::Uuid::new_v4().simple().to_string();

@@ -3,7 +3,7 @@
 //! A receipt and its entries are separate rows, and rows are only added: a receipt without an entry is `pending`, and each
 //! later status is an entry. The amount of a receipt is the sum of its entries. A wrong entry is reversed by one with the
 //! opposite numbers. All rows follow from the audit files (`parsed_audit`, `audit_rows`), so the ledger can be built again
-//! from them (`rebuild`). Every total that is shown is computed here (`totals`, `usage`), and is exact: nano-USD in `i64`,
+//! from them (`rebuild`). Every displayed total is computed here (`totals`, `usage`), and is exact: nano-USD in `i64`,
 //! sums in `i128`.
 
 mod audit_rows;

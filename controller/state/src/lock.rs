@@ -1,6 +1,6 @@
 //! Locks between the processes that use a state directory.
 //!
-//! A lock is on a file that only its owner can open: whoever can open a file or a directory can keep its lock, and others
+//! A lock is on a file that only its owner can open: any process that can open a file can keep its lock, and others
 //! may enter a state directory that an operator made.
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-/// File of the lock of the signed logs, and of what the first start makes. Held for a moment.
+/// File of the lock of the signed logs, and of the files that the first start makes. Held for a moment.
 pub(crate) const LOGS: &str = "logs.lock";
 /// File of the lock of the audit files: one command at a time copies, imports or removes them.
 pub(crate) const FILES: &str = "files.lock";
@@ -19,7 +19,7 @@ pub(crate) const FILES: &str = "files.lock";
 /// A lock that is held.
 #[derive(Debug)]
 pub struct StateLock {
-    /// None in a read-only file system, where nobody writes.
+    /// `None` in a read-only file system, where no process writes.
     _lock: Option<Flock<File>>,
 }
 
@@ -48,7 +48,7 @@ fn lock(directory: &Path, name: &str, waits: impl FnOnce()) -> io::Result<StateL
     Ok(StateLock { _lock: Some(lock?) })
 }
 
-/// Opens a lock file, and creates it if it is missing; `None` where it cannot be created since nobody can write.
+/// Opens a lock file, and creates it if it is missing; `None` if it cannot be created because the file system is read-only.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let create = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
@@ -87,7 +87,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-        // As another user would, who can enter the directory.
+        // As by another user who can enter the directory.
         let theirs = Flock::lock(File::open(directory.path()).expect("it is open"), FlockArg::LockExclusive);
 
         let layout = crate::layout::Layout::open(directory.path()).expect("it does not wait");

@@ -25,13 +25,13 @@ pub use queue::{MessageFilter, MessagePage};
 pub(crate) use row::{find, report, set_state};
 pub use worker::{TAKEN_BYTES_MAX, TakeMode};
 
-/// Largest number of characters of a message.
+/// Maximum number of characters of a message.
 pub const CONTENT_MAX: usize = 10_000;
-/// Largest number of messages of a run that are not delivered.
+/// Maximum number of undelivered messages of a run.
 pub const PENDING_MAX: u32 = 100;
-/// Time for which a worker has a message before it is given again, in microseconds.
+/// Time for which a worker has a message before it is lent again, in microseconds.
 pub const LEASE_US: i64 = 60_000_000;
-/// Bytes of the messages that the sidecar has at once, unless a single one is larger.
+/// Maximum number of bytes of the messages that the sidecar has at once, unless a single one is larger.
 pub const OFFERED_BYTES_MAX: usize = 32 << 10;
 
 /// A message to send.
@@ -73,17 +73,17 @@ pub struct StoredMessage {
     pub sender: String,
     /// Present state.
     pub state: MessageState,
-    /// Place in the conversation, if the sidecar added it.
+    /// Position in the conversation, if the sidecar added it.
     pub anchor: Option<Anchor>,
     /// Time at which it was sent by its sender.
     pub created_us: i64,
     /// Time of its delivery.
     pub delivered_us: Option<i64>,
-    /// Of an interrupt whose text begins no turn: what follows.
+    /// For an interrupt that starts no turn: the next step.
     pub afterwards: Option<Afterwards>,
 }
 
-/// Step of a worker after an interrupt whose text begins no turn.
+/// Step of a worker after an interrupt that starts no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Afterwards {
     /// Waits for the next message.
@@ -132,7 +132,7 @@ pub enum MessageState {
     Delivered,
     /// The sender has removed it before its delivery.
     Deleted,
-    /// The run ended before its delivery, or its place in the conversation is gone.
+    /// The run ended before its delivery, or its position in the conversation is lost.
     Lost,
 }
 
@@ -213,7 +213,7 @@ fn random_id(prefix: &str) -> String {
     format!("{prefix}{}", &digits[..12])
 }
 
-/// Returns the number of the first messages whose texts have at most this many bytes together: one at least, if there is one.
+/// Returns the number of the first messages whose texts fit in this many bytes together; at least one, if there is one.
 #[must_use]
 pub fn fitting(messages: &[StoredMessage], bytes_max: usize) -> usize {
     let mut bytes = 0_usize;

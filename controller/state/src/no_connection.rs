@@ -1,4 +1,4 @@
-//! Calls of a run that found no connection to the upstream, from its audit file alone.
+//! Calls of a run that could not connect to the upstream, from its audit file alone.
 //!
 //! Pure. The sandbox learns one word for the reason; the operator gets the message of the system.
 

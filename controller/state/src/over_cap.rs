@@ -1,6 +1,6 @@
-//! Caps that a run went over, from its audit file alone.
+//! Caps that a run exceeded, from its audit file alone.
 //!
-//! Pure. A cap refuses the calls that would not fit, by an upper bound of each. A run still goes over a cap if the bound
+//! Pure. A cap refuses the calls that would not fit, by an upper bound of each. A run still exceeds a cap if the bound
 //! was wrong: a call that cannot be bounded, prices that are too low, a provider that does not keep to the output bound.
 
 use std::fmt;

@@ -6,7 +6,7 @@ use std::{fs, io};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-/// One process, told apart from all later ones with the same pid.
+/// One process, distinguished from all later ones with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
@@ -29,7 +29,7 @@ impl Process {
     /// Returns this process.
     ///
     /// # Errors
-    /// Without `/proc`.
+    /// `/proc` is not available.
     pub fn current() -> io::Result<Self> {
         Self::of(Pid::this().as_raw())
     }

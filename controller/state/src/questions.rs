@@ -6,7 +6,7 @@ mod text;
 pub use rows::{NewQuestion, Question, QuestionError, QuestionState};
 pub use text::{OPTION_MAX, OPTIONS_MAX, QUESTION_MAX, QuestionFault, check_question, plain_text};
 
-/// Questions of a run that are open at once.
+/// Maximum number of open questions of a run.
 pub const OPEN_MAX: u32 = 5;
 /// Questions of a run in an hour.
 pub const PER_HOUR: u32 = 20;

@@ -39,7 +39,7 @@ pub const REQUEST: &str = "request.json";
 pub const MESSAGES: &str = "messages.json";
 /// File with the result of a run.
 pub const RESULT: &str = "result.json";
-/// File with the outcome of the collection of what a run committed.
+/// File with the outcome of the collection of a run's commits.
 pub const COMMITS: &str = "commits.json";
 /// File with the log of the sidecar.
 pub const SIDECAR_LOG: &str = "sidecar.log";
@@ -147,7 +147,7 @@ impl RunRecord {
         self.write(name, &serde_json::to_vec_pretty(value)?)
     }
 
-    /// Reads a JSON value; `None` if there is no such file.
+    /// Reads a JSON value; `None` if the file does not exist.
     ///
     /// # Errors
     /// Errors of the file system, and a file with other content.

@@ -17,7 +17,7 @@ pub enum RunPhase {
     Running,
     /// The verdict is known; the resources are being removed.
     Completing,
-    /// The run has ended, and only its audit file is left.
+    /// The run has ended, and only its audit file remains.
     Closed,
 }
 
@@ -90,7 +90,7 @@ pub enum RunStep {
     RemoveContainer,
     /// Remove the directories.
     RemoveDirectories,
-    /// Record that nothing is left.
+    /// Record that all resources are gone.
     Close,
 }
 

@@ -1,6 +1,6 @@
 //! Tokens by which the sidecar of one attempt reports to the daemon: `slr_` and 64 hex digits.
 //!
-//! The database has their hashes. The value is in a file of its run that only the sidecar is given.
+//! The database has their hashes. The value is in a file of its run that only the sidecar gets.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ impl fmt::Debug for RunTokenValue {
 }
 
 impl Store {
-    /// Makes the token of an attempt. One that it had before is not valid any more.
+    /// Makes the token of an attempt. Its earlier token becomes invalid.
     ///
     /// # Errors
     /// [`TokenError::Random`], and errors of SQLite.

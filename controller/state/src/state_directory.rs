@@ -1,7 +1,7 @@
 //! Kinds of paths that someone names as a state directory: missing, empty, a state directory, or something else.
 //!
 //! A directory that Sluice did not make keeps its mode. It is used if it is empty or a state directory, belongs to this
-//! user, and nobody else can write to it. If others can enter it, the directories in it and the database must be private.
+//! user, and is not writable for others. If others can enter it, the directories in it and the database must be private.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,7 +14,7 @@ use crate::{file, lock};
 /// State of a path that is named as a state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateDirectory {
-    /// Nothing has this name.
+    /// The path does not exist.
     Missing,
     /// An empty directory.
     Empty,
@@ -69,7 +69,7 @@ const FILES: [&str; 12] = [
 /// Files that only a state directory has.
 const MARKS: [&str; 2] = ["instance", "sluice.db"];
 
-/// Returns what a path is. Reads only.
+/// Returns the kind of a path. Reads only.
 ///
 /// # Errors
 /// [`StateDirectoryError`]
@@ -97,7 +97,7 @@ pub fn inspect(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
     Ok(found)
 }
 
-/// Makes a missing state directory, private to this user, and returns what it is then: another process may have made it
+/// Makes a missing state directory, private to this user, and returns its kind afterwards: another process may have made it
 /// first.
 ///
 /// # Errors

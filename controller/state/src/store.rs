@@ -1,11 +1,11 @@
 //! The database of one controller: one thread writes, others read.
 //!
-//! A commit is on disk before its caller goes on. Several controllers may use the same file: each change names the
+//! A commit is on disk before its caller continues. Several controllers may use the same file: each change names the
 //! generation that it was made from, and a stale one is refused.
 //!
 //! Reads do not wait for writes: the file is in WAL mode, and a reader has a connection of its own. A read sees every
-//! commit that was awaited before it, also those of other processes, since each read transaction begins with the newest
-//! commit. It need not see a write that was submitted and not awaited. A read that decides a write belongs into the
+//! commit that was awaited before it, including commits of other processes, since each read transaction begins with the newest
+//! commit. It need not see a write that was submitted and not awaited. A read that decides a write belongs in the
 //! transaction of that write.
 
 use std::path::Path;
@@ -47,13 +47,13 @@ pub struct Store {
     writer: mpsc::Sender<Job>,
     /// Jobs of the writer that have not ended.
     pending: Arc<AtomicUsize>,
-    /// None where one connection does everything.
+    /// `None` if one connection does everything.
     readers: Option<Arc<Readers>>,
     /// True if reads may use the writer while it is idle and no reader exists.
     is_one_shot: bool,
     /// The newest event of the log that a handle has committed.
     events: Arc<watch::Sender<u64>>,
-    /// Waits for the end of the writer. Dropped after the sender, whose end it waits for.
+    /// Waits for the end of the writer. Dropped after the sender, so that the writer can end.
     _closing: Option<Arc<Closing>>,
 }
 
@@ -94,8 +94,8 @@ impl Store {
         Ok(Self::with(connection, Some((readers, readers_ended))))
     }
 
-    /// Opens an existing database for a command that only reads, beside controllers that write. It is not changed: one of
-    /// an older build is read as it will be after its upgrade. Writes fail.
+    /// Opens an existing database for a command that only reads, while controllers write. It is not changed: a database of
+    /// an older version is read as it will be after its upgrade. Writes fail.
     ///
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`] for a file without tables, [`StoreError::Damaged`].
@@ -152,7 +152,7 @@ impl Store {
         pending.fetch_add(1, Ordering::SeqCst);
         let job = Box::new(move |connection: &mut Connection| {
             let result = job(connection);
-            // Before the answer, so that its receiver finds the writer idle.
+            // Decremented before the answer, so that its receiver finds the writer idle.
             pending.fetch_sub(1, Ordering::SeqCst);
             // The caller may have stopped waiting.
             let _ = answer.send(result);
@@ -162,7 +162,7 @@ impl Store {
         answered
     }
 
-    /// Runs a job on a connection that only reads, beside writes. The job sees every commit that was awaited before.
+    /// Runs a job on a connection that only reads, in parallel to writes. The job sees every commit that was awaited before.
     pub(crate) async fn query<T: Send + 'static, E: From<StoreError> + Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,

@@ -15,7 +15,7 @@ pub const OUTBOX_MAX: u32 = 10_000;
 /// Messages of all webhooks that were given up.
 pub const DEAD_MAX: u32 = 1_000;
 
-/// Longest wait before a further try, in microseconds.
+/// Maximum wait before a further try, in microseconds.
 pub const WAIT_MAX_US: i64 = 180 * 60 * 1_000_000;
 
 /// Result of a failed try.

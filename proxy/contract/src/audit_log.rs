@@ -8,7 +8,7 @@ use crate::reader::{AuditLine, AuditLines, Fault, Record, lines};
 use crate::record::{Close, Control, Epoch, Intent, Open, Outcome, Recovered};
 use crate::sequence::{SequenceChecker, Totals};
 
-/// One call: what was written before it went upstream, and what came of it.
+/// One call: the record before it went upstream, and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedCall {
     /// Intent: the call as it was going to be sent.

@@ -1,4 +1,4 @@
-//! Which answers a provider cannot have billed.
+//! Answers that a provider cannot have billed.
 //!
 //! Pure: the status of the answer decides, and nothing else. The sidecar's caps and the ledger's reconciliation ask the
 //! same function, so that a call cannot be free for one of them and open for the other.
@@ -7,8 +7,8 @@
 ///
 /// A status belongs here only if the request was refused before a model worked on it. Deliberately absent:
 ///
-/// - 408 and 499: the wait was given up; the provider may have gone on, and bills what it generated.
-/// - 409 and 424: on these routes neither LiteLLM nor a provider documents what they mean.
+/// - 408 and 499: the wait was given up; the provider may have continued, and bills the generated tokens.
+/// - 409 and 424: on these routes neither LiteLLM nor a provider documents their meaning.
 /// - 422: LiteLLM also gives it for an answer of the provider that it could not read (Replicate, Predibase).
 /// - 5xx: LiteLLM gives 500 when an answer fails its own checks after the provider made it, and 502 to 504 when a
 ///   connection broke while the provider may have been at work.
@@ -32,7 +32,7 @@ pub const NEVER_BILLED: [(u16, &str); 10] = [
 
 /// Returns whether a provider could bill a call whose answer had this status; `None` is a call without an answer.
 ///
-/// It speaks of calls that were sent, on routes that are billed. Where it returns true and no cost is known, the call
+/// It concerns calls that were sent, on routes that are billed. Where it returns true and no cost is known, the call
 /// is charged as reserved until the spend log says otherwise. Statuses that [`NEVER_BILLED`] does not list could be
 /// billed, also those that do not exist yet.
 #[must_use]

@@ -135,7 +135,7 @@ impl<'a> Scan<'a> {
         match rest.get(1)? {
             b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
             b'u' => {
-                // Only control characters without a short form.
+                // Only control characters without a short form are escaped in this way.
                 let digits = std::str::from_utf8(rest.get(2..6)?).ok()?;
                 let lower = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
                 let code = u8::try_from(u32::from_str_radix(digits, 16).ok()?).ok()?;

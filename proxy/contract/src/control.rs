@@ -45,14 +45,14 @@ pub const CLOCK_PATH: &str = "/clock";
 /// Maximum length of the body of a request, but for [`INJECT_BODY_MAX`].
 pub const BODY_MAX: usize = 64 << 10;
 
-/// Longest time in all for which the clock of the deadline can stand still, in seconds.
+/// Maximum total time for which the clock of the deadline can be stopped, in seconds.
 pub const STOPPED_MAX_S: u64 = 24 * 3600;
 
 /// Code of a refusal for a value that is below the one in force.
 pub const NOT_RAISED: &str = "not_raised";
 /// Code of a refusal for a limit that the run does not have: any value would lower it.
 pub const NOT_LIMITED: &str = "not_limited";
-/// Code of a refusal for a clock that has stood still for the longest time in all.
+/// Code of a refusal for a clock that was stopped for the maximum time.
 pub const STOPPED_TOO_LONG: &str = "stopped_too_long";
 /// Code of a refusal for a member that is missing, unknown, or has another type or range.
 pub const INVALID_MEMBER: &str = "invalid_member";
@@ -106,13 +106,13 @@ pub struct UsedAmounts {
 /// Deadline of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlineState {
-    /// Seconds from the start of the sidecar to the end of the run, without the time for which the clock stood still.
+    /// Seconds from the start of the sidecar to the end of the run, without the time for which the clock was stopped.
     pub deadline_s: u64,
     /// Seconds that are left.
     pub left_s: u64,
-    /// True while the clock stands still.
+    /// True while the clock is stopped.
     pub stopped: bool,
-    /// Seconds for which the clock has stood still.
+    /// Seconds for which the clock was stopped.
     pub stopped_s: u64,
 }
 
@@ -138,7 +138,7 @@ pub struct RaiseCaps {
     pub deadline_s: Option<u64>,
 }
 
-/// Request to stop the clock of the deadline, or to let it go on.
+/// Request to stop or restart the clock of the deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetClock {
@@ -164,6 +164,6 @@ pub struct ControlFailure {
 pub struct ControlFault {
     /// A stable word, such as [`NOT_RAISED`].
     pub code: String,
-    /// Message that says what was wrong, and what to do.
+    /// Message with the fault and the fix.
     pub message: String,
 }

@@ -18,7 +18,7 @@ pub struct Exhausted {
     pub of: String,
     /// Number of calls that it refused.
     pub calls: u64,
-    /// Amount that LiteLLM last counted as spent or reserved of it; null where the message does not have it.
+    /// Amount of the budget that LiteLLM last counted as spent or reserved; null if the message does not have it.
     pub spent_usd: Option<String>,
     /// Limit of the budget; null where the message does not have it.
     pub limit_usd: Option<String>,

@@ -14,7 +14,7 @@ pub fn encode(bytes: &[u8]) -> String {
     String::from_utf8(text.into_flattened()).expect("digits are ASCII")
 }
 
-/// Appends the digits of these bytes. Within the text's capacity no copy of them is left in freed memory, so that
+/// Appends the digits of these bytes. Within the text's capacity no copy of the digits stays in freed memory, so that
 /// secrets can be written.
 pub fn push(text: &mut String, bytes: &[u8]) {
     for byte in bytes {

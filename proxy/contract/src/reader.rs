@@ -79,17 +79,17 @@ impl<'a> Iterator for AuditLines<'a> {
 /// file, and without a newline if it is torn or longer.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read_line(mut file: impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     io::Read::take(&mut file, LINE_MAX as u64 + 1).read_until(b'\n', line).map(drop)
 }
 
-/// Reads a file to its end, or to the first line that is longer than [`LINE_MAX`], of which it takes no more than shows
-/// that: [`lines`] finds the fault there.
+/// Reads a file to its end, or to the first line that is longer than [`LINE_MAX`]. It takes only as much of that line as
+/// shows its excess: [`lines`] finds the fault there.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read_file(mut file: impl BufRead) -> io::Result<Vec<u8>> {
     let (mut bytes, mut line) = (Vec::new(), Vec::new());
     loop {
@@ -110,7 +110,7 @@ pub(crate) fn too_long(line: u64) -> Fault {
 mod tests {
     use super::*;
 
-    /// Returns the first fault in what [`read_file`] takes of some bytes, and the number of bytes taken.
+    /// Returns the first fault in the bytes that [`read_file`] takes, and the number of bytes taken.
     fn read(bytes: &[u8]) -> (Option<Fault>, usize) {
         let taken = read_file(bytes).expect("memory does not fail");
         (lines(&taken).find_map(Result::err), taken.len())
@@ -124,7 +124,7 @@ mod tests {
         bytes[LINE_MAX] = b'\n';
         assert_eq!(read(&bytes), (long, LINE_MAX + 1));
 
-        // Of the longest one it is said what it is.
+        // The fault in a line of the maximum length is its content.
         bytes.truncate(LINE_MAX);
         bytes[LINE_MAX - 1] = b'\n';
         let (fault, taken) = read(&bytes);

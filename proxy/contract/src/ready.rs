@@ -30,7 +30,7 @@ pub struct ReadyLine<'a> {
     /// Digest of the policy.
     #[serde(default)]
     pub policy: Cow<'a, str>,
-    /// The run whose calls are taken.
+    /// Run of the accepted calls.
     pub run_id: Cow<'a, str>,
     /// Path of the socket.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct Hardening {
 pub enum Measure {
     /// Fully.
     Applied,
-    /// Partly: the kernel has only some of it, or an unprivileged process may not change the rest.
+    /// Partly: the kernel supports only a part, or an unprivileged process may not change the rest.
     Partial,
     /// Not at all: the kernel does not have it.
     NotSupported,

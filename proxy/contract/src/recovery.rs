@@ -1,4 +1,4 @@
-//! Recovery of an audit file after a crash: go on after its last complete line, or refuse the file.
+//! Recovery of an audit file after a crash: continue after its last complete line, or refuse the file.
 //!
 //! Pure: bytes in, a plan out. Only a torn last line is repaired. A crash causes no other damage, so that any other
 //! fault is left as evidence.
@@ -18,7 +18,7 @@ pub struct AuditOwner<'a> {
     pub billing_account_id: &'a str,
 }
 
-/// Plan to go on with a file.
+/// Plan to continue a file.
 #[derive(Debug, Clone)]
 pub struct RecoveryPlan {
     /// Offset of the end of the last complete line. All bytes after it are to be moved aside and cut off.
@@ -57,7 +57,7 @@ pub enum Unusable {
     NotAnAuditFile,
 }
 
-/// Plans how a run's file goes on. `aside` is what an earlier restart cut off at this very place, before it
+/// Plans how a run's file continues. `aside` has the bytes that an earlier restart cut off at the same position, before it
 /// could record it; empty otherwise.
 ///
 /// # Errors

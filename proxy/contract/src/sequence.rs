@@ -1,7 +1,7 @@
 //! Rules for the sequence of lines: numbers, run, order, calls, sums.
 //!
-//! Pure. The checker keeps of each call only what the rules need: of an ended call, the hash of its id. So it can check a
-//! file of any length; [`crate::AuditLog`] keeps the content.
+//! Pure. For each call, the checker keeps only the data that the rules need: for an ended call, its id's hash. So a
+//! file of any length can be checked; [`crate::AuditLog`] keeps the content.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ pub struct Totals {
     pub calls: u64,
     /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Number of calls whose cost is not known, and not known to be zero.
+    /// Number of calls whose cost is unknown, and not known to be zero.
     pub unknown: u64,
     /// Tokens of all calls.
     pub usage: Usage,
@@ -170,7 +170,7 @@ impl SequenceChecker {
         Ok(())
     }
 
-    /// Notes that nothing of the sidecar's last process goes on.
+    /// Notes that none of the calls and waits of the sidecar's last process continues.
     fn begin_anew(&mut self) {
         self.past = self.totals.calls;
         let lost: Vec<_> = self.open_holds().map(str::to_owned).collect();

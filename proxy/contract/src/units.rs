@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-/// A text that is not a value of its unit: names the text, and says what is expected.
+/// A text that is not a value of its unit. The message names the text, and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnitError(String);
 
 impl UnitError {
-    /// Makes an error of a message that names the text, or says what is expected.
+    /// Makes an error from a message that names the text, or the expected form.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())

@@ -10,7 +10,7 @@ pub const KEY_MIN: usize = 6;
 /// Reason why a text is not a key; never quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
-    /// There is no text.
+    /// The text is empty.
     #[error("is empty: write the key into it")]
     Empty,
     /// The text is too short or too long.

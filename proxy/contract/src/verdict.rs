@@ -113,7 +113,7 @@ pub fn verify(bytes: &[u8], trust: &TrustAnchors<'_>) -> Verdict {
 /// Checks a file of any length line by line, as [`verify`] does.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn verify_from(file: impl BufRead, trust: &TrustAnchors<'_>) -> io::Result<Verdict> {
     verify_each(file, trust, |_| {})
 }
@@ -122,7 +122,7 @@ pub fn verify_from(file: impl BufRead, trust: &TrustAnchors<'_>) -> io::Result<V
 /// only on the lines that the verdict covers.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn verify_each(
     file: impl BufRead,
     trust: &TrustAnchors<'_>,

@@ -1,4 +1,4 @@
-//! The account that a request asks for, among those that its token has.
+//! Chooses the account of a request from the accounts of its token.
 //!
 //! Pure.
 
@@ -11,7 +11,7 @@ use crate::permission::Scope;
 /// Returns the one account of a request; `None` for all accounts.
 ///
 /// # Errors
-/// 404 for an account of others, as for one that does not exist; 422 if the token has several and none is named.
+/// 404 for an account of others, as for a missing one; 422 if the token has several and the request names none.
 pub(super) fn asked(scope: Scope<'_>, named: Option<String>) -> Result<Option<String>, ApiError> {
     match (named, scope.accounts()) {
         (Some(account), _) if scope.has_account(&account) => Ok(Some(account)),

@@ -1,4 +1,4 @@
-//! The number of requests that one token, and all together, may have under way.
+//! Limits of the requests in progress: for each token, and in total.
 
 use crate::api_error::ApiError;
 use crate::context::ApiContext;

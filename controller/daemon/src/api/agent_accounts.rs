@@ -9,10 +9,10 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::run_policy::RunPolicy;
 
-/// Returns the account of what a principal makes: its first one, otherwise the one of the host.
+/// Returns the account that pays for a principal's new objects: its first one, otherwise the account of the host.
 ///
 /// # Errors
-/// 422: there is none.
+/// 422: the principal has no account.
 pub(super) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Result<String, ApiError> {
     let own = principal.accounts.first().cloned();
     own.or_else(|| policy.map(|policy| policy.account.clone())).ok_or_else(|| {
@@ -21,7 +21,7 @@ pub(super) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Resu
     })
 }
 
-/// Checks that a principal may spend from an account. One without accounts spends from what its agents have.
+/// Checks that a principal may spend from an account. A principal without accounts spends from the accounts of its agents.
 ///
 /// # Errors
 /// 403

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision", post(decision))
 }
 
-/// Longest reason in characters.
+/// Maximum length of a reason in characters.
 const REASON_MAX: usize = 500;
 /// Characters of a digest.
 const DIGEST_LENGTH: usize = 64;

@@ -5,7 +5,7 @@
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// Longest name in characters.
+/// Maximum length of a name in characters.
 const NAME_MAX: usize = 200;
 /// Bytes that RFC 8187 does not leave as they are.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-').remove(b'~');

@@ -1,4 +1,4 @@
-//! The part of a file that a request asks for.
+//! The byte range that a request asks for.
 //!
 //! Pure.
 
@@ -8,7 +8,7 @@ use http::header::{IF_RANGE, RANGE};
 /// The part of a file that an answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FilePart {
-    /// All of it.
+    /// The whole file.
     Whole,
     /// Some of its bytes.
     Range {
@@ -21,8 +21,8 @@ pub(super) enum FilePart {
     Missing,
 }
 
-/// Returns the part of a file of this size. A range has at most `max` bytes: the answer says which. Ranges of another unit,
-/// several ranges, and those that depend on a version of the file mean the whole file.
+/// Returns the range within a file of this size. A range has at most `max` bytes; the response states it. Ranges of another
+/// unit, several ranges, and conditional ranges mean the whole file.
 pub(super) fn file_part(headers: &HeaderMap, size: u64, max: u64) -> FilePart {
     let mut ranges = headers.get_all(RANGE).iter();
     let (Some(range), None, None) = (ranges.next(), ranges.next(), headers.get(IF_RANGE)) else {
@@ -53,7 +53,7 @@ fn part(range: &str, size: u64, max: u64) -> Option<FilePart> {
     Some(FilePart::Range { start, len: (end - start).min(max) })
 }
 
-/// Reads a number; one that is too large for any file is the largest.
+/// Reads a number; one that is too large for any file becomes the maximum.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

@@ -166,7 +166,7 @@ async fn resume(
     Ok(events(&run_id, follower))
 }
 
-/// Returns the position after which a client goes on.
+/// Returns the position after which a client continues.
 fn cursor(headers: &HeaderMap) -> Result<ChatCursor, ApiError> {
     let Some(id) = headers.get("last-event-id") else { return Ok(ChatCursor::default()) };
     let cursor = id.to_str().ok().and_then(|id| id.parse().ok());

@@ -13,23 +13,23 @@ use crate::chat_settings::{HangUp, SessionCarry};
 use crate::context::ApiContext;
 use crate::principal::Principal;
 
-/// Place of a new turn in its session.
+/// Position of a new turn in its session.
 #[derive(Debug, Default)]
 pub(super) struct NewTurn {
     /// None for a turn without a session.
     pub(super) turn: Option<SessionTurn>,
-    /// Attempt whose workspace the turn begins with; none for the first turn.
+    /// Attempt whose workspace the turn begins with; `None` for the first turn.
     pub(super) workspace_from: Option<RunKey>,
     /// Worker of the session, which gets the turn.
     pub(super) worker: Option<ChatWorker>,
 }
 
-/// Finds the place of a new turn. Sessions of another principal, another end user or another agent are never found: the turn
-/// is then the first one of its own.
+/// Finds the position of a new turn. Sessions of another principal, another end user or another agent are never found: then
+/// the turn begins a new session.
 ///
 /// # Errors
-/// 409 `session_busy`: another turn is at work. One without a client is cancelled at once. 429: all workers of the principal have
-/// a turn.
+/// 409 `session_busy`: another turn is in progress. A turn without a client is cancelled at once. 429: all workers of the
+/// principal have a turn.
 pub(super) async fn new_turn(
     context: &ApiContext,
     principal: &Principal,
@@ -75,7 +75,7 @@ pub(super) async fn new_turn(
     Ok(NewTurn { turn: Some(turn), workspace_from, worker: None })
 }
 
-/// Makes room for another worker of a principal: its longest idle one is told to end.
+/// Makes room for another worker of a principal: requests the end of its longest idle worker.
 async fn make_room(context: &ApiContext, workers: &[ChatWorker], principal: &str) -> Result<(), ApiError> {
     match room(workers, principal, context.chat.sessions.count) {
         WorkerSlot::Free => Ok(()),
@@ -92,7 +92,7 @@ async fn make_room(context: &ApiContext, workers: &[ChatWorker], principal: &str
     }
 }
 
-/// Returns whether a kept workspace is there: somebody may have removed it.
+/// Returns whether a kept workspace still exists; it may have been removed by hand.
 async fn is_kept(context: &ApiContext, key: &RunKey) -> Result<bool, ApiError> {
     let (key, paths) = (key.clone(), context.layout.run(key));
     let opened = spawn_blocking(move || KeptWorkspace::open(&key, &paths).map(|kept| kept.is_some()));

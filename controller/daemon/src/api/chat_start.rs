@@ -1,4 +1,4 @@
-//! The start of a chat, in either form: the agent, the run, and the client that follows it.
+//! Starts a chat, in either form: chooses the agent, creates the run, and registers the client that follows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,9 +36,9 @@ const AGENTS: u32 = 500;
 /// Form of a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChatForm {
-    /// Events with ids: a client that was cut off may come back.
+    /// Events with ids: a client that was cut off may reconnect.
     Events,
-    /// That of OpenAI: a client comes back only with its idempotency key.
+    /// The OpenAI format: a client can reconnect only with its idempotency key.
     OpenAi,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct StartedChat {
 /// Begins a chat. The same key follows the same run again.
 ///
 /// # Errors
-/// The request is refused; then there is no run.
+/// The request is refused; then no run is created.
 pub(super) async fn start(
     context: Arc<ApiContext>,
     principal: Principal,
@@ -67,7 +67,7 @@ pub(super) async fn start(
     principal.require(Operation::Chat)?;
     let mut request = request;
     add_names(&mut request.metadata, headers)?;
-    // Before there is a run: one that nobody can follow would cost, and be made again.
+    // Checked before the run is created: a run without a follower would still cost money, and a retry would create another.
     let counted = admit_client(&context, &principal)?;
     let is_resumable = form == ChatForm::Events || key.is_present();
     let key = match key.reserve(&context, &principal, digest_of(digest, &request)).await? {
@@ -102,12 +102,12 @@ pub(super) fn admit_client(context: &ApiContext, principal: &Principal) -> Resul
     context.chat_streams.admit(&principal.id).ok_or_else(|| ApiError::too_many("too_many_chats", message, 5))
 }
 
-/// Returns the digest of a request, with the names that its headers have: a key of one user finds no run of another.
+/// Returns the digest of a request with the names from its headers, so that a key of one user finds no run of another.
 fn digest_of(body: Hash, request: &ChatRequest) -> Hash {
     Hash::of(format!("{body}\n{:?}\n{:?}", request.end_user(), request.session_id()).as_bytes())
 }
 
-/// Makes a run of a turn, or gives the turn to a worker that lives. Returns the run, and the position of the event log before the
+/// Creates a run for a turn, or gives the turn to a live worker. Returns the run, and the event log's position before the
 /// worker's turn.
 async fn create(
     context: &ApiContext,
@@ -128,12 +128,12 @@ async fn create(
     }
     // No graph has such a name, so a registered agent has no session with one of the configuration.
     let agent = agent_id.as_ref().map_or_else(|| graph.graph_id.clone(), |id| format!("agent:{id}"));
-    // A registered agent has one live run: one that waited would keep it from all others.
+    // A registered agent has one live run: a waiting worker would keep it from all other clients.
     let may_stay = agent_id.is_none();
     let NewTurn { turn, workspace_from, worker } = new_turn(context, principal, &request, agent, may_stay).await?;
     if let Some(worker) = worker {
         let run_id = worker.key.run_id.clone();
-        // From before there is a turn: one without a client is taken back.
+        // Registered before the turn exists: a turn without a client is taken back.
         let presence = context.followers.follow(&run_id, Duration::ZERO);
         let begin_seq = give_turn(context, principal, (&worker, &request), (digest, is_resumable), key).await?;
         return Ok((run_id, Some((begin_seq, presence))));
@@ -165,7 +165,7 @@ async fn create(
 /// the newest one.
 ///
 /// # Errors
-/// 404: there is none. 410: its record was removed.
+/// 404: the run does not exist. 410: its record was removed.
 pub(super) async fn follow(
     context: Arc<ApiContext>,
     principal: Principal,
@@ -193,7 +193,7 @@ pub(super) async fn follow(
     Ok(StartedChat { run_id: run_id.clone(), turn: number, follower })
 }
 
-/// Returns the registered agents that a caller may choose: those of its owner.
+/// Returns the registered agents that a caller may choose: the agents of its owner.
 pub(super) async fn registered(context: &ApiContext, principal: &Principal) -> Result<Vec<Agent>, ApiError> {
     Ok(context.store.list_agents(Some(&principal.owner), None, AGENTS).await?)
 }

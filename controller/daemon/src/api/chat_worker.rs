@@ -1,4 +1,4 @@
-//! A later turn of a session whose worker lives: the user's new message, sent to the running agent.
+//! A later turn of a session with a live worker: sends the user's new message to the running agent.
 
 use serde_json::json;
 use sluice_contract::Hash;

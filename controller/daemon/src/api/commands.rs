@@ -1,4 +1,4 @@
-//! Commands for a terminal that do what a page does: of the program, and of curl.
+//! Terminal commands that do the same as a page, for the `sluice` program and for curl.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl CommandRequest {
         for (name, value) in &self.limits {
             command = command.flag(&format!("--{}", name.replace('_', "-")), Some(value));
         }
-        // A message that begins with a hyphen would be a flag; after two of them, it would be a program.
+        // A message that begins with a hyphen would be read as a flag; after `--`, it would be read as a program.
         match self.task.as_deref() {
             Some(task) if task.starts_with('-') => None,
             Some(task) => Some(command.word(task)),

@@ -1,4 +1,4 @@
-//! The answers that every route may give, whatever its handler does: they come from the front, or from the state.
+//! The responses that every route may give, independent of its handler: they come from the front, or from the state.
 //!
 //! Pure.
 

@@ -172,7 +172,7 @@ async fn complete(
     Ok(response)
 }
 
-/// Bytes of an answer that is given as a whole; a stream has no limit.
+/// Maximum number of bytes of an answer that is not streamed; a stream has no limit.
 const TEXT_MAX: usize = 16 << 20;
 
 /// Waits for the whole answer. Without its client, the chat has none.
@@ -197,7 +197,7 @@ async fn whole(
             Some(Followed::Event(ChatEvent::Failed(failure), _)) => return Err(failed(&failure)),
             Some(Followed::Event(ChatEvent::Done { .. }, _)) => {
                 let usage = usage(context, run_id, &follower).await;
-                // The answer is there, and was paid for.
+                // The answer exists, and was paid for.
                 let usage = usage.inspect_err(|error| follower.report(error)).unwrap_or_default();
                 return Ok(writer.whole(&text, &usage));
             }
@@ -244,7 +244,7 @@ impl Chunks {
                     if let Err(error) = broken {
                         self.follower.report(&error);
                     }
-                    // Otherwise a client would take what it has for the whole answer.
+                    // Otherwise a client would take the partial answer for the whole one.
                     self.is_last = true;
                     return Some(CompletionWriter::failed(&ChatFailure::broken_off()));
                 }

@@ -22,12 +22,12 @@ use crate::context::ApiContext;
 use crate::principal::Principal;
 use crate::stream_count::CountedStream;
 
-/// Bytes of one answer.
+/// Maximum number of bytes in one response.
 pub(super) const PART_MAX: u64 = 64 << 20;
 /// Bytes that are read at once.
 const CHUNK: usize = 256 << 10;
 
-/// Returns the answer with a file, or with the part of it that the headers ask for.
+/// Returns the response with a file, or with the range that the headers request.
 ///
 /// # Errors
 /// 416, 422 for a whole file that is longer than one answer, 429.

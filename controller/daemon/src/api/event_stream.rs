@@ -1,8 +1,8 @@
 //! One open stream of events.
 //!
-//! All events come from the table, and the signal of a commit says only that there may be more: so none is missing, none
+//! All events come from the table, and the signal of a commit only means that there may be more: so none is missing, none
 //! comes twice, and nothing is queued for a client that does not read. The next part is read when the client has taken
-//! the part before.
+//! previous one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::principal::Principal;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::CountedStream;
 
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Events that are read at once. Each has up to 100 kB.
+/// Maximum number of events in one read. Each has up to 100 kB.
 const EVENTS: u32 = 20;
 
 /// An open stream.
@@ -35,7 +35,7 @@ pub(super) struct EventFeed {
     context: Arc<ApiContext>,
     principal: Principal,
     filter: EventFilter,
-    /// The run whose end is the end of the stream.
+    /// The run whose end also ends the stream.
     run_id: Option<RunId>,
     /// Position of the last event that was read.
     after: i64,
@@ -51,7 +51,7 @@ pub(super) struct EventFeed {
 }
 
 impl EventFeed {
-    /// Returns a stream of what is after a position. It begins with a snapshot.
+    /// Returns a stream of the events after a position. It begins with a snapshot.
     pub(super) fn new(
         context: Arc<ApiContext>,
         principal: Principal,

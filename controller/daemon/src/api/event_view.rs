@@ -32,7 +32,7 @@ impl EventView {
     /// Returns an event.
     ///
     /// # Errors
-    /// Its data is no JSON.
+    /// Its data is not valid JSON.
     pub(super) fn of(event: LoggedEvent) -> Result<Self, ApiError> {
         Ok(Self {
             seq: event.seq,
@@ -51,7 +51,7 @@ impl EventView {
     /// Returns all events of a list.
     ///
     /// # Errors
-    /// The data of one is no JSON.
+    /// The data of an event is not valid JSON.
     pub(super) fn all(events: Vec<LoggedEvent>) -> Result<Vec<Self>, ApiError> {
         events.into_iter().map(Self::of).collect()
     }

@@ -206,7 +206,7 @@ async fn diff(
 /// Returns the branch of a run as the API shows it.
 ///
 /// # Errors
-/// 404 for a run without a repository; errors of the look at what it changes.
+/// 404 for a run without a repository; errors from reading its changes.
 async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -> Result<GitView, ApiError> {
     let row = row(context, run).await?;
     let _counted = admit_look(context, principal)?;
@@ -251,7 +251,7 @@ async fn row(context: &ApiContext, run: &Sandbox) -> Result<GitRun, ApiError> {
     })
 }
 
-/// Returns what came out of a run; none until it has its clone.
+/// Returns the results of a run; `None` until it has its clone.
 async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummary>, ApiError> {
     match context.git.run_repository(&run.key.run_id).map_err(|error| errors::of_git(&error))? {
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),
@@ -259,10 +259,10 @@ async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummar
     }
 }
 
-/// Returns the way of a run's branch out of the host, while the guard is held.
+/// Returns the export of a run's branch, while the guard is held.
 ///
 /// # Errors
-/// 409: the project has no repository any more.
+/// 409: the project no longer has a repository.
 fn publication<'a>(context: &'a ApiContext, run: &'a Sandbox) -> Result<Publication<'a>, ApiError> {
     let project = crate::git::project(context, run).ok_or_else(|| {
         let message = "the project of this run has no repository any more; ask an admin to set it under [[projects]]";
@@ -271,7 +271,7 @@ fn publication<'a>(context: &'a ApiContext, run: &'a Sandbox) -> Result<Publicat
     Ok(Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id })
 }
 
-/// Returns the answer to an error of a publication. The log has what an owner is not told.
+/// Returns the response for a failed publication. The log has the details that an owner does not see.
 fn refused(context: &ApiContext, run: &Sandbox, error: PublicationError) -> ApiError {
     if error.is_of_host() {
         (context.log)(&format!("run {}: its branch stays here: {}", run.key, error_chain(&error)));

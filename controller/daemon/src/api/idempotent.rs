@@ -36,7 +36,7 @@ impl FromRequestParts<Arc<ApiContext>> for RequestKey {
         let mut keys = parts.headers.get_all("idempotency-key").iter();
         let key = match (keys.next(), keys.next()) {
             (None, _) => None,
-            // A key that is no text is not valid, nor are two.
+            // A key that is not text is invalid, and so are two keys.
             (Some(key), None) => Some(key.to_str().unwrap_or_default().to_owned()),
             (Some(_), Some(_)) => Some(String::new()),
         };
@@ -59,7 +59,7 @@ impl RequestKey {
     /// Reserves the key for a request of this digest.
     ///
     /// # Errors
-    /// 409: the key belongs to another request, or to one that is being served. 422: it is not valid. 429: too many.
+    /// 409: the key belongs to another request, or to one in progress. 422: it is invalid. 429: too many keys.
     pub(super) async fn reserve(
         self,
         context: &ApiContext,

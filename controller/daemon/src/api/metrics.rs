@@ -29,7 +29,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
     Router::new().route("/metrics", get(metrics))
 }
 
-/// Returns whether a path needs no credential, since everyone may read the metrics.
+/// Returns whether a path needs no credential, because the metrics are public.
 pub(crate) fn is_anonymous(context: &ApiContext, path: &str) -> bool {
     path == PATH && context.monitor.readers == MetricsReaders::Everyone
 }

@@ -38,7 +38,7 @@ pub(super) fn check_agent_id(text: &str) -> Result<(), ApiError> {
     Err(ApiError::invalid("agent_id", message))
 }
 
-/// Checks a text for people: no control character, and at most so many characters.
+/// Checks a display text: no control character, and at most this many characters.
 ///
 /// # Errors
 /// 422, with the name of the member.

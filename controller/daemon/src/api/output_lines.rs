@@ -12,7 +12,7 @@ use crate::timestamp::timestamp;
 /// A line of a run's output.
 #[derive(Debug, Serialize)]
 struct OutputLine {
-    /// Position after it: `after` of a request that goes on.
+    /// Position after the line: `after` of the next request.
     position: u64,
     stream: &'static str,
     /// Offset of its first byte in the stream.
@@ -33,11 +33,11 @@ struct OutputLine {
 pub(super) enum OutputForm {
     /// Lines of JSON.
     Lines,
-    /// The bytes alone.
+    /// Only the bytes.
     Bytes,
 }
 
-/// Returns a piece in a form; empty for a piece of another stream than the one that is asked for.
+/// Returns a piece in this form; empty for a piece of a stream that was not requested.
 pub(super) fn shown(piece: OutputPiece, only: Option<RecordedStream>, form: OutputForm) -> Vec<u8> {
     if only.is_some_and(|only| only != piece.stream) {
         return Vec::new();

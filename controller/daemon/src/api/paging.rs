@@ -6,7 +6,7 @@ use crate::api_error::ApiError;
 
 /// Number of entries of a page that names none.
 const DEFAULT: u32 = 100;
-/// Largest number of entries of a list.
+/// Maximum number of entries of a list.
 pub(super) const LIST_MAX: u32 = 500;
 
 /// Returns the number of entries of a page.

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/questions/{question_id}/answer", post(answer))
 }
 
-/// Longest answer in characters.
+/// Maximum length of an answer in characters.
 const ANSWER_MAX: usize = 1000;
 
 /// Questions of a run's agent, oldest first.
@@ -176,7 +176,7 @@ async fn record_and_answer(
         object: Some(format!("{run_id}/{}", question.id)),
         owner: Some(owner.to_owned()),
         request: Some(request),
-        // What a person writes to an agent is not kept here.
+        // The control log keeps only a digest of the text that a person writes to an agent.
         after: Some(json!({ "length": text.chars().count(), "sha256": Hash::of(text.as_bytes()).to_string() })),
         ..ControlEntry::default()
     };

@@ -70,7 +70,7 @@ pub(super) struct Receipts {
     has_more: bool,
 }
 
-/// Place after which a page begins: a time, and the number of receipts of that time that were given.
+/// Position after which a page begins: a time, and the number of returned receipts with that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     origin_us: i64,
@@ -134,7 +134,7 @@ impl Cursor {
         if cursor.text() == text { Ok(cursor) } else { Err(wrong()) }
     }
 
-    /// Returns the place after a page.
+    /// Returns the position after a page.
     fn after(page: &[BookedReceipt], before: Option<Self>) -> Option<Self> {
         let last = &page.last()?.origin;
         let origin_us = humantime::parse_rfc3339_weak(last).ok().and_then(unix_micros)?;

@@ -271,7 +271,7 @@ pub(super) async fn record(
     context.record(principal, entry).await
 }
 
-/// Checks that a run works: its container and its workspace are there.
+/// Checks that a run is working, which means that its container and its workspace exist.
 ///
 /// # Errors
 /// 409

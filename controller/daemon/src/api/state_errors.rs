@@ -12,7 +12,7 @@ use sluice_state::sandboxes::SandboxError;
 use crate::api_error::ApiError;
 use crate::event_intake::EventRefusal;
 
-/// Seconds after which a turn of a session may have ended whose client has left.
+/// Seconds after which a session turn without a client may have ended.
 const SESSION_RETRY_S: u64 = 2;
 
 fn conflict(code: &'static str, error: &dyn std::error::Error) -> ApiError {

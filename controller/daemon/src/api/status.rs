@@ -1,4 +1,4 @@
-//! Answers that the daemon lives, and that it can work.
+//! Liveness and readiness of the daemon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

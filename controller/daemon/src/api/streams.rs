@@ -180,8 +180,8 @@ fn cursor(headers: &HeaderMap, after: Option<i64>) -> Result<Option<i64>, ApiErr
     }
 }
 
-/// Returns the position after which a stream begins. The log may be younger than the cursor, after it was restored from a
-/// copy: then what is new counts, which would be hidden until the log has reached the cursor.
+/// Returns the position after which a stream begins. The log may be older than the cursor, after it was restored from a
+/// copy. Then the stream begins at the newest event; otherwise new events would be hidden until the log passes the cursor.
 fn after(asked: Option<i64>, newest: i64) -> i64 {
     asked.map_or(newest, |asked| asked.min(newest))
 }

@@ -1,4 +1,4 @@
-//! The path of a request whose end is a path itself: bytes, since a name of a file need not be text.
+//! The path at the end of a request's path: as bytes, because a file name need not be text.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
-/// Bytes of the longest id.
+/// Maximum number of bytes of an id.
 const ID_MAX: usize = 255;
 
 /// The run of a path `/api/v1/sandboxes/{id}/WORD/{path}`, and the decoded end.

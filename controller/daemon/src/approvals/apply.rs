@@ -10,9 +10,9 @@ use sluice_state::store::now_us;
 use super::near_cap::cap_of;
 use crate::context::ApiContext;
 
-/// Longest reason at a sidecar, in bytes.
+/// Maximum length of a reason at a sidecar, in bytes.
 const REASON_MAX: usize = 1000;
-/// Longest name at a sidecar, in bytes.
+/// Maximum length of a name at a sidecar, in bytes.
 const BY_MAX: usize = 128;
 
 /// A decision that its sidecar does not have yet. It is carried out again.
@@ -24,7 +24,7 @@ pub(super) enum ApplyError {
     Approval(#[from] ApprovalError),
 }
 
-/// Tells the sidecar what was decided. Repeated, it changes nothing more: caps are absolute.
+/// Sends the decision to the sidecar. A repetition changes nothing, because caps are absolute.
 ///
 /// # Errors
 /// [`ApplyError`]

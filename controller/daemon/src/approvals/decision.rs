@@ -21,7 +21,7 @@ use crate::principal::{Principal, Way};
 #[derive(Debug, Clone)]
 pub(crate) struct DecisionInput {
     pub(crate) decision: ApprovalDecision,
-    /// Digest of what the person saw.
+    /// Digest of the approval as the person saw it.
     pub(crate) digest: String,
     /// New values of caps, as the request has them.
     pub(crate) raise: Vec<(RaisableCap, i64)>,
@@ -103,7 +103,7 @@ async fn carry_out(
         reason: input.reason,
     };
     let mut decided = context.store.decide_approval(request, now_us()).await?;
-    // The decision stands. A sidecar that cannot be reached now gets it at the next look.
+    // The decision is recorded. A sidecar that cannot be reached now gets it at the next check.
     match apply(context, &decided).await {
         Ok(()) => decided.applied_us = Some(now_us()),
         Err(error) => {
@@ -142,7 +142,7 @@ async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (Raisable
     })
 }
 
-/// Checks that the budgets of the database are those of the budget log, as a creation does.
+/// Checks that the budgets in the database match the budget log, as a creation does.
 async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
     let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
     let note = log.check_admission(account).await.map_err(BudgetError::from)?;

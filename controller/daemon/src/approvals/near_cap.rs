@@ -1,4 +1,4 @@
-//! Which caps of a run are nearly used up.
+//! Finds the caps of a run that are nearly used up.
 //!
 //! Pure.
 
@@ -6,7 +6,7 @@ use sluice_contract::Usd;
 use sluice_contract::control::{CapsInForce, HoldCause, SidecarState};
 use sluice_state::approvals::RaisableCap;
 
-/// Part of a cap, in percent, from which a person is asked while the run works.
+/// Used part of a cap, in percent, from which a person is asked while the run works.
 const NEAR: i128 = 80;
 
 /// Returns the value of a cap in force: a number, or nano-USD.
@@ -18,7 +18,7 @@ pub(super) fn in_force(caps: &CapsInForce, cap: RaisableCap) -> Option<i64> {
     }
 }
 
-/// Returns the caps of which most is used up, each with its value.
+/// Returns the caps that are mostly used up, each with its value.
 pub(super) fn near_caps(state: &SidecarState) -> Vec<(RaisableCap, i64)> {
     let used = |cap| match cap {
         RaisableCap::MaxCalls => state.used.calls.try_into().ok(),
@@ -42,7 +42,7 @@ pub(super) fn cap_of(cause: HoldCause) -> Option<RaisableCap> {
     }
 }
 
-/// Returns what a call that waits needs.
+/// Returns the value that a waiting call needs.
 pub(super) fn asked_value(cap: RaisableCap, text: &str) -> Option<i64> {
     match cap {
         RaisableCap::MaxCostUsd => nanos(text),

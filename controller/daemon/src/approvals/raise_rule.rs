@@ -1,4 +1,4 @@
-//! Rule for people who raise a cap, and to which value.
+//! Rule for raising a cap: which person may raise it, and to which value.
 //!
 //! Pure.
 
@@ -21,9 +21,9 @@ pub(super) struct RaiseRule {
 pub(super) enum RaiseRefusal {
     /// Only an admin may go beyond the operator's limit.
     AdminOnly,
-    /// The run's own owner asks, and another person has to.
+    /// The run's own owner asks, and another person has to approve.
     SecondPerson,
-    /// A browser session asks, and a token has to.
+    /// A browser session asks, and a token is needed.
     NeedsToken,
 }
 
@@ -44,8 +44,8 @@ pub(super) fn check(
     if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
-/// Checks a raise by a browser session. A page that was attacked must not spend, so it has an amount of its own, and raises
-/// no calls and tokens: a run without a cap of its cost would spend by them.
+/// Checks a raise by a browser session. A compromised page must not spend, so sessions have a limit of their own, and cannot
+/// raise calls and tokens: a run without a cost cap would spend money by them.
 ///
 /// # Errors
 /// [`RaiseRefusal::NeedsToken`]
@@ -54,7 +54,7 @@ pub(super) fn check_session(max_nano_usd: Option<i64>, (cap, to): (RaisableCap, 
     if is_within { Ok(()) } else { Err(RaiseRefusal::NeedsToken) }
 }
 
-/// Returns the highest value of a cap that the operator lets owners have. Without a policy, none is left to owners.
+/// Returns the maximum value of a cap that owners may set. Without a policy, owners may set none.
 pub(super) fn highest(policy: Option<&RunPolicy>, cap: RaisableCap) -> Option<i64> {
     let Some(policy) = policy else { return Some(0) };
     let count = |number: Option<u64>| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX));

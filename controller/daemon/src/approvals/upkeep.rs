@@ -1,4 +1,4 @@
-//! Closes approvals and questions that nobody decided in time, and those of attempts that are over.
+//! Closes approvals and questions that were not decided in time, and those of attempts that are over.
 
 use serde_json::json;
 use sluice_contract::text::error_chain;
@@ -10,7 +10,7 @@ use super::apply::apply;
 use crate::context::ApiContext;
 use crate::loops::LoopFault;
 
-/// Closes what is due. An approval that nobody decided in time is denied.
+/// Closes expired approvals and questions. An approval that was not decided in time is denied.
 pub(crate) async fn turn(context: &ApiContext) -> Result<(), LoopFault> {
     let now = now_us();
     let due = context.store.due_approvals(now).await?;

@@ -1,4 +1,4 @@
-//! Looks at the caps of one attempt, and asks people.
+//! Checks the caps of one attempt, and asks people.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::live_run::LiveRun;
 use crate::on_cap::CapTreatment;
 use crate::run_policy::ASK_TIMEOUT;
 
-/// Longest time between two looks.
+/// Maximum time between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Time after a report of the sidecar until it is looked at once more: it writes the record before the call waits.
+/// Time after a report of the sidecar until it is checked again: it writes the record before the call waits.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Looks at the caps of one attempt.
+/// Checks the caps of one attempt.
 #[derive(Debug)]
 pub(crate) struct ApprovalWatcher {
     context: Arc<ApiContext>,
@@ -36,7 +36,7 @@ pub(crate) struct ApprovalWatcher {
     logged: Option<String>,
 }
 
-/// A look that failed. The next one tries again.
+/// A failed check. The next one tries again.
 #[derive(Debug, thiserror::Error)]
 enum ApprovalWatchError {
     #[error(transparent)]
@@ -54,7 +54,7 @@ impl ApprovalWatcher {
         Self { context, key, live, control, logged: None }
     }
 
-    /// Works until it is dropped, at the end of the attempt. A run that does not ask makes no look.
+    /// Works until it is dropped, at the end of the attempt. A run that does not ask is never checked.
     pub(crate) async fn run(mut self) -> Infallible {
         let stored = self.context.stored_request(&self.key.run_id).await;
         if stored.is_ok_and(|stored| stored.on_cap != CapTreatment::Ask) {
@@ -100,7 +100,7 @@ impl ApprovalWatcher {
             let Some(cap) = cap_of(call.cause) else { continue };
             let Some(old) = in_force(&state.caps, cap) else { continue };
             let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
-            // What it needs is more than there is, whatever it says.
+            // A call that waits needs more than the present cap, whatever amount it states.
             let asked = asked.unwrap_or(0).max(old.saturating_add(1));
             if let ApprovalOutcome::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
                 self.deny(&call.hold_id, &denied.id).await?;

@@ -1,7 +1,7 @@
-//! Ends what nobody follows: the run of a chat, or the turn of a worker; at once, or after the time in which its client may come
+//! Ends chat runs and worker turns that no client follows: at once, or after the time in which the client may come
 //! back. Workers that wait have no client, and end by their own rules.
 //!
-//! After a restart each live chat has that time again.
+//! After a restart, each live chat gets that time again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::stop_signal::StopSignal;
 
 const TIMER: LoopTimer = LoopTimer { name: "chats", period: Duration::from_millis(500), first: Duration::from_secs(1) };
 
-/// Ends what nobody follows, until the signal.
+/// Ends chat runs and worker turns that no client follows, until the signal.
 pub(crate) async fn run(context: Arc<ApiContext>, stop: StopSignal) {
     let (loops, log) = (Arc::clone(&context.loops), context.log);
     every(TIMER, loops, log, stop, || turn(Arc::clone(&context))).await;
@@ -59,7 +59,7 @@ async fn cancel(context: &ApiContext, run_id: &RunId) -> Result<(), LoopFault> {
         reason: Some("its chat client has hung up".to_owned()),
         ..ControlEntry::default()
     };
-    // What cannot be recorded is not done; the next turn tries again.
+    // The action requires its control log entry; if that fails, the next turn tries again.
     context.record_own(entry).await.map_err(|error| LoopFault::new(error.code()))?;
     cancellation::cancel(context, run_id).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The agents that a chat can choose: those of the configuration, and registered ones.
+//! The agents that a chat can choose: agents from the configuration, and registered agents.
 //!
 //! Pure.
 

@@ -1,6 +1,6 @@
 //! Answers in the OpenAI form: one object, or chunks.
 //!
-//! Pure. The form has no place for tools that the agent itself calls, nor for phases: a client sees the text.
+//! Pure. The form has no member for tools that the agent itself calls, nor for phases: a client sees the text.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ impl CompletionWriter {
         bytes.into()
     }
 
-    /// Returns the frame of a failure, after which the stream ends. There is no last chunk: the answer is not whole.
+    /// Returns the frame of a failure, which ends the stream. No last chunk follows, because the answer is incomplete.
     pub(crate) fn failed(failure: &ChatFailure) -> Bytes {
         let code = failure.kind.as_str();
         framed(&json!({ "error": { "message": failure.message, "type": code, "code": code, "param": null } }))
@@ -86,7 +86,7 @@ fn framed(data: &Value) -> Bytes {
     frame(None, None, data).expect("JSON of strings and numbers")
 }
 
-/// Returns the sum of a run's receipts. What was not counted is 0.
+/// Returns the token sums of a run's receipts. A number that was not counted is 0.
 fn usage_object(usage: &TokenSums) -> Value {
     let number = |sum: Option<i128>| u64::try_from(sum.unwrap_or_default()).unwrap_or_default();
     let (input, output) = (number(usage.input), number(usage.output));

@@ -3,11 +3,11 @@
 //! An agent that has read a secret must not be able to make a reader's browser fetch an address with it. `![` becomes `!\[`,
 //! and a `<` that could begin a tag becomes `&lt;`.
 //!
-//! Pure. A fence counts only where every reading of the Markdown has one: a list or a quotation that ends also ends its
-//! fence, and where that is unclear, code is treated as text. At most one character waits for the next one, so the result
+//! Pure. A fence counts only if every interpretation of the Markdown has one: a list or a quotation that ends also ends its
+//! fence, and where that is unclear, code is treated as text. At most one character is buffered, so the result
 //! does not depend on how the text was cut.
 
-/// Columns of a line's beginning from which it is no fence of the document itself.
+/// Indentation in columns from which a line cannot open or close a fence.
 const INDENTED: usize = 4;
 const TAB: usize = 4;
 /// Characters of the shortest fence.
@@ -16,7 +16,7 @@ const FENCE: usize = 3;
 /// A filter of one text.
 #[derive(Debug, Default)]
 pub(crate) struct Defang {
-    /// `!` or `<`, until the next character says what it is.
+    /// `!` or `<`, until the next character decides its meaning.
     waiting: Option<char>,
     block: Block,
     line: Line,
@@ -28,7 +28,7 @@ enum Block {
     /// Text.
     #[default]
     Text,
-    /// Fenced code that began with these characters, behind these columns.
+    /// Fenced code that began with these characters, after this indentation.
     Code { mark: char, length: usize, columns: usize },
     /// Text, or code in a list or a quotation, which ends with the next line that is not indented.
     UnclearInside,
@@ -44,7 +44,7 @@ struct Line {
     /// Characters of a fence, if it begins with them.
     mark: Option<char>,
     length: usize,
-    /// True if something that is no blank follows the fence.
+    /// True if a character other than a blank follows the fence.
     has_info: bool,
     /// True if that has a backtick.
     has_backtick: bool,
@@ -52,14 +52,14 @@ struct Line {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum LinePart {
-    /// Before its first character.
+    /// Before the first character of a line.
     #[default]
     Indent,
     /// After the mark of a list, or in it; or after a character that may count as a blank.
     Container,
     /// After the mark of a quotation.
     Quotation,
-    /// In the characters of a fence.
+    /// Within the characters of a fence.
     Fence,
     /// After them, or in a line without a fence.
     Rest,
@@ -130,7 +130,7 @@ impl Defang {
         }
     }
 
-    /// Notes the first character of a line behind its blanks.
+    /// Notes the first character of a line after its indentation.
     fn begin(&mut self, place: LinePart, mark: Option<char>) {
         let length = usize::from(mark.is_some());
         self.line = Line { place, mark, length, ..self.line };
@@ -172,7 +172,7 @@ fn is_end(character: char) -> bool {
     matches!(character, '\n' | '\r')
 }
 
-/// Returns whether a fence may follow this character at the beginning of a line: in a list, or since some readers skip it.
+/// Returns whether a fence may follow this character at the beginning of a line: in a list, or because some readers skip it.
 fn may_contain(character: char) -> bool {
     matches!(character, '-' | '*' | '+' | '0'..='9')
         || character.is_control()

@@ -1,6 +1,6 @@
-//! Failures of chats, in the words and statuses of the chat routes.
+//! Failures of chats, with the words and statuses of the chat routes.
 //!
-//! Pure. The text of a failed program is not part of it: it may hold anything.
+//! Pure. The text of a failed program is left out, because it may contain anything.
 
 use http::StatusCode;
 
@@ -70,7 +70,7 @@ impl ChatFailure {
         Self { kind, message: format!("{message} ({code})") }
     }
 
-    /// Returns the failure of a run whose program failed after its last call had this status; none if the call was answered.
+    /// Returns the failure of a run whose program failed after its last call got this status; `None` if that call succeeded.
     pub(crate) fn of_last_call(status: Option<u16>) -> Option<Self> {
         use ChatFailureKind::{InsufficientCredits, InvalidRequest, ProviderUnavailable, RateLimit};
         let (kind, message) = match status {
@@ -83,21 +83,21 @@ impl ChatFailure {
         Some(Self { kind, message: message.to_owned() })
     }
 
-    /// Returns the failure of an answer whose rest is not there: the daemon stops, the token was revoked, or its state cannot
-    /// be read. The run may live on.
+    /// Returns the failure of an answer that was cut off: the daemon stops, the token was revoked, or the state cannot be
+    /// read. The run itself may continue.
     pub(crate) fn broken_off() -> Self {
         let message =
             "the answer broke off, and its run may go on; send the request again with the same Idempotency-Key";
         Self { kind: ChatFailureKind::Internal, message: message.to_owned() }
     }
 
-    /// Returns the failure of an answer that is too large to be given as a whole.
+    /// Returns the failure of an answer that is too large without streaming.
     pub(crate) fn too_large() -> Self {
         let message = "the answer has more than 16 MiB; ask for a stream (\"stream\": true)";
         Self { kind: ChatFailureKind::Internal, message: message.to_owned() }
     }
 
-    /// Returns the failure of a run that somebody cancelled.
+    /// Returns the failure of a run that was cancelled.
     pub(crate) fn cancelled() -> Self {
         Self { kind: ChatFailureKind::Aborted, message: "the run was cancelled before it had answered".to_owned() }
     }

@@ -1,7 +1,7 @@
 //! One client that follows a chat.
 //!
-//! Everything is read from the event log and from the stored output, from the beginning: up to the client's cursor it is
-//! only taken in, and from there on it is passed on. So a client that comes back loses nothing and gets nothing twice, after
+//! Everything is read from the event log and from the stored output, from the beginning. Items up to the client's cursor
+//! only update the state, and later items are sent. So a client that comes back loses nothing and gets nothing twice, after
 //! a restart of the daemon too.
 
 use std::collections::VecDeque;
@@ -30,17 +30,17 @@ use crate::principal::Principal;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::CountedStream;
 
-/// Time between two looks for more output.
+/// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time between two looks at the event log while it changes, and while it does not.
+/// Time between two reads of the event log while it changes, and while it does not.
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 50;
-/// Time after the end of a worker's turn in which its calls become known, and the longest time for those under way.
+/// Time after the end of a worker's turn in which its calls become known, and the maximum time for calls in progress.
 const CALLS_WITHIN: Duration = Duration::from_millis(300);
 const CALLS_AT_MOST: Duration = Duration::from_secs(3);
-/// Pieces of output that are read at once, and how often before the client hears that nothing came.
+/// Maximum number of pieces of output in one read, and number of empty reads before the client gets a sign of life.
 const PIECES: usize = 64;
 const BATCHES: usize = 16;
 
@@ -136,10 +136,10 @@ impl ChatFollower {
         Ok(follower)
     }
 
-    /// Returns what is next; `None` at the end, and when the daemon stops.
+    /// Returns the next item; `None` at the end, and when the daemon stops.
     ///
     /// # Errors
-    /// The state cannot be read; the client may come back.
+    /// The state cannot be read; the client may reconnect.
     pub(crate) async fn next(&mut self) -> Result<Option<Followed>, ApiError> {
         loop {
             if let Some(next) = self.waiting.pop_front() {
@@ -183,12 +183,12 @@ impl ChatFollower {
         let next_look = Instant::now() + LOOK_EVERY;
         tokio::select! {
             () = self.stop.stopped() => {}
-            // Output has no signal. The event log is looked at as soon as its own time has come.
+            // Output has no signal. The event log is read at its own interval.
             () = sleep_until(next_look) => {}
         }
     }
 
-    /// Takes in what the client has seen.
+    /// Replays the part that the client has already seen.
     async fn replay(&mut self, to: ChatCursor) -> Result<(), ApiError> {
         while self.cursor.output < to.output && self.read_output(to.output).await? {
             self.waiting.clear();
@@ -206,7 +206,7 @@ impl ChatFollower {
         Ok(())
     }
 
-    /// Reads what is next, until there is something for the client. The end comes when all is read.
+    /// Reads on until there is an item for the client. The end is reported after everything was read.
     async fn read(&mut self) -> Result<(), ApiError> {
         self.look().await?;
         while !self.has_read_all_events {
@@ -228,13 +228,13 @@ impl ChatFollower {
         if has_read_output { self.look_at_end().await } else { Ok(()) }
     }
 
-    /// Begins a look at the event log, if the last one is complete and its time has come.
+    /// Begins a read of the event log, if the last one is complete and the next one is due.
     async fn look(&mut self) -> Result<(), ApiError> {
         let is_complete = self.events_read.is_none() || self.has_read_all_events;
         if is_complete && self.is_look_at_events_due() {
             self.events_read = Some(Instant::now());
             self.committed.borrow_and_update();
-            // Read before events and output: what the run has done is there when it is over.
+            // Read before events and output, so that everything a finished run did is included.
             let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
             let run = run.ok_or_else(ApiError::not_found)?;
             self.ended = (run.state.is_ended() || run.key != self.key).then_some(run);
@@ -243,7 +243,7 @@ impl ChatFollower {
         Ok(())
     }
 
-    /// Ends the stream, if the turn or the run is over: all of it is read.
+    /// Ends the stream if the turn or the run is over and everything was read.
     async fn look_at_end(&mut self) -> Result<(), ApiError> {
         match self.turn.as_ref().and_then(|turn| turn.end.map(|(place, seen)| (turn, place, seen))) {
             Some((turn, place, seen)) => {
@@ -307,7 +307,7 @@ impl ChatFollower {
             self.take_event(event);
         }
         self.has_read_all_events = batch.is_newest || batch.next >= to;
-        // The position moves with events alone: what is new for others is not for this chat.
+        // Only events move the position: an event of another run is not part of this chat.
         if batch.next > self.cursor.event {
             self.cursor.event = batch.next.min(to);
         }

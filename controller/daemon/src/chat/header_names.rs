@@ -1,7 +1,7 @@
-//! User and session of a chat, as headers say them: chat programs have no place for them in a body of OpenAI's form.
+//! User and session of a chat, from headers: chat programs have no member for them in a body of OpenAI's form.
 //!
-//! Pure. A header comes before a body: a front sets headers, and may pass on bodies as its users wrote them. Both are the
-//! client's words, and never an account.
+//! Pure. A header overrides the body: a front sets headers, and may pass on bodies as its users wrote them. Both are the
+//! client's claims, and never an account.
 
 use http::HeaderMap;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::request::{invalid, set_name};
 use crate::api_error::ApiError;
 
-/// Headers of each member of the metadata, the first one first. Those of Open WebUI come with its setting
+/// Headers of each member of the metadata, by priority. Open WebUI sends its headers with the setting
 /// `ENABLE_FORWARD_USER_INFO_HEADERS`.
 const HEADERS: [(&str, [&str; 2]); 2] = [
     ("user_id", ["x-sluice-user-id", "x-openwebui-user-id"]),

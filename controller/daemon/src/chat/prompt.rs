@@ -1,4 +1,4 @@
-//! A conversation for a program that takes one message, and the new message of one for a worker that has the rest.
+//! Prompts: a whole conversation for a program that takes one message, or the new message for a worker that has the rest.
 //!
 //! Pure.
 
@@ -8,7 +8,7 @@ use sluice_state::messages::clean_content;
 use super::request::invalid;
 use crate::api_error::ApiError;
 
-/// Returns the messages for a program. One that takes one message of the user gets the whole conversation as its text.
+/// Returns the messages for a program. A program that takes one user message gets the whole conversation as its text.
 pub(crate) fn for_program(messages: Vec<Value>, takes_one_message: bool) -> Vec<Value> {
     if !takes_one_message {
         return messages;

@@ -27,7 +27,7 @@ const IGNORED: [&str; 22] = [
     "safety_identifier", "seed", "service_tier", "stop", "store", "temperature", "tool_choice", "tools",
     "top_logprobs", "top_p", "verbosity",
 ];
-/// Members of the OpenAI form for which an agent has no place, each with the reason.
+/// Members of the OpenAI form that do not apply to an agent, each with the reason.
 const REFUSED: [(&str, &str); 5] = [
     ("function_call", "the agent has tools of its own, in its sandbox, and cannot call those of a client"),
     ("audio", "the agent answers with text alone"),
@@ -53,12 +53,12 @@ pub(crate) struct ChatRequest {
 }
 
 impl ChatRequest {
-    /// Returns the client's word for its own user.
+    /// Returns the client's name for its own user.
     pub(crate) fn end_user(&self) -> Option<&str> {
         self.metadata.get("user_id").and_then(Value::as_str)
     }
 
-    /// Returns the client's word for the conversation.
+    /// Returns the client's name for the conversation.
     pub(crate) fn session_id(&self) -> Option<&str> {
         self.metadata.get("session_id").and_then(Value::as_str)
     }
@@ -189,7 +189,7 @@ impl CompletionRequest {
     }
 }
 
-/// Refuses members that would change the meaning of the answer, unless they say what is so anyway.
+/// Refuses members that would change the meaning of the answer, unless they state the default.
 fn refuse_unsupported(body: &mut Map<String, Value>) -> Result<(), ApiError> {
     for (name, reason) in REFUSED {
         let Some(value) = body.remove(name) else { continue };
@@ -225,7 +225,7 @@ fn flag(body: &mut Map<String, Value>, name: &str) -> Result<Option<bool>, ApiEr
     }
 }
 
-/// Sets a member of the metadata, whose own value stays if it has one.
+/// Sets a member of the metadata, unless it already has a value.
 ///
 /// # Errors
 /// 400, with the name of the member.
@@ -237,7 +237,7 @@ pub(super) fn set_name(metadata: &mut Map<String, Value>, name: &str, text: Stri
     Ok(())
 }
 
-/// Returns the messages with what an agent reads of them.
+/// Returns the messages, reduced to the parts that an agent reads.
 fn messages(messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         return Err(invalid("messages", "there is no message; send at least one of the user"));
@@ -276,7 +276,7 @@ fn checked_message(at: usize, mut message: Value) -> Result<Value, ApiError> {
 fn checked_part(field: &str, mut part: Value) -> Result<Value, ApiError> {
     match part["type"].as_str() {
         Some("text") if part["text"].is_string() => Ok(json!({ "type": "text", "text": part["text"].take() })),
-        // What an agent sends to its model may name no address.
+        // An agent's request to its model must not contain a URL.
         Some("image_url") if part["image_url"]["url"].as_str().is_some_and(|url| url.starts_with("data:")) => {
             Ok(json!({ "type": "image_url", "image_url": part["image_url"].take() }))
         }

@@ -1,12 +1,12 @@
 //! The text of an answer in a program's stdout, as it comes.
 //!
-//! Pure. Of a plain program stdout is the text. An envelope agent prints lines `{"delta": "text"}` where it streams, and then
-//! its envelope, whose text is the answer if there was no line.
+//! Pure. For a plain program, stdout is the text. An envelope agent prints lines `{"delta": "text"}` as it streams, and then
+//! its envelope, whose text is the answer if there were no such lines.
 
 use sluice_runs::envelope;
 use sluice_runs::verdict::Contract;
 
-/// Bytes of a line that is kept. A longer one is no envelope that counts.
+/// Maximum number of bytes of a kept line. A longer line cannot be a valid envelope.
 const LINE_MAX: usize = 4 << 20;
 
 /// Reads a program's stdout.
@@ -17,9 +17,9 @@ pub(super) struct StdoutText {
     rest: Vec<u8>,
     /// Bytes of the rest that have no end of a line.
     scanned: usize,
-    /// True after the first line that is no delta: what follows is the envelope.
+    /// True after the first line that is not a delta: the rest is the envelope.
     is_envelope: bool,
-    /// True after a line that is too long. Nothing that follows counts.
+    /// True after a line that is too long. The rest is ignored.
     is_too_long: bool,
     /// Text of all deltas of a streaming agent.
     said: String,
@@ -78,7 +78,7 @@ impl StdoutText {
         text
     }
 
-    /// Returns what the envelope has more than the lines before it.
+    /// Returns the part of the envelope's text that the earlier lines did not have.
     fn envelope(&self, text: &str) -> String {
         let Ok(envelope) = envelope::parse(text) else { return String::new() };
         match envelope.content.strip_prefix(self.said.as_str()) {

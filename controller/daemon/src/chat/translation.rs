@@ -1,8 +1,8 @@
-//! From what happens in a run to what happens in a chat.
+//! Translates the events of a run into the events of a chat.
 //!
 //! Pure: a state machine. Its order is a property: results follow their call and come once, nothing follows `done`, and an
 //! error comes right before it. The text has one source, the first that has any: the program's stdout, or the events of a
-//! worker. So the same inputs give the same text, in whatever order the two are read.
+//! worker. So the same inputs give the same text, independent of the order in which the two are read.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const OPEN_TOOLS_MAX: usize = 1000;
 pub(crate) enum ChatEvent {
     /// A part of the answer.
     Text(String),
-    /// The agent calls a tool of its own.
+    /// The agent calls one of its own tools.
     ToolStart { id: String, name: String, args: Value },
     /// A tool of the agent has ended.
     ToolResult { id: String, result: Value, is_error: bool },
@@ -30,7 +30,7 @@ pub(crate) enum ChatEvent {
     Status { phase: &'static str, label: Option<String> },
     /// The chat has failed. `Done` follows.
     Failed(ChatFailure),
-    /// Nothing follows.
+    /// The last event of a chat.
     Done { reason: &'static str },
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct TurnEvent<'a> {
 pub(crate) enum ChatEnd {
     Success,
     Cancelled,
-    /// With its failure code.
+    /// The program failed, with its failure code.
     Failed(String),
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Translation {
 }
 
 impl Translation {
-    /// `has_stdout` is false for a later turn of a worker: the output is that of the whole run.
+    /// `has_stdout` is false for a later turn of a worker: its output belongs to the whole run.
     pub(crate) fn new(contract: Contract, remote: RemoteContent, has_stdout: bool) -> Self {
         Self {
             stdout: StdoutText::new(contract),
@@ -89,7 +89,7 @@ impl Translation {
         }
     }
 
-    /// Returns whether stdout can have a part in the answer.
+    /// Returns whether stdout can be a part of the answer.
     pub(crate) fn reads_stdout(&self) -> bool {
         self.source != Some(TextSource::Events)
     }
@@ -103,13 +103,13 @@ impl Translation {
         self.text(TextSource::Stdout, &text)
     }
 
-    /// Takes an event of the log. One event is at most one event of the chat.
+    /// Takes an event of the log. It gives at most one event of the chat.
     pub(crate) fn event(&mut self, event: TurnEvent<'_>) -> Option<ChatEvent> {
         if self.is_done {
             return None;
         }
         let data = event.data;
-        // Only the conversation with the user: what a subagent says is not the answer.
+        // Only the main conversation: the text of a subagent is not part of the answer.
         let is_own = !data["parent_tool_use_id"].is_string();
         match event.event_type {
             "sandbox.created" if event.is_system => phase("PENDING"),
@@ -134,7 +134,7 @@ impl Translation {
                 let text = match text.strip_prefix(said.as_str()) {
                     Some(more) if said.is_empty() => format!("{}{more}", self.paragraph()),
                     Some(more) => more.to_owned(),
-                    // It was cut where it was too large.
+                    // The result was cut because it was too large.
                     None => String::new(),
                 };
                 let told = self.text(TextSource::Events, &text);
@@ -205,7 +205,7 @@ impl Translation {
         })
     }
 
-    /// Returns a value whose texts load nothing in a client that shows them as Markdown.
+    /// Returns a value whose texts load nothing in a client that renders them as Markdown.
     fn safe(&self, value: &Value) -> Value {
         if self.defang.is_some() { defanged(value) } else { value.clone() }
     }

@@ -1,4 +1,4 @@
-//! The place of one turn among the events of a worker's run, and the tokens of its calls.
+//! The position of one turn among the events of a worker's run, and the tokens of its calls.
 //!
 //! Pure. A turn begins when the worker has its message, and is over when the worker waits. Calls of the turn that end later
 //! count as long as its client waits for them, and with the next turn otherwise.
@@ -16,7 +16,7 @@ const OPEN_CALLS_MAX: usize = 1000;
 /// Messages during one turn that are known.
 const MESSAGES_MAX: usize = 1000;
 
-/// Place of an event.
+/// Position of an event relative to the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventPlace {
     /// Before the turn, or after it.
@@ -25,7 +25,7 @@ pub(crate) enum EventPlace {
     Inside,
     /// The turn is over.
     End,
-    /// The message of the turn was taken back.
+    /// The message of the turn was withdrawn.
     Withdrawn,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum EventPlace {
 #[derive(Debug)]
 pub(crate) struct TurnWatch {
     message_id: Option<String>,
-    /// Messages after that of the turn.
+    /// Messages after the message of the turn.
     later: BTreeSet<String>,
     has_begun: bool,
     is_over: bool,
@@ -64,7 +64,7 @@ impl TurnWatch {
             self.call(event_type, data);
         }
         if self.is_over {
-            // Calls from here on are those of the next turn.
+            // From here on, calls belong to the next turn.
             self.is_next |= is_system && event_type == "message.queued" && data["message_type"] == "user_message";
             return EventPlace::Outside;
         }
@@ -98,7 +98,7 @@ impl TurnWatch {
         EventPlace::Inside
     }
 
-    /// Returns whether the worker waits after this turn. A report can come late, or twice, and then it is about an earlier one.
+    /// Returns whether the worker waits after this turn. A report can come late, or twice, and then concerns an earlier turn.
     fn is_end(&self, after: &Value, is_named: bool) -> bool {
         match after.as_str() {
             Some(id) => self.message_id.as_deref() == Some(id) || self.later.contains(id),
@@ -111,7 +111,7 @@ impl TurnWatch {
         self.has_begun
     }
 
-    /// Returns whether no call is known to be under way.
+    /// Returns whether no call is known to be in progress.
     pub(crate) fn is_settled(&self) -> bool {
         self.open_calls.is_empty() || self.is_next
     }

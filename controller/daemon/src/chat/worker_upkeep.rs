@@ -1,5 +1,5 @@
 //! Ends workers of chat sessions: after their idle time, beyond the limit of their principal, for runs that wait in the queue,
-//! and all of them where sessions have no workers any more.
+//! and all of them if sessions no longer use workers.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::context::ApiContext;
 use crate::loops::LoopFault;
 use crate::runs::cancellation;
 
-/// Time for which a run waits in the queue before a worker gives way.
+/// Time for which a run waits in the queue before a worker is ended for it.
 const QUEUE_WAIT: Duration = Duration::from_secs(1);
 
-/// Ends the workers whose time has come.
+/// Ends the workers that are due.
 pub(super) async fn end_workers(context: &ApiContext, workers: &[ChatWorker]) -> Result<(), LoopFault> {
     if workers.is_empty() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(super) async fn end_workers(context: &ApiContext, workers: &[ChatWorker]) ->
     Ok(())
 }
 
-/// Tells a waiting worker to end. It has ended a moment later.
+/// Requests the end of a waiting worker. It ends a moment later.
 pub(crate) async fn end_worker(context: &ApiContext, run_id: &RunId) -> Result<(), LoopFault> {
     record(context, "chat.end", run_id, "its place, or its time, is over").await?;
     context.store.end_chat_worker(run_id, now_us()).await.map(drop).or_else(gone)
@@ -63,7 +63,7 @@ pub(super) async fn abandon_turn(context: &ApiContext, worker: &ChatWorker) -> R
     }
 }
 
-/// Records what the daemon does by itself. What cannot be recorded is not done; the next look tries again.
+/// Records an action of the daemon itself. If that fails, the action is not done, and the next check tries again.
 async fn record(context: &ApiContext, operation: &str, run_id: &RunId, reason: &str) -> Result<(), LoopFault> {
     let entry = ControlEntry {
         operation: operation.to_owned(),
@@ -74,7 +74,7 @@ async fn record(context: &ApiContext, operation: &str, run_id: &RunId, reason: &
     context.record_own(entry).await.map(drop).map_err(|error| LoopFault::new(error.code()))
 }
 
-/// A run that has ended needs nothing more, and one whose queue is full is looked at again.
+/// Ignores a run that has ended, because nothing is left to do, and a full queue, which is checked again later.
 fn gone(error: MessageError) -> Result<(), LoopFault> {
     match error {
         MessageError::RunFinished | MessageError::QueueFull => Ok(()),

@@ -12,17 +12,17 @@ use sluice_state::sandboxes::SandboxState;
 
 /// Interrupts that a turn without a client gets before its run is cancelled.
 const INTERRUPTS_MAX: u32 = 3;
-/// Time that a worker has to end after it was told to.
+/// Time that a worker has to end after the request to end.
 const END_GRACE: Duration = Duration::from_secs(30);
-/// Time for which a worker waits beyond that of the setting: the daemon ends it, and it ends by itself while the daemon is dead.
+/// Added to the idle time of a worker: the daemon ends it earlier, and it ends by itself only while the daemon is dead.
 pub(crate) const STAY_MARGIN: Duration = Duration::from_secs(60);
 
 /// Room for another worker of a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WorkerSlot {
-    /// There is room.
+    /// The limit allows another worker.
     Free,
-    /// There is room when this one has ended.
+    /// The limit allows another worker when this one has ended.
     InPlaceOf(RunId),
     /// All of its workers have a turn.
     None,
@@ -51,13 +51,13 @@ pub(crate) fn room(workers: &[ChatWorker], principal: &str, max: u32) -> WorkerS
     longest_idle(own()).map_or(WorkerSlot::None, WorkerSlot::InPlaceOf)
 }
 
-/// Returns what to do about a turn whose client has left.
+/// Returns the step for a turn whose client has left.
 pub(crate) fn left_turn(worker: &ChatWorker) -> LeftTurn {
     let takes_messages = worker.state == SandboxState::Running && worker.takes_messages;
     if takes_messages && worker.turn.interrupts < INTERRUPTS_MAX { LeftTurn::Interrupt } else { LeftTurn::Cancel }
 }
 
-/// Returns the workers that have waited for this time, and of each principal the longest idle beyond its limit.
+/// Returns the workers that have waited for this time, and for each principal the longest idle beyond its limit.
 pub(crate) fn to_end(workers: &[ChatWorker], idle: Duration, max: u32, now_us: i64) -> Vec<RunId> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut living: Vec<_> = workers.iter().filter(|worker| worker.told_to_end_us.is_none()).collect();
@@ -72,7 +72,7 @@ pub(crate) fn to_end(workers: &[ChatWorker], idle: Duration, max: u32, now_us: i
     living.into_iter().map(|worker| worker.key.run_id.clone()).collect()
 }
 
-/// Returns the worker that gives its place to a run that waits in the queue: the longest idle one, one at a time.
+/// Returns the worker that is ended for a run in the queue: the longest idle one, one at a time.
 pub(crate) fn gives_way(
     workers: &[ChatWorker],
     pressure: &QueuePressure,
@@ -91,7 +91,7 @@ pub(crate) fn gives_way(
     longest_idle(workers.iter().filter(|worker| full.contains(&&worker.owner)))
 }
 
-/// Returns the workers that were told to end, and have not.
+/// Returns the workers that were requested to end, and have not ended in time.
 pub(crate) fn overdue(workers: &[ChatWorker], now_us: i64) -> Vec<RunId> {
     let is_overdue = |worker: &&ChatWorker| {
         let is_late = |told_us: i64| now_us.saturating_sub(told_us) >= duration_micros(END_GRACE);

@@ -15,8 +15,8 @@ use sluice_state::store::now_us;
 use super::{add_once, report_published, report_pull_request, start, summary};
 use crate::context::ApiContext;
 
-/// Completes the branch of a run by what is stored of it: it failed, or a daemon was killed after its end. Each step that was
-/// done is found, and is not done again.
+/// Completes the branch of a run from its stored state, after a failure or after a daemon was killed. Steps that were
+/// already done are detected, and not repeated.
 pub(crate) async fn complete_stored(context: &Arc<ApiContext>, run: &Sandbox, has_succeeded: bool) {
     let found = context.store.find_git_run(&run.key.run_id).await.ok().flatten();
     let Some(row) = found else { return };

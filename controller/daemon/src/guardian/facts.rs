@@ -39,7 +39,7 @@ const ERRORS: [&str; 3] = ["agent.error", "agent.stream_error", "agent.failed"];
 /// Results of calls that failed at the upstream.
 const FAILURES: [&str; 3] = ["upstream_error", "timeout", "unknown"];
 
-/// Returns what an event says; `None` if it is no sign of life of a run.
+/// Returns the fact in an event; `None` if the event shows no activity of a run.
 pub(super) fn fact(event: &LoggedEvent) -> Option<Fact> {
     let is_of_run = event.event_type.starts_with("agent.") || event.event_type.starts_with("llm.");
     if !is_of_run || event.event_type == HEARTBEAT {

@@ -1,6 +1,6 @@
-//! Words of the Guardian: an event for people, and a fixed text for an agent.
+//! Texts of the Guardian: an event for people, and a fixed text for an agent.
 //!
-//! Pure. Nothing of an agent is in it, and for agents no limit either: a run that knows its limits works just below them.
+//! Pure. It contains nothing from an agent, and for agents no limits: a run that knows its limits works just below them.
 
 use serde_json::json;
 use sluice_contract::Usd;
@@ -51,7 +51,7 @@ pub(super) fn reason(rule: Rule) -> &'static str {
 pub(super) enum Performed {
     /// The action is done.
     Done,
-    /// The action was not possible any more, such as in a run that has ended.
+    /// The action was no longer possible, for example because the run has ended.
     NotPossible,
 }
 

@@ -1,18 +1,18 @@
-//! The rules of the Guardian, as an admin sets them. A run is never told them.
+//! The rules of the Guardian, as an admin sets them. They are never disclosed to a run.
 //!
 //! Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Action of the Guardian when a rule is met, beside the event.
+/// Action of the Guardian when a rule matches, in addition to the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianAction {
-    /// Nothing more.
+    /// Only records the event.
     Notify,
     /// Sends the agent a fixed text.
     Nudge,
-    /// Pauses the run. Only a person lets it go on.
+    /// Pauses the run. Only a person can resume it.
     Pause,
 }
 
@@ -38,7 +38,7 @@ pub struct CostRate {
     pub action: GuardianAction,
 }
 
-/// Rule: calls go on, and no file changes.
+/// Rule: calls continue, and no file changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoFileChange {
     /// Time without a changed file.
@@ -95,7 +95,7 @@ impl GuardianAction {
 }
 
 impl RepetitionRule {
-    /// Largest count.
+    /// Maximum count.
     pub const COUNT_MAX: u32 = 100;
 }
 
@@ -113,7 +113,7 @@ impl Default for GuardianRules {
 }
 
 impl GuardianRules {
-    /// Returns true if there is no rule.
+    /// Returns true if no rule is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { cool_down: _, repeated_tool, repeated_error, cost_rate, no_file_change, silence } = self;

@@ -1,7 +1,7 @@
 //! The rules for one run, event by event.
 //!
-//! Pure. The time comes from the caller. A run that reports without end takes bounded memory and work: of each rule, only the
-//! last events within its time are kept, and only so many.
+//! Pure. The caller passes the time. A run that reports without end takes bounded memory and work: for each rule, only the
+//! last events within its time are kept, up to a maximum number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sluice_contract::time::duration_micros;
 use super::facts::Fact;
 use super::rules::{GuardianAction, GuardianRules, RepetitionRule};
 
-/// Events that are kept for one rule.
+/// Maximum number of events that are kept for one rule.
 const KEPT: usize = 256;
 /// Events of a hit that are named.
 const NAMED: usize = 10;
@@ -35,14 +35,14 @@ pub(super) struct Hit {
     pub(super) evidence: Evidence,
 }
 
-/// Evidence for a rule that is met: numbers alone.
+/// Evidence for a matched rule: numbers only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Evidence {
     /// Events that count.
     pub(super) count: u64,
-    /// Positions of the last of them in the event log.
+    /// Positions of the last matched events in the event log.
     pub(super) events: Vec<i64>,
-    /// Time from the first to the last, or without what was waited for.
+    /// Time from the first to the last event, or the time without the expected event.
     pub(super) seconds: u64,
     /// Nano-USD.
     pub(super) cost: Option<i64>,
@@ -58,7 +58,7 @@ pub(super) struct RunGuard {
     costs: VecDeque<(i64, i64, i64)>,
     /// Time of the last changed file, or of the begin.
     file_us: i64,
-    /// Calls that have ended since then, and the positions of the last of them.
+    /// Number of calls that have ended since then, and the positions of the last ones.
     calls: u64,
     calls_at: VecDeque<i64>,
     open_calls: u64,
@@ -97,7 +97,7 @@ impl RunGuard {
         }
     }
 
-    /// Begins in the midst of an attempt that has this many calls under way.
+    /// Begins in the middle of an attempt that has this many calls in progress.
     pub(super) fn with_open_calls(self, open_calls: u64) -> Self {
         Self { open_calls, ..self }
     }
@@ -134,7 +134,7 @@ impl RunGuard {
         self.no_file_change(now_us).into_iter().chain(self.silence(now_us)).collect()
     }
 
-    /// Notes that the run stands still: its silence begins anew.
+    /// Notes that the run is paused: its silence is counted anew afterwards.
     pub(super) fn rest(&mut self, now_us: i64) {
         self.last.0 = self.last.0.max(now_us);
         self.file_us = self.file_us.max(now_us);

@@ -1,4 +1,4 @@
-//! The task of the Guardian: reads the event log, asks the rules, and does what they say.
+//! The task of the Guardian: reads the event log, applies the rules, and carries out their actions.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::stored_request::StoredRequest;
 
 /// Name of the loop.
 const NAME: &str = "guardian";
-/// Time between two looks for what does not happen.
+/// Time between two checks for missing events.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 500;
 /// Parts of the event log that are read in one turn. The rest comes at the next one.
 const PARTS: u32 = 50;
 /// Kind of the texts for agents.
 const STEERING_TYPE: &str = "guidance";
 
-/// Reads the event log, and does what the rules say.
+/// Reads the event log, and carries out the actions of the rules.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     context: Arc<ApiContext>,
@@ -77,7 +77,7 @@ impl Guardian {
         loop {
             self.context.loops.begin(NAME, now_us());
             let read = self.turn(&mut is_begun, &mut look_at).await;
-            // One owner's fault does not hold up what is due for others.
+            // A fault with one owner's run does not delay the actions that are due for others.
             let result = read.and(self.perform_due().await);
             if let Some(line) = self.context.loops.end(NAME, result, now_us()) {
                 (self.context.log)(&line);
@@ -85,7 +85,7 @@ impl Guardian {
             tokio::select! {
                 () = stop.stopped() => return,
                 () = sleep_until(look_at) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => {}
             }
             tokio::select! {
@@ -95,7 +95,7 @@ impl Guardian {
         }
     }
 
-    /// Reads, and looks at what does not happen if it is time.
+    /// Reads new events, and checks for missing events when that is due.
     async fn turn(&mut self, is_begun: &mut bool, look_at: &mut Instant) -> Result<(), LoopFault> {
         if !*is_begun {
             self.cursor = self.context.store.newest_event().await?;
@@ -115,7 +115,7 @@ impl Guardian {
             let batch = self.context.store.events_after(self.cursor, EventFilter::default(), EVENTS).await?;
             let mut fault = None;
             for event in &batch.events {
-                // Counted once, whatever comes of it: another owner's fault must not double what a run did.
+                // Counted once, whatever the result: a fault with another owner must not double the counts of a run.
                 self.cursor = event.seq;
                 if let Err(error) = self.take(event).await {
                     fault.get_or_insert(error);
@@ -157,7 +157,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Looks for what does not happen, and forgets runs that have ended.
+    /// Checks for missing events, and forgets runs that have ended.
     pub(super) async fn look(&mut self) -> Result<(), LoopFault> {
         let live = self.context.store.live_sandboxes().await?;
         let ids: HashSet<_> = live.iter().map(|run| run.key.run_id.clone()).collect();
@@ -186,7 +186,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Returns the rules for a run, if it has any. Events from this position on are still to come.
+    /// Returns the rules for a run, if it has any. Events from this position on are not read yet.
     async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<Option<GuardedRun>, LoopFault> {
         let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
         let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());
@@ -199,7 +199,7 @@ impl Guardian {
         Ok(Some(GuardedRun { attempt: run.key.attempt, guard }))
     }
 
-    /// Does what the rules say, and records it. What fails is done at the next turn.
+    /// Carries out the actions of the rules, and records them. Failed actions are repeated at the next turn.
     pub(super) async fn perform_due(&mut self) -> Result<(), LoopFault> {
         while let Some(mut due) = self.due.pop_front() {
             if let Err(fault) = self.perform(&mut due).await {
@@ -230,7 +230,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Pauses the run. Only a person lets it go on.
+    /// Pauses the run. Only a person can resume it.
     async fn pause(&self, run: Sandbox, hit: &Hit) -> Performed {
         let key = run.key.clone();
         match pause(&self.context, run, Requester::Rule(reason(hit.rule))).await {

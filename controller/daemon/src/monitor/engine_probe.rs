@@ -1,4 +1,4 @@
-//! Asks the engine for a sign of life, again and again.
+//! Checks the engine periodically.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::stop_signal::StopSignal;
 pub(crate) const NAME: &str = "engine";
 const TIMER: LoopTimer = LoopTimer { name: NAME, period: Duration::from_secs(10), first: Duration::ZERO };
 
-/// Asks until the signal. The state of the loop has the result of the last question.
+/// Checks until the signal. The state of the loop has the last result.
 pub(crate) async fn run(host: Arc<Host>, monitor: Arc<Monitor>, loops: Arc<Loops>, log: fn(&str), stop: StopSignal) {
     every(TIMER, loops, log, stop, || {
         let (host, monitor) = (Arc::clone(&host), Arc::clone(&monitor));
@@ -28,7 +28,7 @@ pub(crate) async fn run(host: Arc<Host>, monitor: Arc<Monitor>, loops: Arc<Loops
     .await;
 }
 
-/// Asks once; for the version, too, unless it is known since the last failure.
+/// Checks once, including the version unless it is known since the last failure.
 async fn ask(host: &Host, monitor: &Monitor) -> Result<(), LoopFault> {
     host.engine.ping().await?;
     if monitor.host.engine_version().is_none() {

@@ -15,11 +15,11 @@ use crate::stop_signal::StopSignal;
 
 /// Name of the loop.
 const NAME: &str = "metrics";
-/// Longest time after which the log is read without a signal: other processes append too.
+/// Maximum time after which the log is read without a signal: other processes append too.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 200;
 
 /// Counts events until the signal.

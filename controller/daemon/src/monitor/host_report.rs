@@ -30,7 +30,7 @@ impl HostReport {
         self.engine_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the version of the engine; none while it does not answer, since it can come back as another one.
+    /// Sets the version of the engine; `None` while it does not answer, since it may return with another version.
     pub(crate) fn set_engine_version(&self, version: Option<String>) {
         *self.engine_version.lock().unwrap_or_else(PoisonError::into_inner) = version;
     }

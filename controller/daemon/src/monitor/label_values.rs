@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 
 use sluice_contract::text::sanitize;
 
-/// Largest number of values of one label.
+/// Maximum number of values of one label.
 const VALUES_MAX: usize = 100;
-/// Characters of the longest value.
+/// Maximum number of characters of a value.
 const CHARACTERS_MAX: usize = 100;
-/// Value in place of all that come after the largest number.
+/// Value that replaces all values after the maximum number.
 const OTHER: &str = "other";
-/// Value in place of an empty one.
+/// Value that replaces an empty one.
 const NONE: &str = "none";
 
 /// The values that one label has had.

@@ -1,6 +1,6 @@
 //! Counters of each event of the log.
 //!
-//! Only events of the system count: an agent's are claims.
+//! Only events of the system count: events of an agent are claims.
 //!
 //! Pure.
 
@@ -45,11 +45,11 @@ pub(super) enum Measurement {
 pub(super) struct Called {
     /// The model that the request names.
     pub(super) model: Option<String>,
-    /// Word for the result; none for a call without an end.
+    /// Word for the result; `None` for a call without an end.
     pub(super) result: Option<String>,
     /// Tokens, with all input in `input`.
     pub(super) usage: Usage,
-    /// Cost in nano-USD; 0 where it is not known.
+    /// Cost in nano-USD; 0 if it is unknown.
     pub(super) nano_usd: u64,
     /// Seconds to the head of the answer.
     pub(super) first_byte: Option<f64>,
@@ -84,7 +84,7 @@ pub(super) fn of_event(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Mea
     }
 }
 
-/// A run may have had another attempt since the event: then the wait of this one is not known any more.
+/// A run may have had another attempt since the event: then the waiting time of this attempt is no longer known.
 fn claimed(event: &LoggedEvent, run: &Sandbox) -> Option<Measurement> {
     let change: StateChanged = serde_json::from_str(&event.event_data).ok()?;
     let is_claim = change.to == "CREATING" && event.attempt == Some(run.key.attempt);

@@ -14,10 +14,10 @@ use super::instruments::Gauges;
 
 /// Type of the text.
 pub(crate) const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Time for which one reading is given to all who ask.
+/// Time for which one reading is served to all clients.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The last reading. Clients that come while it is made wait for it and get it too, so that many cost as much as one.
+/// The last reading. Clients that arrive while it is made wait for it and get it too, so many clients cost as much as one.
 #[derive(Debug, Default)]
 pub(crate) struct Scrape(Mutex<Option<(Instant, Bytes)>>);
 
@@ -27,7 +27,7 @@ pub(crate) enum ScrapeError {
     /// The database cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The metrics are no text.
+    /// The metrics cannot be written as text.
     #[error(transparent)]
     Text(#[from] std::fmt::Error),
 }

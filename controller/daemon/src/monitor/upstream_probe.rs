@@ -14,8 +14,8 @@ use crate::stop_signal::StopSignal;
 pub(crate) const NAME: &str = "upstream";
 const TIMER: LoopTimer = LoopTimer { name: NAME, period: Duration::from_secs(60), first: Duration::ZERO };
 
-/// Connects until the signal. The state of the loop has the result of the last time. Nothing waits for it: while the upstream
-/// does not answer, calls fail and the daemon lives.
+/// Connects until the signal. The state of the loop has the last result. No task waits for it: while the upstream
+/// does not answer, calls fail and the daemon continues.
 pub(crate) async fn run(upstream: Upstream, loops: Arc<Loops>, log: fn(&str), stop: StopSignal) {
     every(TIMER, loops, log, stop, || {
         let upstream = upstream.clone();

@@ -9,7 +9,7 @@ use super::run_facts::{RunFacts, span_id};
 use super::spans::{EndedCall, EndedRun};
 use super::target::{OtelKind, OtelTarget, Semconv};
 
-/// Attributes of one span. One without a value is left out.
+/// Attributes of one span. An attribute without a value is left out.
 #[derive(Debug, Default)]
 struct Attributes(Vec<(String, Value)>);
 
@@ -112,8 +112,8 @@ fn of_run(all: &mut Attributes, run: &RunFacts) {
     }
 }
 
-/// Sets the attributes of the trace. Langfuse wants them on each span: a view of spans has no trace to look them up in. A
-/// trace that others have begun keeps what it has.
+/// Sets the attributes of the trace. Langfuse needs them on each span: a view of spans has no trace to look them up in. A
+/// trace that others have begun keeps its attributes.
 fn langfuse_trace(all: &mut Attributes, run: &RunFacts) {
     if run.metadata.existing_trace_id.is_some() {
         return;

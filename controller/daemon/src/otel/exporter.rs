@@ -1,7 +1,7 @@
 //! The task of one target: from the event log to its queue, and from there to the target.
 //!
-//! The position in the log is that of the process: what a daemon had not sent when it was killed is not sent again, and
-//! events that a new daemon adds for the time between are.
+//! The position in the log is kept in memory: events that a killed daemon had not sent are never sent, except
+//! events that the new daemon adds for the time between.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::loops::LoopFault;
 use crate::outbound::{DeliveryFault, Destination, post};
 use crate::stop_signal::StopSignal;
 
-/// Longest time between two looks at the log.
+/// Maximum time between two reads of the log.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Shortest time between two requests with metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
-/// Longest time of one request.
+/// Maximum time of one request.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Longest time of the last requests, at the end of the daemon.
+/// Maximum time of the last requests, at the end of the daemon.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 200;
-/// Runs whose facts are remembered.
+/// Maximum number of runs whose facts are kept in memory.
 const RUNS_MAX: usize = 512;
 
 /// The task of one target.
@@ -57,7 +57,7 @@ pub(crate) struct Exporter {
 
 /// A request that the target did not take.
 enum ExportFault {
-    /// The same request may be taken later.
+    /// The target may accept the same request later.
     Later(DeliveryFault),
     /// The target never takes this request.
     Never(DeliveryFault),
@@ -94,7 +94,7 @@ impl Exporter {
                 () = stop.stopped() => return self.finish().await,
                 () = sleep_until(next), if is_waiting => {}
                 () = sleep(LOOK_EVERY) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => sleep(PAUSE).await,
             }
         }
@@ -103,11 +103,11 @@ impl Exporter {
     async fn finish(mut self) {
         self.next_try = Instant::now();
         self.next_metrics = Instant::now();
-        // What the target does not take now is lost, and the daemon ends.
+        // Data that the target does not take now is lost, because the daemon ends.
         let _ = timeout(LAST_WITHIN, self.turn()).await;
     }
 
-    /// Takes new events, and sends what is due.
+    /// Takes new events, and sends the spans and metrics that are due.
     async fn turn(&mut self) -> Result<(), LoopFault> {
         self.take().await?;
         let sent = self.send_spans().await;
@@ -123,7 +123,7 @@ impl Exporter {
             let batch = self.context.store.events_after(self.read, filter.clone(), EVENTS).await?;
             for event in batch.events.iter().filter(|event| event.source == EventSource::System) {
                 let run = self.facts(event).await?;
-                // From here on nothing waits: a turn that is cancelled takes each event once.
+                // Nothing is awaited from here on, so that a cancelled turn takes each event once.
                 if let Some(span) = self.span(event, run) {
                     let dropped = self.queue.add(span);
                     self.count("dropped", dropped);

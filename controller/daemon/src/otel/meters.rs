@@ -1,4 +1,4 @@
-//! Metrics of calls, in the names of the conventions for generative AI.
+//! Metrics of calls, named by the conventions for generative AI.
 //!
 //! Pure. Sums since the start of the exporter. Models come from sandboxes, so the number of series is bounded.
 
@@ -10,7 +10,7 @@ use super::otlp::{attributes, nanos};
 use super::spans::EndedCall;
 use super::target::Semconv;
 
-/// Most series of one metric; further models are `other`.
+/// Maximum number of series of one metric; further models are `other`.
 const SERIES_MAX: usize = 200;
 /// Seconds, as the conventions advise.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
@@ -19,7 +19,7 @@ const TOKENS: [f64; 14] = [
     1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0,
     67_108_864.0,
 ];
-/// Sums since the start, in place of sums since the last request.
+/// Sums since the start, instead of sums since the last request.
 const CUMULATIVE: i32 = 2;
 
 /// Names of the counters of tokens, in the order of [`Series::tokens`].
@@ -95,7 +95,7 @@ impl Meters {
         self.is_changed = true;
     }
 
-    /// Returns whether a call was counted since the metrics were sent.
+    /// Returns whether a call was counted since the metrics were last sent.
     pub(super) fn is_changed(&self) -> bool {
         self.is_changed
     }

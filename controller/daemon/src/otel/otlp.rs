@@ -44,7 +44,7 @@ impl Span {
             "startTimeUnixNano": nanos(self.start_us),
             "endTimeUnixNano": nanos(self.end_us.max(self.start_us)),
             "attributes": attributes(self.attributes.iter().map(|(name, value)| (name.as_str(), value))),
-            // 1 is set by people alone; 0 is unset.
+            // 1 may only be set by people; 0 is unset.
             "status": match &self.error {
                 Some(message) => json!({ "code": 2, "message": message }),
                 None => json!({}),

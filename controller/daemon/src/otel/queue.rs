@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::otlp::Span;
 
-/// Most spans that wait.
+/// Maximum number of waiting spans.
 pub(super) const SPANS_MAX: usize = 4096;
-/// Spans of one request.
+/// Maximum number of spans in one request.
 pub(super) const BATCH: usize = 128;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ pub(super) struct RunFacts {
     pub(super) graph_id: String,
     /// Name of the trace and of the agent.
     pub(super) agent_name: String,
-    /// Trace of the run, or that of the caller.
+    /// Trace of the run, or the trace that the caller named.
     pub(super) trace_id: String,
     /// Span of the caller.
     pub(super) parent_id: Option<String>,

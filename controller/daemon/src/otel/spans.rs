@@ -17,7 +17,7 @@ pub(super) const TYPES: [&str; 3] = [STARTED, ENDED, STOPPED];
 pub(super) const STOPPED: &str = "sandbox.stopped";
 const STARTED: &str = "llm.call_started";
 const ENDED: &str = "llm.call";
-/// Calls without an end whose start is remembered.
+/// Maximum number of open calls whose start is kept.
 const STARTS_MAX: usize = 10_000;
 
 /// A call that has ended.
@@ -27,7 +27,7 @@ pub(super) struct EndedCall {
     pub(super) attempt: Option<u32>,
     /// `chat`, `text_completion`, `embeddings`, or `generate_content`.
     pub(super) operation: &'static str,
-    /// Provider whose API the call has the format of.
+    /// Provider whose API format the call uses.
     pub(super) provider: &'static str,
     pub(super) is_stream: bool,
     pub(super) model: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct EndedRun {
     pub(super) failure_code: Option<String>,
 }
 
-/// Starts of calls, until their ends come.
+/// Starts of calls, until their ends arrive.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls(HashMap<String, StartedCall>);
 
@@ -69,7 +69,7 @@ struct StartedCall {
 }
 
 impl OpenCalls {
-    /// Returns the call that an event ends, and remembers one that it starts.
+    /// Returns the call that an event ends, and stores one that it starts.
     pub(super) fn take(&mut self, event: &LoggedEvent) -> Option<EndedCall> {
         match event.event_type.as_str() {
             STARTED if self.0.len() < STARTS_MAX => {
@@ -87,7 +87,7 @@ impl OpenCalls {
         }
     }
 
-    /// Forgets the calls of a run that is over: a sidecar that was killed reports no end of them.
+    /// Forgets the calls of a run that is over: a killed sidecar reports no end for them.
     pub(super) fn forget(&mut self, run: Option<&String>) {
         self.0.retain(|_, started| started.run.as_ref() != run);
     }
@@ -118,7 +118,7 @@ fn ended(event: &LoggedEvent, data: CallData, started: Option<&StartedCall>) -> 
     })
 }
 
-/// Returns the operation of a path, and the provider whose format the API has.
+/// Returns the operation of a path, and the provider whose format the API uses.
 fn operation_of(path: &str) -> (&'static str, &'static str) {
     match path {
         path if path.ends_with("/embeddings") => ("embeddings", "openai"),

@@ -47,7 +47,7 @@ pub struct OtelTarget {
     pub ca: Option<PathBuf>,
 }
 
-/// Reason why settings are not those of a target. It repeats nothing of them.
+/// Reason why the settings of a target are invalid. It repeats no values, because they may be secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
 pub enum TargetFault {

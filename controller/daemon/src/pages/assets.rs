@@ -87,7 +87,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 /// Level of the compressed copies, which are made once.
 const LEVEL: u8 = 9;
 
-/// One hash for all of them: a new build has new paths.
+/// One hash for all assets: a new build has new paths.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let pieces = ASSETS.iter().flat_map(|asset| [asset.name.as_bytes(), b"\0", asset.content.as_bytes(), b"\0"]);
     Hash::of_all(pieces).to_hex()
@@ -113,7 +113,7 @@ pub(super) fn import_map() -> &'static str {
     &IMPORT_MAP
 }
 
-/// Returns the source of a policy that lets a page have that map: its hash.
+/// Returns the source expression of a policy that permits that map: its hash.
 pub(super) fn import_map_source() -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Hash::of(IMPORT_MAP.as_bytes()).as_bytes()))
 }
@@ -148,7 +148,7 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Returns whether a list in a header has a word. Words with parameters do not count: none of a browser has some.
+/// Returns whether a list in a header has a word. Words with parameters do not count, since browsers send none.
 fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|item| item.trim() == word)
@@ -158,7 +158,7 @@ fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns a module and what it imports at once.
+    /// Returns a module and its static imports.
     fn imported<'a>(name: &'a str, found: &mut Vec<&'a str>) {
         if found.contains(&name) {
             return;
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Each page with its style, one icon and its modules. A chart is read when it is shown.
+    /// Each page with its style, one icon and its modules. A chart is loaded when it is shown.
     #[test]
     fn each_page_is_small() {
         for page in ["list.js", "run.js", "new.js", "approvals.js", "chat.js", "agents.js", "spending.js", "host.js"] {

@@ -78,7 +78,7 @@ async fn sandboxes(
     let filter =
         SandboxFilter { owner: owner.clone(), states, text: text.clone(), awaited, ..SandboxFilter::default() };
     let found = context.store.list_sandboxes(filter, None, ROWS).await?;
-    // No receipt of the runs that are shown is older than the oldest of them.
+    // Receipts of the shown runs are not older than the oldest of these runs.
     let since_us = found.sandboxes.iter().map(|run| run.created_us).min();
     let costs = context.store.usage(GroupBy::Run, Filter { owner, since_us, ..Filter::default() }).await?;
     let main = list(&found, &costs.groups, text.as_deref().unwrap_or_default(), context.policy.is_some());

@@ -15,7 +15,7 @@ use super::html::escape;
 
 /// Characters of an event.
 const EVENT_MAX: usize = 500;
-/// Members that say most about an event, the best first.
+/// Members that describe an event best, by priority.
 const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
 
 /// Returns the runs of a page, their filters and their costs.
@@ -97,7 +97,7 @@ fn time(us: i64) -> String {
     humantime::format_rfc3339_seconds(from_unix_micros(us)).to_string()
 }
 
-/// Returns what is known about a run.
+/// Returns the facts about a run.
 pub(super) fn run_facts(run: &Sandbox) -> String {
     let message = run.verdict.as_ref().and_then(|verdict| verdict.failure().1).map_or_else(String::new, escape);
     let ended = run.ended_us.map_or_else(|| "no".to_owned(), time);

@@ -4,7 +4,7 @@
 
 use sluice_contract::RunId;
 
-/// Bytes of the longest code that is looked up.
+/// Maximum number of bytes of a code that is looked up.
 const CODE_MAX: usize = 128;
 
 /// Form of the login page.
@@ -12,7 +12,7 @@ const CODE_MAX: usize = 128;
 pub(super) struct LoginForm {
     /// The code.
     pub(super) code: String,
-    /// The run whose page follows.
+    /// The run whose page is shown next.
     pub(super) run: Option<RunId>,
 }
 

@@ -93,7 +93,7 @@ fn script() -> String {
     format!("<script type=\"importmap\">{map}</script><script type=\"module\" src=\"{app}\"></script>")
 }
 
-/// Returns the policy of all pages: their own scripts and styles alone, and no frame around them.
+/// Returns the policy of all pages: only their own scripts and styles, and no frame around them.
 fn policy() -> String {
     format!(
         "default-src 'none'; script-src 'self' {}; style-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -124,7 +124,7 @@ pub(super) fn login_page() -> Page {
     Page::new("Log in", main.to_owned())
 }
 
-/// The page that says who is logged in by a click.
+/// The page that shows which principal a click logs in.
 pub(super) fn confirm_page(form: &LoginForm, view: &LoginView) -> Page {
     let (owner, role) = (escape(&view.login.owner), view.login.role.as_str());
     let run = form

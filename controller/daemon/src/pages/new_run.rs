@@ -1,4 +1,4 @@
-//! The page that creates a run: a form with what the host allows.
+//! The page that creates a run: a form with the choices that the host allows.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::html::escape;
 
-/// What the host lets a run of this owner have. Each pair is the value of a run that names none, and the highest one.
+/// Choices that the host offers for a run of this owner. Each pair is the default value and the highest one.
 pub(super) struct Choices {
     /// Ids and names of programs.
     pub(super) programs: Vec<(String, String)>,
@@ -107,7 +107,7 @@ fn select(main: &mut String, name: &str, label: &str, note: &str, options: &[(&s
     let _ = writeln!(main, "</select></label><p class=\"small quiet\">{note}</p>");
 }
 
-/// Adds a choice that may be left out, if there is one.
+/// Adds an optional choice, if there is one.
 fn named(main: &mut String, name: &str, label: &str, note: &str, names: &[String]) {
     if names.is_empty() {
         return;

@@ -85,7 +85,7 @@ async fn host(
     Ok(Page::of_console(&principal, "host", "Host", "", main).into_response())
 }
 
-/// A chat with an agent. Without its script it shows the agents alone.
+/// A chat with an agent. Without its script it only shows the agents.
 async fn chat(
     State(context): Context,
     principal: Option<Principal>,

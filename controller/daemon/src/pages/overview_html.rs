@@ -16,7 +16,7 @@ pub(super) struct HostFacts {
     pub(super) not_ready: Vec<&'static str>,
     pub(super) runs: Vec<(&'static str, u64)>,
     pub(super) sidecars: u64,
-    /// Runs that may be at work; none where no sandboxes may be created.
+    /// Maximum number of running runs; `None` if no sandboxes may be created.
     pub(super) running_max: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn totals(usage: &UsageTable) -> String {
     )
 }
 
-/// Returns what others than admins see in place of the figures.
+/// Returns the part that other users than admins see instead of the figures.
 pub(super) fn host_refusal(creates_runs: bool) -> String {
     let creates =
         if creates_runs { "creates sandboxes" } else { "creates no sandboxes: <code>sandbox_enabled</code> is off" };

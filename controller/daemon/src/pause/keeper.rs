@@ -1,4 +1,4 @@
-//! Brings one attempt to what is wanted: its sidecar's gate, its clocks, its container.
+//! Brings one attempt to its wanted state: its sidecar's gate, its clocks, its container.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::live_run::LiveRun;
 
 /// Time after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// Time for which a call goes on waiting whose client would not come again.
+/// Time for which a waiting call is kept open if its client would not retry.
 const BOUND: Duration = Duration::from_secs(10);
-/// Longest time for which a tool counts as working: clients stop theirs after ten minutes at the latest.
+/// Maximum time for which a tool counts as working: clients stop theirs after ten minutes at the latest.
 const TOOL_MAX: Duration = Duration::from_secs(15 * 60);
 /// Time after which a virtual key that was not raised is raised again.
 const KEY_AGAIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const STEPS_MAX: usize = 16;
 /// Name of the asking program, in the audit log of the run. The control log has the person.
 const BY: &str = "daemon";
 
-/// Looks after one attempt.
+/// Pauses and resumes one attempt.
 #[derive(Debug)]
 pub(crate) struct PauseKeeper {
     context: Arc<ApiContext>,
@@ -47,7 +47,7 @@ pub(crate) struct PauseKeeper {
     freezer: Freezer,
     control: SidecarControl,
     gate: GateState,
-    /// State of the clocks that the sidecar was told; none if an earlier daemon told it.
+    /// Clock state that was last sent to the sidecar; `None` if an earlier daemon sent it.
     clocks_stopped: Option<bool>,
     /// True if the virtual key may end before the run.
     key_is_due: bool,
@@ -56,7 +56,7 @@ pub(crate) struct PauseKeeper {
     /// Time at which a call was last seen open or waiting.
     busy: Instant,
     failed: Option<Instant>,
-    /// Time at which a client was found that would not come again.
+    /// Time at which a client was found that would not retry.
     bound: Option<Instant>,
     /// The last failure, which is logged once.
     logged: Option<String>,
@@ -79,7 +79,7 @@ enum KeeperError {
     StillFrozen,
 }
 
-/// One look at the run: the observed state, and its row.
+/// One observation of the run: the observed state, and its row.
 struct PauseLook {
     view: PauseView,
     run: Sandbox,
@@ -89,7 +89,7 @@ struct PauseLook {
 }
 
 impl PauseKeeper {
-    /// Looks after an attempt that this daemon begins.
+    /// Manages an attempt that this daemon begins.
     pub(crate) fn new(
         context: Arc<ApiContext>,
         host: Arc<Host>,
@@ -116,7 +116,7 @@ impl PauseKeeper {
         }
     }
 
-    /// Looks after an attempt that an earlier daemon began, which may have left it in any state.
+    /// Manages an attempt that an earlier daemon began, which may have left it in any state.
     pub(crate) fn adopting(self) -> Self {
         Self { gate: GateState::Unknown, clocks_stopped: None, key_is_due: true, may_be_frozen: true, ..self }
     }
@@ -143,7 +143,7 @@ impl PauseKeeper {
         }
     }
 
-    /// Takes the steps that can be taken now. Returns the time after which to look again; none if nothing is left to do.
+    /// Takes the steps that can be taken now. Returns the time after which to check again; `None` if nothing is left to do.
     async fn turn(&mut self) -> Option<Duration> {
         for _ in 0..STEPS_MAX {
             match self.step().await {
@@ -166,7 +166,7 @@ impl PauseKeeper {
     async fn step(&mut self) -> Result<PauseStep, KeeperError> {
         let Some(look) = self.look().await? else { return Ok(PauseStep::Rest) };
         if self.clocks_stopped != Some(look.view.clocks_stopped) {
-            // The row decides. A step that was interrupted may have told the sidecar something else.
+            // The row decides: an interrupted step may have sent the sidecar another state.
             self.set_clock(look.view.clocks_stopped).await?;
         }
         let step = next_step(&look.view);
@@ -193,7 +193,7 @@ impl PauseKeeper {
                 self.may_be_frozen = false;
                 self.busy = Instant::now();
             }
-            // The client may come again.
+            // The client may retry.
             PauseStep::Rest if look.is_asked => return Ok(PauseStep::Look(AFTER_FAILURE)),
             PauseStep::Rest if self.key_is_due => {
                 self.raise_key(&look.run).await?;
@@ -204,7 +204,7 @@ impl PauseKeeper {
         Ok(step)
     }
 
-    /// Observes the run; `None` if it is to end, which thaws its container.
+    /// Observes the run; `None` if it is about to end, which thaws its container.
     async fn look(&mut self) -> Result<Option<PauseLook>, KeeperError> {
         let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
         let works = |run: &Sandbox| run.key == self.key && run.state.is_active() && run.verdict.is_none();
@@ -231,7 +231,7 @@ impl PauseKeeper {
             is_at_work = !is_frozen && (is_bound || self.has_running_tool().await?);
         }
         if is_asked && held.iter().all(|call| call.cause == HoldCause::Paused) {
-            // Its client has left, and does something else: nothing waits for the decision.
+            // Its client has left, and does not wait for the decision any more.
             cause = None;
         }
         if open_calls > 0 || waiting > 0 {
@@ -296,7 +296,7 @@ impl PauseKeeper {
         self.context.store.has_running_tool(&self.key, since_us).await
     }
 
-    /// Takes the clock of the row that was written. If the row has changed meanwhile, the next look decides anew.
+    /// Uses the clock of the written row. If the row has changed meanwhile, the next check decides again.
     fn take_clock(&self, written: Result<Sandbox, SandboxError>) -> Result<(), KeeperError> {
         match written {
             Ok(run) => {
@@ -313,7 +313,7 @@ impl PauseKeeper {
         let set = SetClock { stopped, by: Some(BY.to_owned()), reason: Some(reason.to_owned()) };
         match self.control.set_clock(&set).await {
             Ok(_) => {}
-            // It has stood still for the longest time, and goes on; or it has no deadline.
+            // It has been paused for the maximum time and continues, or it has no deadline.
             Err(error) if error.is_moot() => {}
             Err(error) => return Err(error.into()),
         }

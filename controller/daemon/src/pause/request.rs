@@ -1,4 +1,4 @@
-//! Requests to pause a run, and to let it go on: recorded, then wanted. The keeper of the run does the rest.
+//! Requests to pause a run and to resume it: recorded here, and carried out by the keeper of the run.
 
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{DesiredState, IllegalStep, Sandbox, SandboxError};
@@ -16,10 +16,10 @@ pub enum Requester<'a> {
     Rule(&'a str),
 }
 
-/// Times that a change is tried anew when the run has changed in between.
+/// Maximum number of tries of a change, if the run changes in between.
 const TRIES: usize = 8;
 
-/// Lets a run stand still as soon as no call is open.
+/// Pauses a run as soon as no call is open.
 ///
 /// # Errors
 /// 409: it does not work, or is paused already. 503: it cannot be recorded.

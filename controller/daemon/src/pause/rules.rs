@@ -1,12 +1,12 @@
 //! The next step of a pause.
 //!
-//! Pure. The calls under way end first. Then every call that waits is told to come again later, and a second after that, with
+//! Pure. The calls under way end first. Then waiting calls get the answer to retry later, and a second after that, with
 //! no call open or waiting and no tool at work, the container is frozen: a client whose call waits while it is frozen would find
 //! its timer expired, and a tool would find its time used up.
 
 use std::time::Duration;
 
-/// Reason that a run stands still.
+/// Reason for a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     /// A person or a rule wants it.
@@ -18,7 +18,7 @@ pub(super) enum Cause {
 /// State of the sidecar's gate: new calls pass, or none does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum GateState {
-    /// Not known: this daemon has not asked for either yet.
+    /// Unknown: this daemon has not requested either yet.
     Unknown,
     Open,
     Closed,
@@ -31,18 +31,18 @@ pub(super) enum GateState {
 pub(super) struct PauseView {
     pub(super) cause: Option<Cause>,
     pub(super) gate: GateState,
-    /// True if its clocks stand still.
+    /// True if its clocks are stopped.
     pub(super) clocks_stopped: bool,
     /// True if its row says that it is paused.
     pub(super) is_marked: bool,
     pub(super) is_frozen: bool,
-    /// Calls under way.
+    /// Calls in progress.
     pub(super) open_calls: u64,
     /// Requests that wait in the sidecar now.
     pub(super) waiting: u64,
     /// Time since a call was last seen open or waiting.
     pub(super) quiet: Duration,
-    /// True while a tool works, or a client waits that would not come again.
+    /// True while a tool works, or a client waits that would not retry.
     pub(super) is_at_work: bool,
     /// Time since the container could not be frozen.
     pub(super) failed: Option<Duration>,
@@ -55,13 +55,13 @@ pub(super) enum PauseStep {
     OpenGate,
     /// Records the pause, and stops the clocks.
     Mark(Cause),
-    /// Records the end of the pause, and lets the clocks go on.
+    /// Records the end of the pause, and restarts the clocks.
     Unmark,
-    /// Tells every call that waits to come again later.
+    /// Answers every waiting call with a request to retry later.
     AnswerLater,
     Freeze,
     Thaw,
-    /// Looks again after this time.
+    /// Checks again after this time.
     Look(Duration),
     /// Waits until something is wanted.
     Rest,
@@ -69,11 +69,11 @@ pub(super) enum PauseStep {
 
 /// Time after the last answer before the container is frozen: the client has read it then.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time between two looks at a sidecar.
+/// Time between two checks of a sidecar.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time between two looks at calls that wait for an approval.
+/// Time between two checks of calls that wait for an approval.
 const HELD_LOOK: Duration = Duration::from_millis(500);
-/// Time between two looks at a run that stands still.
+/// Time between two checks of a paused run.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 /// Time after which freezing is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -114,7 +114,7 @@ fn pause(view: &PauseView) -> PauseStep {
         return PauseStep::Mark(Cause::Pause);
     }
     if view.waiting > 0 {
-        // While a tool works, the container is not frozen, and the client would come again to wait.
+        // While a tool works, the container is not frozen, and a client would retry only to wait again.
         return if view.is_at_work { PauseStep::Look(SLOW_LOOK) } else { PauseStep::AnswerLater };
     }
     freeze_when_quiet(view)
@@ -122,7 +122,7 @@ fn pause(view: &PauseView) -> PauseStep {
 
 fn hold(view: &PauseView) -> PauseStep {
     if view.is_marked {
-        // It was paused as well, and is not any more.
+        // It was paused as well, and no longer is.
         return if view.is_frozen { PauseStep::Thaw } else { PauseStep::Unmark };
     }
     if view.gate == GateState::Closed || view.gate == GateState::Unknown {
@@ -135,14 +135,14 @@ fn hold(view: &PauseView) -> PauseStep {
         return PauseStep::Mark(Cause::Approval);
     }
     if view.open_calls > 0 || view.waiting > 0 {
-        // The sidecar itself tells calls to come again when they have waited for its longest time; they come after five
+        // After their maximum waiting time, the sidecar itself lets calls retry later; the clients do so after five
         // seconds.
         return PauseStep::Look(HELD_LOOK);
     }
     freeze_when_quiet(view)
 }
 
-/// Returns the step of a container that stands still: a call that came in just before is answered first.
+/// Returns the step of a frozen container: a call that came in just before is answered first.
 fn frozen(view: &PauseView, mark: PauseStep) -> PauseStep {
     if view.open_calls > 0 || view.waiting > 0 {
         return PauseStep::Thaw;
@@ -264,7 +264,7 @@ mod tests {
         )
     }
 
-    /// Does a step as if all goes well, and nothing else happens.
+    /// Performs a step as if it succeeds, and nothing else happens.
     fn done(view: PauseView, step: PauseStep) -> PauseView {
         match step {
             PauseStep::CloseGate => PauseView { gate: GateState::Closed, ..view },
@@ -278,7 +278,7 @@ mod tests {
             PauseStep::AnswerLater => PauseView { waiting: 0, quiet: Duration::ZERO, ..view },
             PauseStep::Freeze => PauseView { is_frozen: true, ..view },
             PauseStep::Thaw => PauseView { is_frozen: false, quiet: Duration::ZERO, ..view },
-            // Calls end, tools end, time goes on.
+            // Calls end, tools end, time passes.
             PauseStep::Look(time) => PauseView {
                 open_calls: 0,
                 waiting: if view.cause == Some(Cause::Approval) { 0 } else { view.waiting },

@@ -1,4 +1,4 @@
-//! `POST …/messages/ack`: the agent has messages that were given on lease.
+//! `POST …/messages/ack`: the agent acknowledges messages that it got on lease.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::extract::JsonBody;
 
-/// Largest number of messages in one request.
+/// Maximum number of messages in one request.
 const IDS_MAX: usize = 100;
 
 /// Messages that the agent has.

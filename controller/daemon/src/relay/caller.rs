@@ -1,4 +1,4 @@
-//! The attempt whose sidecar sends a request.
+//! Identifies the attempt whose sidecar sends a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl RelayCaller {
         })
     }
 
-    /// Records that the attempt has a worker that takes messages. One that only reports events gets none, so the sidecar adds
+    /// Records that the attempt has a worker that takes messages. A worker that only reports events gets none: the sidecar adds
     /// them to its calls.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl RelayCaller {
         if context.conversations.is_new_worker(&self.key) {
             context.store.note_worker(&self.key, now_us()).await?;
             context.conversations.note_worker(&self.key);
-            // What the sidecar has and can wait is the worker's from now on. If that fails, the task of the run does it later.
+            // Messages that still wait in the sidecar now belong to the worker. If this fails, the run's task repeats it.
             let _ = timeout(WITHDRAW_WITHIN, injection::push(context, &self.key)).await;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Effects of the events of a run. All of them are claims: an agent can say that it lives, that it works and that it is
-//! done or has failed. Its exit code says whether it has succeeded.
+//! Effects of the events of a run. All events are claims: an agent can claim that it lives, that it works and that it is
+//! done or has failed. Only its exit code decides whether it has succeeded.
 
 use serde_json::{Map, Value};
 use sluice_state::agents::Heartbeat;
@@ -16,7 +16,7 @@ const NO_WORK: [&str; 9] = [
 ];
 /// Members of the result of an agent.
 const RESULT: [&str; 6] = ["success", "turns", "cost_usd", "session_id", "stop_reason", "output"];
-/// Longest status of a heartbeat, in characters.
+/// Maximum length of a heartbeat's status in characters.
 const STATUS_MAX: usize = 100;
 
 /// A step that follows from an event.
@@ -32,7 +32,7 @@ enum EventEffect {
     Failed,
 }
 
-/// Lets the events of a run take effect.
+/// Applies the effects of a run's events.
 ///
 /// # Errors
 /// Errors of the database.
@@ -61,7 +61,7 @@ pub(super) async fn apply(
         EventEffect::Done => "the agent says that it is done",
         EventEffect::Failed => "agent_failed",
     };
-    // Most events change nothing, and a look is cheaper than a write.
+    // Most events change nothing, and a read is cheaper than a write.
     if step(sandbox, effect).is_none() {
         return Ok(());
     }
@@ -105,7 +105,7 @@ fn seen(sandbox: &Sandbox, work_us: Option<i64>, heartbeat: Option<(i64, Option<
     SandboxActivity { key: sandbox.key.clone(), work_us, observed_work_us: None, heartbeat }
 }
 
-/// Returns what is kept of the data of a completion.
+/// Returns the part of a completion's data that is kept.
 fn result(data: &Value) -> Value {
     let mut kept: Map<_, _> = data.as_object().cloned().unwrap_or_default();
     kept.retain(|name, _| RESULT.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! `POST …/events`: what the agent or its worker reports.
+//! `POST …/events`: reports of the agent or its worker.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::timestamp::timestamp;
 
 /// Type of the events with a diff.
 const FILE_EDITED: &str = "agent.file_edited";
-/// Bytes of a diff that are kept.
+/// Maximum number of bytes of a stored diff.
 const DIFF_MAX: usize = 1 << 20;
 
-/// An event that a run reports. Its source follows from the socket, and is no member.
+/// An event that a run reports. Its source is decided by the socket, and is not a member.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReportedEvent {
@@ -58,7 +58,7 @@ pub(super) async fn report(
     let event = NewLoggedEvent {
         attempt: Some(caller.key.attempt),
         agent_id: Some(sandbox.agent_id.clone()),
-        // A worker in the sandbox has no secret that the agent could not read: what it says is the agent's claim.
+        // A worker in the sandbox has no secret that the agent cannot read, so its reports are the agent's claims.
         source: EventSource::Agent,
         diff,
         ..NewLoggedEvent::of_run(&sandbox.owner, run_id, &event_type, event_data.to_string(), now)

@@ -1,4 +1,4 @@
-//! The way of a request of a sidecar to its handler: its token, its run, its route.
+//! The steps from a sidecar's request to its handler: its token, its run, its route.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ impl RelayFront {
         if request.method().is_safe() {
             return self.router.call(request).await.map_err(|never| match never {});
         }
-        // A sidecar that hangs up does not stop a change half way.
+        // A sidecar that hangs up does not stop a change in the middle.
         match tokio::spawn(self.router.call(request)).await {
             Ok(response) => response.map_err(|never| match never {}),
             Err(error) => Err(ApiError::internal(&error)),
         }
     }
 
-    /// Checks that the token is that of the attempt of this socket, and that the attempt is the present one.
+    /// Checks that the token belongs to the attempt of this socket, and that the attempt is the present one.
     async fn authenticate(&self, request: &Request<Incoming>) -> Result<(), ApiError> {
         if let RequestCredential::Bearer(token) = RequestCredential::of(request.headers(), None)
             && self.context.store.find_run_token(&token).await?.as_ref() == Some(&self.key)

@@ -13,7 +13,7 @@ use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::timestamp::timestamp;
 
-/// Number of interventions in an answer, at most.
+/// Maximum number of interventions in an answer.
 const LIMIT: u32 = 100;
 
 /// An intervention as an agent sees it.

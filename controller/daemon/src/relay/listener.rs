@@ -2,7 +2,7 @@
 //!
 //! It is in a directory of its own, below directories that only root can enter. The sidecar has the directory as its working
 //! directory, so it connects by a path that begins there. The socket belongs to the sidecar's user, with mode 0600, and its
-//! connections are accepted from that user alone.
+//! connections are accepted only from that user.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -23,7 +23,7 @@ use crate::connection::serve;
 use crate::context::ApiContext;
 use crate::unix_socket::{DaemonSocket, SocketError};
 
-/// Connections of one sidecar: as many as it relays at once, with those that it keeps.
+/// Maximum number of connections of one sidecar: the requests that it relays at once, and the idle ones that it keeps.
 const CONNECTIONS: usize = 16;
 /// Time between two tries to bind, while the directory is made.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ impl RelayListener {
         Self { context, key }
     }
 
-    /// Binds the socket as soon as its directory is there, and serves the sidecar until it is dropped.
+    /// Binds the socket as soon as its directory exists, and serves the sidecar until it is dropped.
     pub(crate) async fn serve(self) -> std::convert::Infallible {
         let (socket, uid) = self.bound().await;
         let front = Arc::new(RelayFront::new(Arc::clone(&self.context), self.key.clone()));

@@ -17,11 +17,11 @@ use crate::conversations::Counted;
 use crate::extract::Query;
 use crate::timestamp::timestamp;
 
-/// Longest time that a request waits for a message, in seconds.
+/// Maximum time that a request waits for a message, in seconds.
 const WAIT_MAX: u64 = 25;
-/// Largest number of messages in one answer.
+/// Maximum number of messages in one answer.
 const LIMIT_MAX: u32 = 100;
-/// Time after which a waiting request looks again at messages whose lease may be over.
+/// Time after which a waiting request checks again for messages whose lease may be over.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Query of a request that takes messages.
@@ -50,7 +50,7 @@ pub(super) struct MessageForAgent {
     content: String,
     message_type: &'static str,
     timestamp: String,
-    /// Of an interrupt whose text begins no turn: `wait` or `end`.
+    /// For an interrupt that starts no turn: `wait` or `end`.
     #[serde(rename = "then", skip_serializing_if = "Option::is_none")]
     afterwards: Option<&'static str>,
 }
@@ -87,7 +87,7 @@ pub(super) async fn take(
     let until = Instant::now() + Duration::from_secs(wait);
     let (mut committed, mut stop) = (context.store.events_committed(), context.stop.clone());
     loop {
-        // From here on: a message that comes after the look is seen by the wait.
+        // Marked before the check, so that the wait notices a message that arrives after it.
         committed.mark_unchanged();
         if context.store.has_messages_for_worker(&caller.key.run_id, now_us()).await? {
             let taken = context.store.take_messages(&caller.key, mode, limit, now_us()).await?;
@@ -99,7 +99,7 @@ pub(super) async fn take(
             return Ok(Json(Vec::new()));
         }
         tokio::select! {
-            // An error means that the store is gone; the next look says so.
+            // An error means that the store is gone; the next read reports it.
             _ = committed.changed() => {}
             () = sleep_until(until.min(Instant::now() + LOOK_AGAIN)) => {}
             () = stop.stopped() => {}

@@ -29,7 +29,7 @@ pub(super) async fn push(
     else {
         return Ok((StatusCode::NOT_FOUND, "this run works on no repository\n").into_response());
     };
-    // A task of its own: a client that hangs up after its body does not keep the push from being recorded.
+    // A separate task: the push is recorded even if its client hangs up after the body.
     let task = tokio::spawn(async move {
         let answer = answer_push(&repository, request).await;
         if let Some(fault) = answer.fault {

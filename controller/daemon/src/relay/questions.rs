@@ -1,4 +1,4 @@
-//! `POST …/questions` and `GET …/questions/{id}`: what the agent asks a person, and the answer.
+//! `POST …/questions` and `GET …/questions/{id}`: questions of the agent to a person, and the answers.
 
 use std::sync::Arc;
 use std::time::Duration;

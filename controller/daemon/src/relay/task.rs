@@ -1,4 +1,4 @@
-//! `GET …/task`: what the agent was asked to do.
+//! `GET …/task`: the task of the agent.
 
 use std::sync::Arc;
 

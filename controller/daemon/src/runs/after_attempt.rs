@@ -1,4 +1,4 @@
-//! Work after the program of an attempt has ended: looks, and removal.
+//! Work after the program of an attempt has ended: last reads, and removal.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -11,14 +11,14 @@ use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
-/// Takes the token of a sidecar that has ended, records its last signs of life and what became of its messages, and forgets
+/// Takes the token of a sidecar that has ended, records its last signs of life and the state of its messages, and forgets
 /// the conversation.
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     let signs = context.conversations.take();
     if !signs.is_empty()
         && let Err(error) = context.store.record_activity(signs.clone()).await
     {
-        // Those of other runs are recorded later.
+        // Signs of other runs are recorded later.
         signs.into_iter().for_each(|seen| context.conversations.add(seen));
         (context.log)(&format!("run {key}: its last signs of life are not recorded: {}", error_chain(&error)));
     }
@@ -34,7 +34,7 @@ pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     }
 }
 
-/// Deletes the directory that was renamed at the end of the run. What cannot be deleted is left to a sweep.
+/// Deletes the directory that was renamed at the end of the run. A sweep deletes the remains after a failure.
 pub(super) async fn remove_workspace(context: &ApiContext, key: &RunKey) {
     let (runs, own) = (context.layout.runs_directory(), key.to_string());
     let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));

@@ -84,7 +84,7 @@ impl Attempt {
         self.conclude(verdict, retry).await;
     }
 
-    /// Goes on with a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
+    /// Continues a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
     pub(super) async fn resume(self, open: Option<OpenRun>) {
         let Some(open) = open else {
             let verdict = self.recorded_verdict().await;
@@ -182,7 +182,7 @@ impl Attempt {
         Ok((run, signals))
     }
 
-    /// Checks that what was granted can still be mounted: a run without it would not be the one that was asked for.
+    /// Checks that the granted directories can still be mounted: without them, the run would not match its request.
     async fn check_mounts(&self, table: &MountTable) -> Result<(), RunRefusal> {
         let policy = self.context.policy.as_ref();
         let policy = policy.ok_or_else(|| RunRefusal::Host("the daemon creates no sandboxes any more".to_owned()))?;
@@ -238,7 +238,7 @@ impl Attempt {
     }
 
     /// Records the end of the attempt: another one follows, or the run is over. The verdict that was recorded first stays.
-    /// Waits while the disk is full: what the run has come to is known here alone.
+    /// Waits while the disk is full, because only this task knows the result.
     async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
         keep_for_session(&self.context, &self.run.key, verdict == SandboxVerdict::Success).await;
         let mut is_reported = false;
@@ -303,7 +303,7 @@ impl Attempt {
         take_step(&self.context.store, &self.run.key.run_id, reason, finish).await.map(|_| ())
     }
 
-    /// Removes what may exist of an attempt that is over or cannot go on, and closes its row, if it is open. Waits while the
+    /// Removes the resources of an attempt that is over or cannot continue, and closes its row, if it is open. Waits while the
     /// disk is full.
     async fn close(&self) {
         let mut is_reported = false;

@@ -40,7 +40,7 @@ impl CallReporter {
         Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, pending: Vec::new() }
     }
 
-    /// Reports calls until it is dropped. Cancel-safe: what was read stays until it is in the log, and an event that is in the
+    /// Reports calls until it is dropped. Cancel-safe: lines stay until they are in the log, and an event that is in the
     /// log already is not added again.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
@@ -56,7 +56,7 @@ impl CallReporter {
         }
     }
 
-    /// Reports what is left of a run that is over.
+    /// Reports the remaining calls of a run that is over.
     pub(super) async fn finish(mut self) {
         self.write().await;
         while let Ok(Some(new)) = self.follower.read_new() {
@@ -81,7 +81,7 @@ impl CallReporter {
             self.live.notice_calls();
         }
         let now = now_us();
-        // The time of the call: a daemon that is back reads old lines, which are no new work.
+        // The time of the call: after a restart, the daemon reads old lines, which are not new work.
         let events = calls.iter().map(|call| event(&self.run, call, time_us(call).unwrap_or(now).min(now)));
         self.pending.extend(events);
     }
@@ -158,7 +158,7 @@ fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {
     }
 }
 
-/// Returns the id of the event of a call: the same for each look at the same file.
+/// Returns the id of the event of a call: the same for each read of the same file.
 fn event_id(key: &RunKey, event_type: &str, call_id: &str) -> String {
     let hash = Hash::of(format!("{key}\0{event_type}\0{call_id}").as_bytes()).to_string();
     format!("evt_{}", &hash[..24])

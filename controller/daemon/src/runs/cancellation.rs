@@ -6,13 +6,13 @@ use sluice_state::store::now_us;
 
 use crate::context::ApiContext;
 
-/// Times that a change is tried anew when the run has changed in between.
+/// Maximum number of tries of a change, if the run changes in between.
 const TRIES: usize = 8;
 
-/// Cancels a run. One that waits has ended then; one that works is about to end.
+/// Cancels a run. A waiting run has ended afterwards; a working run is about to end.
 ///
 /// # Errors
-/// There is no such run; it changes all the time; errors of the database.
+/// The run does not exist; it changes all the time; errors of the database.
 pub(crate) async fn cancel(context: &ApiContext, run_id: &RunId) -> Result<Sandbox, SandboxError> {
     let mut generation = 0;
     for _ in 0..TRIES {

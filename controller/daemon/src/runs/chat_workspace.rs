@@ -23,9 +23,9 @@ enum SizeError {
     Task(#[from] JoinError),
 }
 
-/// Keeps the workspace of a turn that has succeeded, in place of the one before. After a turn that has failed, the session
-/// goes on from the last one that has not. The workspace of a worker has the work of all its turns: it is kept, however the worker
-/// has ended, if one of them has an answer. What cannot be removed is left to the upkeep.
+/// Keeps the workspace of a successful turn, in place of the earlier one. After a turn that has failed, the session
+/// continues from the last successful one. The workspace of a worker has the work of all its turns: it is kept, however it
+/// ended, if one of the turns has an answer. The upkeep removes files that could not be removed here.
 pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_succeeded: bool) {
     let report = |error: &str| (context.log)(&format!("{}: {error}", shown(key)));
     match context.store.chat_workspace(&key.run_id).await {
@@ -33,7 +33,7 @@ pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_suc
         Ok(None) => return,
         Err(error) => return report(&format!("its workspace is not kept: {}", error_chain(&error))),
     }
-    // Without an answer, it is as with any run that has failed.
+    // Without an answer, it is treated like any other failed run.
     let last = context.store.chat_turn(&key.run_id, i64::MAX).await.ok().flatten();
     let has_answered = last.is_some_and(|turn| turn.number > 1 || matches!(turn.end, Some(TurnEnd::Waiting(_))));
     let size = if has_succeeded || has_answered { size(context, key).await } else { Ok(None) };

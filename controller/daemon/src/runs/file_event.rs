@@ -12,7 +12,7 @@ use sluice_state::sandboxes::Sandbox;
 
 use super::file_limits::{LeftOutChanges, Stored};
 
-/// Type of the events about changed files. The source says who reports it: the system observes, an agent claims.
+/// Type of the events about changed files. The source identifies the reporter: the system observes, an agent claims.
 pub(crate) const FILE_EDITED: &str = "agent.file_edited";
 /// Type of the events about changes without an event of their own.
 const LEFT_OUT: &str = "workspace.changes_left_out";
@@ -54,7 +54,7 @@ pub(super) fn file_edited(run: &Sandbox, change: &FileChange, now_us: i64) -> Ne
     NewLoggedEvent { diff: stored, ..event(run, FILE_EDITED, &Value::Object(data), now_us) }
 }
 
-/// Returns what is stored of an event.
+/// Returns the event in the form that is stored.
 pub(super) fn bounded(event: NewLoggedEvent, stored: Stored) -> Option<NewLoggedEvent> {
     match stored {
         Stored::Whole => Some(event),
@@ -73,7 +73,7 @@ pub(super) fn changes_left_out(run: &Sandbox, left: LeftOutChanges, now_us: i64)
     event(run, LEFT_OUT, &json!({ "created": created, "modified": modified, "deleted": deleted }), now_us)
 }
 
-/// Returns an event about the watch: a stable word for what happened to it.
+/// Returns an event about the watch, with a stable reason word.
 pub(super) fn watch_event(run: &Sandbox, reason: &str, since: Option<String>, now_us: i64) -> NewLoggedEvent {
     let data = match since {
         Some(since) => json!({ "reason": reason, "since": since }),
@@ -82,7 +82,7 @@ pub(super) fn watch_event(run: &Sandbox, reason: &str, since: Option<String>, no
     event(run, WATCH, &data, now_us)
 }
 
-/// The id is there from the start: an event that is written twice is in the log once.
+/// The id is fixed in advance, so that an event that is written twice is in the log once.
 fn event(run: &Sandbox, event_type: &str, data: &Value, now_us: i64) -> NewLoggedEvent {
     NewLoggedEvent {
         id: Some(format!("evt_{}", uuid::Uuid::new_v4().simple())),

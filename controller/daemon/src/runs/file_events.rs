@@ -19,7 +19,7 @@ use crate::context::ApiContext;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
-/// Longest time that the end of a run waits for the last changes.
+/// Maximum time that the end of a run waits for the last changes.
 const LAST_REPORTS: Duration = Duration::from_secs(30);
 /// Shortest time between two events about changes that have none of their own.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ impl FileReporter {
         self.mark();
     }
 
-    /// Watches the workspace of a run that an earlier daemon began. Of what changed meanwhile, the content before is not known.
+    /// Watches the workspace of a run that an earlier daemon began. Earlier content of files changed meanwhile is unknown.
     pub(super) fn adopt(&mut self) {
         if !self.paths.work.exists() {
             return;
@@ -86,7 +86,7 @@ impl FileReporter {
         self.watch.iter_mut().for_each(WorkspaceWatch::finish);
     }
 
-    /// Reports changes until it is dropped. Cancel-safe: what was read stays until it is in the log, under its id.
+    /// Reports changes until it is dropped. Cancel-safe: a change stays until it is in the log, under its id.
     pub(super) async fn follow(&mut self) -> std::convert::Infallible {
         loop {
             self.write().await;
@@ -101,7 +101,7 @@ impl FileReporter {
         }
     }
 
-    /// Reports what is left of a run that is over.
+    /// Reports the remaining changes of a run that is over.
     pub(super) async fn finish(mut self) {
         self.stop();
         self.write().await;
@@ -202,7 +202,7 @@ impl FileReporter {
         }
     }
 
-    /// Path of the file whose time says up to when changes are in the log.
+    /// Path of the file whose time marks how far changes are in the log.
     fn marker(&self) -> PathBuf {
         self.paths.conf.join("watched")
     }
@@ -211,7 +211,7 @@ impl FileReporter {
     fn mark(&mut self) {
         let Some(until) = self.seen_until.take() else { return };
         let marker = File::options().write(true).create(true).truncate(false).open(self.marker());
-        // At the end of the run, its directory is gone, and so is the need for it.
+        // At the end of the run, its directory is gone, so the marker is not needed.
         let _ = marker.and_then(|marker| marker.set_modified(until));
     }
 

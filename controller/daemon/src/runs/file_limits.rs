@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use sluice_runs::exchange::watch::ChangeKind;
 
-/// Events of one run in a minute, and their number at once after a pause.
+/// Maximum number of events of one run per minute, and at once after a pause.
 const PER_MINUTE: f64 = 1200.0;
 const BURST: f64 = 1000.0;
-/// Bytes of events and diffs of one run in a minute, and at once after a pause.
+/// Maximum number of bytes of events and diffs of one run per minute, and at once after a pause.
 const BYTES_PER_MINUTE: f64 = (2 << 20) as f64;
-/// Bytes of all events of one attempt.
+/// Maximum number of bytes of all events of one attempt.
 const EVENT_BYTES: u64 = 64 << 20;
-/// Bytes of all diffs of one attempt.
+/// Maximum number of bytes of all diffs of one attempt.
 const DIFF_BYTES: u64 = 256 << 20;
 
 /// Part of a change that is stored.
@@ -21,7 +21,7 @@ const DIFF_BYTES: u64 = 256 << 20;
 pub(super) enum Stored {
     /// Event and diff.
     Whole,
-    /// The event alone.
+    /// Only the event.
     WithoutDiff,
     /// Nothing: the change is counted.
     Nothing,
@@ -51,7 +51,7 @@ impl FileEventLimits {
         Self { events: BURST, bytes: BYTES_PER_MINUTE, at: now, event_bytes: EVENT_BYTES, diff_bytes: DIFF_BYTES }
     }
 
-    /// Decides what is stored of an event of this size, with a diff of this size.
+    /// Decides what is stored for an event of this size, with a diff of this size.
     pub(super) fn take(&mut self, event: u64, diff: u64, now: Instant) -> Stored {
         let minutes = now.saturating_duration_since(self.at).as_secs_f64() / 60.0;
         self.at = now;

@@ -1,7 +1,7 @@
-//! The last look at the messages of a sidecar that is about to end.
+//! Reads the messages of a sidecar that is about to end, for the last time.
 //!
-//! A program can end a moment after the call that carried a message. The sidecar ends with it, and then nobody could say what
-//! became of the message.
+//! A program can end a moment after the call that carried a message. The sidecar ends with it, and afterwards the state of
+//! the message could not be determined.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -20,14 +20,14 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// Pages of entries that are read.
 const PAGES_MAX: usize = 4;
 
-/// Looks at the messages of a sidecar before it is ended, and keeps what it said.
+/// Reads the messages of a sidecar before it is ended, and keeps the answer.
 #[derive(Debug)]
 struct LastLook {
     context: Arc<ApiContext>,
     key: RunKey,
 }
 
-/// Adds the last look to an observer of an attempt.
+/// Adds the last read to an observer of an attempt.
 pub(super) fn with_last_look(
     observer: Arc<dyn Observer>,
     context: &Arc<ApiContext>,
@@ -57,7 +57,7 @@ fn entries(control: &SidecarControl) -> Vec<InjectedMessage> {
     let mut all: Vec<InjectedMessage> = Vec::new();
     for _ in 0..PAGES_MAX {
         let after = all.last().map_or(0, |last| last.number);
-        // What cannot be read stays as it was recorded.
+        // Messages whose state cannot be read keep their recorded state.
         let Ok(page) = control.injected_now(after, WITHIN) else { break };
         let is_last = page.entries.len() < INJECTED_MAX;
         all.extend(page.entries);

@@ -1,5 +1,5 @@
 //! Ends the programs that an earlier daemon has started for clients, lets this daemon start its own, and ends those at its
-//! end: no program outlives the request that it was started for by more than a restart.
+//! end. So a restart is the longest time by which a program outlives the request that it was started for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::context::ApiContext;
 use crate::stop_signal::StopSignal;
 
-/// Time between two tries to look at all containers.
+/// Time between two tries to inspect all containers.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Reason that programs of an earlier daemon may still run. The next look tries again.

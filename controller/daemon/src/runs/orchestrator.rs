@@ -28,18 +28,18 @@ use crate::live_run::{LiveRun, PauseWish};
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
 
-/// Time between two looks at all live runs.
+/// Time between two checks of all live runs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest time between two looks at the queue.
+/// Minimum time between two checks of the queue.
 const CLAIM_EVERY: Duration = Duration::from_millis(20);
-/// Cause that a stopped run gets in place of a signal to this process.
+/// Cause of a stopped run, instead of a signal to this process.
 const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 
 /// Owns the tasks of all runs.
 #[derive(Debug)]
 pub struct Orchestrator {
     context: Arc<ApiContext>,
-    /// None if nothing is claimed: then only runs that have begun are looked after.
+    /// `None` if nothing is claimed: then only runs that have begun are managed.
     policy: Option<Arc<RunPolicy>>,
     service: RunService,
     driven: HashMap<RunId, DrivenAttempt>,
@@ -55,7 +55,7 @@ struct DrivenAttempt {
     key: RunKey,
     cancel: watch::Sender<Option<Cancel>>,
     live: Arc<LiveRun>,
-    /// Bytes of its output at the last look.
+    /// Bytes of its output at the last check.
     output: u64,
 }
 
@@ -73,7 +73,7 @@ impl Orchestrator {
         &self.service.host
     }
 
-    /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.
+    /// Works until the signal. Then the tasks are dropped, and the runs continue by themselves.
     pub async fn run(mut self, mut stop: StopSignal) {
         let mut committed = self.context.store.events_committed();
         let mut look_at = Instant::now();
@@ -88,7 +88,7 @@ impl Orchestrator {
             let pause = Instant::now() + CLAIM_EVERY;
             tokio::select! {
                 () = stop.stopped() => return,
-                // An error means that the store is gone; the next look says so.
+                // An error means that the store is gone; the next check reports it.
                 _ = committed.changed() => {}
                 () = self.context.work.notified() => look_at = Instant::now(),
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.forget(ended.ok()),
@@ -105,7 +105,7 @@ impl Orchestrator {
         match ended {
             // The next attempt may have a task already.
             Some(key) => self.driven.retain(|_, run| run.key != key),
-            // A task that panicked does not say whose it was: all without a task are adopted at the next look.
+            // The task that panicked cannot be identified: all runs without a task are adopted at the next check.
             None => self.driven.retain(|_, run| !run.cancel.is_closed()),
         }
     }
@@ -144,7 +144,7 @@ impl Orchestrator {
         let (cancel, cancelled) = watch::channel(None);
         let live = Arc::new(LiveRun::with_clock(run.stopped_total_us, run.clocks_stopped_us));
         let (key, id) = (run.key.clone(), run.key.run_id.clone());
-        // What an earlier daemon has seen is no new work.
+        // Output that an earlier daemon has seen is not new work.
         let output = output_size(self.context.layout.records().of(&key).directory());
         let (context, service) = (Arc::clone(&self.context), self.service.clone());
         let watches = Arc::clone(&self.watches);
@@ -157,7 +157,7 @@ impl Orchestrator {
         self.driven.insert(id, DrivenAttempt { key, cancel, live, output });
     }
 
-    /// Looks at all live runs: adopts those without a task, and ends those that are to end.
+    /// Checks all live runs: adopts those without a task, and ends those that are due to end.
     async fn look(&mut self) -> Result<(), SandboxError> {
         self.record_signs().await?;
         let store = &self.context.store;
@@ -187,7 +187,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Ends a run that is to end. One that waits for an answer is not idle.
+    /// Ends a run that is due to end. A run that waits for an answer is not idle.
     async fn stop_if_due(&self, run: &Sandbox, asks: bool) -> Result<(), SandboxError> {
         let (store, id) = (&self.context.store, &run.key.run_id);
         if run.desired_state == DesiredState::Stopped {
@@ -204,7 +204,7 @@ impl Orchestrator {
             return Ok(());
         }
         if run.state.is_active() && run.verdict.is_some() {
-            // Decided by a request, or by an earlier look: its program has nothing more to do.
+            // A request or an earlier check decided that: its program has nothing more to do.
             self.cancel(id);
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl Orchestrator {
         }
     }
 
-    /// Records the signs of life that runs reported, and that runs work whose output has grown.
+    /// Records the signs of life that runs reported, and counts grown output as work.
     async fn record_signs(&mut self) -> Result<(), SandboxError> {
         let (records, now) = (self.context.layout.records(), now_us());
         let mut seen = self.context.conversations.take();
@@ -255,10 +255,10 @@ impl Orchestrator {
     }
 }
 
-/// Asks a program to end, and kills it when it does not. Its exit code decides about the run, as if it had ended by itself.
+/// Asks a program to end, and kills it when it does not. Its exit code decides the result, as if it had ended by itself.
 async fn stop_program(service: RunService, key: RunKey) {
     let (engine, name) = (&service.host.engine, container_name(&key));
-    // A program that has ended meanwhile is an error here, and what is meant.
+    // An error means that the program has ended meanwhile, which is the goal.
     let _ = engine.kill(&name, "SIGTERM").await;
     tokio::time::sleep(service.stop_grace).await;
     let _ = engine.kill(&name, "SIGKILL").await;

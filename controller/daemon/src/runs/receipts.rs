@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Posts the receipts of runs that are closed, until there is room for them. What no time mends is left to `sluice ledger`.
+/// Posts the receipts of closed runs, and retries while the disk is full. Permanent faults need `sluice ledger`.
 pub(super) async fn post_again(host: &Host, mut error: LedgerError) {
     while error.is_retryable() {
         sleep(AGAIN).await;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use sluice_state::sandboxes::RETRY_WAIT_MAX_US;
 
-/// Failures that are retried by themselves: none of them is a result of the program.
+/// Failures that are retried automatically, because they are not results of the program.
 pub const RETRIED: [&str; 5] = ["creation_failed", "internal", "stale_start", "heartbeat_timeout", "node_lost"];
 /// Wait before the second attempt.
 const FIRST: Duration = Duration::from_secs(10);
-/// Longest wait.
+/// Maximum waiting time.
 const LONGEST: Duration = Duration::from_micros(RETRY_WAIT_MAX_US.unsigned_abs());
 
 /// Another attempt after a failure.

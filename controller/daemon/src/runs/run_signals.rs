@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 /// Something that the task of a run acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunSignal {
-    /// The workspace is there, and the program has not started.
+    /// The workspace exists, and the program has not started.
     Prepared(SystemTime),
     /// The program has started.
     Started,
-    /// No process of it is left.
+    /// No process of the run is left.
     Stopped,
 }
 
@@ -30,7 +30,7 @@ impl Observer for SignalObserver {
             Observation::StepDone { step: RunStep::StopContainer | RunStep::RemoveContainer, .. } => RunSignal::Stopped,
             _ => return,
         };
-        // Nobody waits for it after the end of the attempt.
+        // After the end of the attempt, no task waits for the signal.
         let _ = self.0.send(signal);
     }
 }

@@ -25,12 +25,12 @@ pub struct PlannedRun {
     pub record: RequestRecord,
 }
 
-/// A stored request of which no run can be made.
+/// Reason why no run can be made from a stored request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PlanError(pub String);
 
-/// Makes requests for runs. The settings of programs, images and sidecars are behind it.
+/// Makes requests for runs. It hides the settings of programs, images and sidecars.
 pub trait Planner: fmt::Debug + Send + Sync {
     /// Makes the request of an attempt.
     ///
@@ -41,7 +41,7 @@ pub trait Planner: fmt::Debug + Send + Sync {
     /// Returns the meaning of a run's stdout.
     fn contract(&self, stored: &StoredRequest) -> Contract;
 
-    /// Returns the container that packs what a run committed.
+    /// Returns the container that packs the commits of a run.
     fn collector(&self, stored: &StoredRequest) -> CloneCollector;
 }
 
@@ -52,7 +52,7 @@ pub struct RunService {
     pub host: Arc<Host>,
     /// Makes requests.
     pub planner: Arc<dyn Planner>,
-    /// Bytes of output that are kept of each stream.
+    /// Maximum number of stored output bytes of each stream.
     pub output_max: u64,
     /// Time that a program has after SIGTERM.
     pub stop_grace: Duration,

@@ -1,4 +1,4 @@
-//! Tasks beside a run while it goes on: its pauses, its approvals, and its conversation.
+//! Tasks beside a run in progress: its pauses, its approvals, and its conversation.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::context::ApiContext;
 use crate::live_run::LiveRun;
 use crate::pause::PauseKeeper;
 
-/// Looks after a run until it is dropped.
+/// Manages a run until it is dropped.
 pub(super) async fn look_after(
     context: &Arc<ApiContext>,
     run: &Sandbox,

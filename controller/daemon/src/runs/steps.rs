@@ -4,7 +4,7 @@ use sluice_contract::RunId;
 use sluice_state::sandboxes::{Sandbox, SandboxError, SandboxStep};
 use sluice_state::store::{Store, now_us};
 
-/// Changes of one run that may come between a look and a step.
+/// Maximum number of changes of one run between a read and a step.
 const TRIES: usize = 100;
 
 /// Takes the step that `choose` finds for the present state of a run; none if it finds none. Returns the run as it is then.
@@ -36,7 +36,7 @@ pub(super) enum StepTry {
     Again,
 }
 
-/// Returns true for an error that can be gone later, such as a full disk.
+/// Returns true for a temporary error, such as a full disk.
 pub(super) fn is_retryable(error: &SandboxError) -> bool {
     match error {
         SandboxError::Store(error) => error.is_retryable(),

@@ -1,4 +1,4 @@
-//! Removes what killed controllers left: containers and directories without a live run.
+//! Removes the remains of killed controllers: containers and directories without a live run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::stop_signal::StopSignal;
 /// Sweeps at the start and again and again.
 const TIMER: LoopTimer = LoopTimer { name: "sweep", period: Duration::from_secs(300), first: Duration::ZERO };
 
-/// Sweeps until the signal. Runs of the daemon are the orchestrator's: of them, only what is over is removed.
+/// Sweeps until the signal. The orchestrator manages runs of the daemon: only finished ones are removed here.
 pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, stop: StopSignal) {
     let (loops, log) = (Arc::clone(&context.loops), context.log);
     every(TIMER, loops, log, stop, || turn(Arc::clone(&host), log)).await;

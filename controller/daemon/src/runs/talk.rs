@@ -1,4 +1,4 @@
-//! The conversation with the sandbox of one attempt: what it reports, and the messages that its sidecar adds to calls.
+//! The conversation with the sandbox of one attempt: its reports, and the messages that its sidecar adds to calls.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::conversations::GivenMessages;
 use crate::injection::{self, InjectionError};
 use crate::relay::RelayListener;
 
-/// Longest time after which the sidecar is asked again, while a message waits for its call.
+/// Maximum time until the sidecar is read again, while a message waits for its call.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest time between two looks.
+/// Minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time at which the sidecar is to be asked again.
+/// Time at which the sidecar is due to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
     /// After the next event: it has nothing, and had nothing.
@@ -39,7 +39,7 @@ pub(super) async fn talk(context: &Arc<ApiContext>, run: &Sandbox) -> Infallible
     if run.state == SandboxState::Creating {
         *context.conversations.given(key).lock().await = GivenMessages::Known(Vec::new());
     } else {
-        // An earlier daemon may have given it some.
+        // An earlier daemon may have sent it some.
         context.conversations.note_injected(key);
     }
     let mut pusher = MessagePusher { context: Arc::clone(context), key: key.clone(), is_reported: false };
@@ -59,7 +59,7 @@ async fn has_token(context: &ApiContext, key: &RunKey) -> bool {
     found.unwrap_or_default()
 }
 
-/// Gives the sidecar its messages, and asks what became of them.
+/// Sends the sidecar its messages, and reads their state.
 #[derive(Debug)]
 struct MessagePusher {
     context: Arc<ApiContext>,

@@ -1,8 +1,8 @@
 //! The rules that end a run for its time or its silence.
 //!
-//! Pure. The time comes from the caller, and a clock that jumps back ends nothing.
+//! Pure. The caller passes the time, and a clock that jumps back ends no run.
 //!
-//! While a run is paused or waits for an approval, no silence ends it, and its deadline is later by that time, for a day at most.
+//! While a run is paused or waits for an approval, no silence ends it, and its deadline moves by that time, for a day at most.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::live_run::LiveFacts;
 
 /// Time for which work counts that only the agent claims.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
-/// Words of heartbeats that say that the worker works.
+/// Statuses of heartbeats by which the worker reports work.
 const WORKING: [&str; 2] = ["running", "alive"];
 
-/// Times after which runs end. Those of silence may be zero: then they end no run.
+/// Times after which runs end. The times of silence may be zero: then they end no run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunTimes {
     /// Time from the claim to the start of the program.
     pub stale_start: Duration,
     /// Time without work.
     pub idle: Duration,
-    /// Time without work of a run whose worker says that it works.
+    /// Time without work of a run whose worker reports that it works.
     pub stuck: Duration,
-    /// Time without a heartbeat, of a run whose worker sent some.
+    /// Time without a heartbeat, of a run whose worker sent some before.
     pub heartbeat: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for RunTimes {
 /// Time that a program has to end by itself after its agent said that it was done.
 pub const DONE_GRACE: Duration = Duration::from_secs(30);
 
-/// Returns whether a program is to be stopped, since its agent said that it was done, and it works on.
+/// Returns whether a program must be stopped, because its agent reported that it was done, and it still runs.
 #[must_use]
 pub fn overstays(run: &Sandbox, facts: Option<LiveFacts>, now_us: i64) -> bool {
     let done_us = facts.filter(|facts| facts.open_calls == 0).and_then(|facts| facts.done_us);
@@ -83,7 +83,7 @@ pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us
     }
 }
 
-/// Returns the reason to end a run whose worker sent heartbeats, and sends none any more. A call shows that the agent lives.
+/// Returns the reason to end a run whose worker stopped sending heartbeats. A call shows that the agent lives.
 fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     let limit = times.heartbeat;
     let last = run.last_heartbeat_us?.max(facts.watched_us).max(facts.last_call_us.unwrap_or_default());
@@ -94,7 +94,7 @@ fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: 
     Some(Overdue { code: "heartbeat_timeout", message })
 }
 
-/// Returns the reason to end a run that does nothing. One idle time holds for it: that of its request, else that of the host.
+/// Returns the reason to end an idle run. One idle time applies to it: the request's, else the host's.
 fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     if facts.open_calls > 0 {
         return None;
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_run_lives_as_much_longer_as_its_clock_went_back() {
         let hour = 60 * MINUTE;
-        // The times were written before the jump, so each limit is later by the jump, and none is gone.
+        // The times were written before the jump, so each limit moves by the jump, and none is lost.
         for state in [SandboxState::Creating, SandboxState::Running, SandboxState::Completing] {
             let live =
                 Sandbox { claimed_us: Some(hour), started_us: Some(hour), deadline_us: Some(3 * hour), ..run(state) };

@@ -1,6 +1,6 @@
-//! The table of login codes and sessions: how long they are valid, and for whom.
+//! The table of login codes and sessions: their lifetimes and their principals.
 //!
-//! Pure: the caller states the time, and makes values.
+//! Pure: the caller passes the time and the new secrets.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::principal::{Principal, Role, Way};
 
 /// Time in which a code can be used.
 pub(crate) const CODE_LIFE: Duration = Duration::from_secs(60);
-/// Longest time of a session.
+/// Maximum time of a session.
 pub(crate) const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// Time after the last request at which a session ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(3600);
-/// Sessions of one principal, and codes that it has open.
+/// Maximum number of sessions, and of open codes, of one principal.
 const PER_PRINCIPAL: usize = 5;
 /// Ended sessions that wait for their line in the control log.
 const ENDED_MAX: usize = 1000;
@@ -28,7 +28,7 @@ pub(crate) enum Binding {
     Uid(u32),
 }
 
-/// Person who is logged in.
+/// Principal that is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Login {
     /// Owner.
@@ -42,7 +42,7 @@ pub(crate) struct Login {
 /// A login, with the principal that has made its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginView {
-    /// Person who is logged in.
+    /// Principal that is logged in.
     pub(crate) login: Login,
     /// `token:ID` or `uid:N`.
     pub(crate) maker: String,
@@ -96,7 +96,7 @@ struct Session {
 }
 
 impl Login {
-    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, it has the one that pays for its runs.
+    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, only the one that pays its runs.
     pub(crate) fn of(principal: &Principal, role: Role, payer: Option<&str>) -> Self {
         let accounts = match payer {
             Some(payer) if role == Role::Owner && principal.accounts.is_empty() => vec![payer.to_owned()],
@@ -113,7 +113,7 @@ impl Code {
 }
 
 impl Session {
-    /// Returns the word for the end of a session whose time is over.
+    /// Returns the word for the end of an expired session.
     fn over(&self, now: Instant) -> Option<&'static str> {
         if now.saturating_duration_since(self.began) >= LIFE {
             return Some("expired");
@@ -128,7 +128,7 @@ impl Session {
 }
 
 impl SessionTable {
-    /// Adds a code. The oldest one of a principal goes when it has too many.
+    /// Adds a code. If a principal has too many, its oldest one is removed.
     pub(crate) fn add_code(&mut self, hash: Hash, id: String, maker: &str, login: Login, now: Instant) {
         self.codes.retain(|code| code.is_valid(now));
         let of_maker = |code: &Code| code.view.maker == maker;
@@ -141,7 +141,7 @@ impl SessionTable {
         self.codes.push(Code { hash, id, view, made: now, is_used: false });
     }
 
-    /// Returns whom a code logs in.
+    /// Returns the principal that a code logs in.
     pub(crate) fn preview(&self, hash: &Hash, now: Instant) -> Option<LoginView> {
         let found = self.codes.iter().find(|code| code.hash == *hash && !code.is_used && code.is_valid(now));
         found.map(|code| code.view.clone())
@@ -160,7 +160,7 @@ impl SessionTable {
         Some(if found.is_used { CodeState::Used } else { CodeState::Waiting })
     }
 
-    /// Begins a session. The one of the principal that was not used for the longest time goes when it has too many.
+    /// Begins a session. If a principal has too many, its longest unused one is removed.
     pub(crate) fn begin(&mut self, hash: Hash, id: String, view: LoginView, binding: Binding, now: Instant) {
         self.sweep(now);
         let own: Vec<_> = self.sessions.iter().filter(|session| session.view.maker == view.maker).collect();
@@ -180,13 +180,13 @@ impl SessionTable {
         Some((found.principal(), found.view.maker.clone()))
     }
 
-    /// Returns the maker of the code of a session that goes on.
+    /// Returns the principal that made the code of an open session.
     pub(crate) fn maker(&self, id: &str, now: Instant) -> Option<String> {
         let found = self.sessions.iter().find(|session| session.id == id && session.over(now).is_none());
         found.map(|session| session.view.maker.clone())
     }
 
-    /// Returns the time that a session has left.
+    /// Returns the remaining time of a session.
     pub(crate) fn left(&self, id: &str, now: Instant) -> Option<Duration> {
         let found = self.sessions.iter().find(|session| session.id == id)?;
         Some(LIFE.saturating_sub(now.saturating_duration_since(found.began)))
@@ -202,7 +202,7 @@ impl SessionTable {
         }
     }
 
-    /// Ends the sessions whose time is over.
+    /// Ends expired sessions.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let over: Vec<_> =
             self.sessions.iter().filter_map(|session| Some((session.id.clone(), session.over(now)?))).collect();
@@ -211,7 +211,7 @@ impl SessionTable {
         }
     }
 
-    /// Takes sessions back whose end is to be returned again.
+    /// Takes sessions back, so that their end is returned again.
     pub(crate) fn put_back(&mut self, ended: Vec<EndedSession>) {
         self.ended.splice(0..0, ended);
     }

@@ -52,7 +52,7 @@ async fn agents_are_listed_in_pages() {
     let cursor = first["next_cursor"].as_str().expect("a cursor");
     let second = daemon.get("slu_alice", &format!("{PATH}?limit=2&cursor={cursor}")).await.json();
     assert_eq!((&second["agents"][0]["agent_id"], &second["has_more"]), (&json!("c"), &json!(false)));
-    // The cursor of another owner shows nothing of it.
+    // The cursor of another owner shows none of its agents.
     let foreign = daemon.get("slu_alice", &format!("{PATH}?cursor=a/a")).await.json();
     assert_eq!(foreign["agents"].as_array().map(Vec::len), Some(3));
     assert_eq!(daemon.get("slu_admin", PATH).await.json()["agents"].as_array().map(Vec::len), Some(4));

@@ -16,7 +16,7 @@ use crate::live_run::LiveRun;
 use crate::run_policy::RunPolicy;
 use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
-/// A daemon with one run of alice that works, and whose cap on calls is 10.
+/// A daemon with one running run of alice, whose cap on calls is 10.
 struct Asking {
     daemon: TestDaemon,
     id: String,
@@ -45,7 +45,7 @@ impl Asking {
         FakeSidecar::start(&control, json!({ "max_calls": 10, "max_cost_usd": "1" }), json!({ "calls": used_calls }))
     }
 
-    /// Lets the watcher of the attempt look at its caps until this holds of its approvals.
+    /// Lets the watcher of the attempt check its caps until its approvals meet this condition.
     async fn watch(&self, mut is_done: impl FnMut(&[Value]) -> bool) -> Vec<Value> {
         let live = Arc::new(LiveRun::default());
         let watcher = ApprovalWatcher::new(Arc::clone(&self.daemon.running.context), self.key(), Arc::clone(&live));

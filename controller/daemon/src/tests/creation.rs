@@ -1,4 +1,4 @@
-//! The steps of creation over HTTP: what each refuses, and what is left after it.
+//! The steps of creation over HTTP: the refusals of each, and the state after it.
 
 use serde_json::{Value, json};
 use sluice_state::process::Process;
@@ -21,7 +21,7 @@ async fn create(daemon: &TestDaemon, body: Value) -> TestAnswer {
     daemon.request("slu_alice", "POST", RUNS, Some(&body)).await
 }
 
-/// State and generation of an agent of alice, number of runs, and what the account holds.
+/// State and generation of an agent of alice, number of runs, and the sum that the account holds.
 async fn left(daemon: &TestDaemon, id: &str) -> (Value, Value, usize, Value) {
     let agent = daemon.get("slu_alice", &format!("{AGENTS}/{id}")).await.json();
     let runs = daemon.get("slu_alice", RUNS).await.json();

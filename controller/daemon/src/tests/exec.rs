@@ -35,7 +35,7 @@ async fn requests_for_programs_are_read_strictly() {
     }
     let nul = daemon.request("slu_alice", "POST", &path, Some(&json!({ "argv": ["a\0b"] }))).await;
     assert_eq!(nul.error(), (422, "invalid_text".to_owned()));
-    // No engine, no program.
+    // Without an engine, no program can run.
     let answer = daemon.request("slu_alice", "POST", &path, Some(&argv(json!({ "timeout": "30s" })))).await;
     assert_eq!(answer.error(), (503, "sandbox_disabled".to_owned()));
     assert!(daemon.control_log().iter().all(|line| line.operation != "sandbox.exec"));

@@ -20,7 +20,7 @@ struct Script {
 }
 
 impl FakeSidecar {
-    /// Listens at this path, with caps and what was used of them.
+    /// Listens at this path, with these caps and this usage.
     pub(super) fn start(path: &Path, caps: Value, used: Value) -> Self {
         std::fs::create_dir_all(path.parent().expect("it is in a directory")).expect("there is room");
         let _ = std::fs::remove_file(path);
@@ -46,7 +46,7 @@ impl FakeSidecar {
         Self { script, task }
     }
 
-    /// Lets a call wait.
+    /// Adds a waiting call.
     pub(super) fn hold(&self, hold_id: &str, cause: &str, asked: &str) {
         let held = json!([{
             "hold_id": hold_id, "cause": cause, "asked": asked, "model": "m", "waiting": 1, "attempts": 1, "waited_ms": 5,

@@ -197,7 +197,7 @@ async fn a_file_is_written_as_a_whole_and_recorded() {
     assert_eq!(line.object.as_ref(), Some(&files.id));
     assert_eq!(line.after, Some(json!({ "path": { "name": "/workspace/link" }, "sha256": sha256, "size": 12 })));
 
-    // What cannot be recorded gets no name.
+    // A file whose upload cannot be recorded does not get its name.
     fs::write(files.daemon.running.context.layout.control_log(), "").expect("it is ours");
     let refused = files.put("slu_alice", "/workspace/link", &json!("other")).await;
     assert_eq!(refused.error(), (503, "audit_unavailable".to_owned()));

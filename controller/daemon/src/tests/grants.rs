@@ -1,4 +1,4 @@
-//! Grants of agents over HTTP: who makes them, what they may name, and what runs see of them.
+//! Grants of agents over HTTP: who makes them, which paths they may name, and which directories runs see.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 const AGENTS: &str = "/api/v1/agents";
 const RUNS: &str = "/api/v1/sandboxes";
 
-/// A directory with some that may be granted, and a daemon that grants what is under it.
+/// A directory with some that may be granted, and a daemon that grants directories under it.
 struct Granting {
     daemon: TestDaemon,
     scratch: TempDir,

@@ -28,7 +28,7 @@ async fn connections_of_one_address_are_bounded() {
     let third = exchange(connect().await.expect("it listens"), "GET", "/alive", &[&host], None).await;
     assert_eq!(third.status, 0, "it is closed");
     drop(held);
-    // The daemon notices that they are gone.
+    // The daemon notices that the clients are gone.
     while exchange(connect().await.expect("it listens"), "GET", "/alive", &[&host], None).await.status != 200 {}
 }
 

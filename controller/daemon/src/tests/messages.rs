@@ -1,4 +1,4 @@
-//! Messages to agents over HTTP: who sends what, limits, order, interrupts.
+//! Messages to agents over HTTP: permissions, limits, order, interrupts.
 
 use serde_json::{Value, json};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};

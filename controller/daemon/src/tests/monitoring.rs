@@ -11,7 +11,7 @@ use crate::test_daemon::{TestAnswer, TestDaemon};
 
 const STATUS: &str = "/api/v1/monitoring/status";
 
-/// Reads the metrics until a line is there. An answer is at most a second old, so this waits for the next one.
+/// Reads the metrics until a line occurs. An answer is at most a second old, so this waits for the next one.
 async fn reaches(daemon: &TestDaemon, line: &str) -> TestAnswer {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {

@@ -1,7 +1,7 @@
 //! Objects of another owner answer as if they never existed: each operation of the document with each kind of id.
 //!
-//! A new operation is found by itself. Its path, and what of its query looks like an id, must be of a kind that is listed
-//! here.
+//! New operations are found automatically. Their paths, and query parameters that look like an id, must be of a listed
+//! kind.
 
 use serde_json::{Value, json};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
@@ -79,7 +79,7 @@ impl Objects {
                 vec![pair(&self.mine, NEVER), pair("mine", "never"), pair("alice%2Fmine", "alice%2Fnever")]
             }
             "owner" | "owner_id" => vec![pair("alice", "carol")],
-            // The word of a client for its own user.
+            // The name that a client uses for its own user.
             "user_id" => vec![pair("ann", "nobody")],
             "q" => vec![pair("mine", "never")],
             // Both are after what bob has.
@@ -91,7 +91,7 @@ impl Objects {
         })
     }
 
-    /// Returns the values of a path with bob's own objects; `None` for one that has none.
+    /// Returns the values of a path with bob's own objects; `None` if a path has none.
     fn own(&self, operation: &Documented) -> Option<Vec<String>> {
         let value = |(collection, name): (&str, &str)| match collection {
             "sandboxes" | "runs" => Some(self.own.clone()),
@@ -102,7 +102,7 @@ impl Objects {
         operation.parameters().into_iter().map(value).collect()
     }
 
-    /// Returns the answer to bob: its status, its head but for the date, and its body or the first frame of its stream.
+    /// Returns the answer to bob: its status, its head without the date, and its body or the first frame of its stream.
     async fn to_bob(&self, operation: &Documented, path: &str) -> (u16, Vec<String>, String) {
         if operation.is_stream {
             let mut client = Client::open(&self.daemon, "slu_bob", path, "").await;
@@ -116,7 +116,7 @@ impl Objects {
     }
 }
 
-/// Returns a value for a parameter after the one of a run: what it names is a part of that run.
+/// Returns a value for a parameter after the run's: it names a part of that run.
 fn of_run(name: &str) -> &'static str {
     match name {
         "event_id" | "name" | "path" | "exec_id" | "message_id" | "approval_id" | "question_id" => "x",
@@ -128,7 +128,7 @@ fn head(answer: &TestAnswer) -> Vec<String> {
     answer.head.lines().filter(|line| !line.starts_with("date:")).map(str::to_owned).collect()
 }
 
-/// Returns true if a name looks like the one of an id.
+/// Returns true if a name looks like the name of an id.
 fn is_id(name: &str) -> bool {
     name.ends_with("_id") || ["id", "account", "owner", "agent", "sandbox", "run", "cursor", "after"].contains(&name)
 }
@@ -155,7 +155,7 @@ async fn foreign_objects_in_paths_never_existed() {
         }
     }
     assert!(seen >= 40, "{seen}");
-    // Nothing has happened to them.
+    // The objects are unchanged.
     let mine = objects.daemon.get("slu_alice", "/api/v1/sandboxes/mine").await.json();
     assert_eq!((&mine["state"], &mine["generation"]), (&json!("PENDING"), &json!(0)));
     let bot = objects.daemon.get("slu_alice", "/api/v1/agents/bot").await.json();

@@ -1,4 +1,4 @@
-//! Pauses over HTTP: what is wanted of a run.
+//! Pauses over HTTP: the wanted state of a run.
 
 use serde_json::{Value, json};
 use sluice_state::sandboxes::SandboxVerdict;

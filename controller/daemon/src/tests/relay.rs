@@ -19,7 +19,7 @@ use crate::settings::DaemonSettings;
 use crate::test_daemon::{TestAnswer, TestDaemon, exchange, policy};
 use crate::test_sidecar::until;
 
-/// A daemon with a run at work, and the relay socket of the run.
+/// A daemon with a working run, and the relay socket of the run.
 struct Relay {
     daemon: TestDaemon,
     id: String,

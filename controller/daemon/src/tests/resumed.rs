@@ -1,4 +1,4 @@
-//! Runs that go on from an earlier one: what has to be there when they are created.
+//! Runs that continue from an earlier one: the conditions at their creation.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::test_daemon::TestDaemon;
 
-/// Asks for a run that goes on from another one.
+/// Requests a run that continues from another one.
 async fn resume(daemon: &TestDaemon, token: &str, from: &str) -> (u16, Value) {
     let request = json!({ "task": "go on", "resume_from": from });
     let answer = daemon.request(token, "POST", "/api/v1/sandboxes", Some(&request)).await;

@@ -1,4 +1,4 @@
-//! Which role may do what, in each operation of the document.
+//! Permissions of the roles, in each operation of the document.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::test_daemon::{TestDaemon, policy};
 
 /// Operations that need a token, of any role.
 const OF_ALL_ROLES: [&str; 3] = ["/api/openapi.json", "/api/v1/sandboxes/health", "/api/v1/session"];
-/// The operation of sessions alone: a token of any role has none.
+/// The operation that only sessions have: a token of any role has none.
 const LOGOUT: &str = "/api/v1/session/logout";
 /// Members that an owner never sets.
 const FORBIDDEN: [&str; 12] = [
@@ -15,7 +15,7 @@ const FORBIDDEN: [&str; 12] = [
     "source", "role", "run_id", "created_at",
 ];
 
-/// Returns whether a path is one of chats.
+/// Returns whether a path is a chat path.
 fn is_chat(path: &str) -> bool {
     path.starts_with("/v1/") || path.contains("/ai/")
 }
@@ -58,7 +58,7 @@ async fn a_role_without_an_operation_is_refused() {
     let daemon = daemon().await;
     let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
     for operation in operations().iter().filter(|operation| !operation.is_anonymous) {
-        // Its own run, one that is not there, and one of others: the role is judged before the object.
+        // Its own run, a missing one, and one of others: the role is checked before the object.
         for first in [&*id, "x", "bob%2Fx"] {
             let mut values = vec!["x"; operation.parameters().len()];
             values.iter_mut().take(1).for_each(|value| *value = first);
@@ -118,7 +118,7 @@ async fn a_body_with_a_forbidden_member_is_refused() {
             let answer = daemon.request("slu_alice", &operation.method, &path, Some(&body)).await;
             let refused = answer.error();
             let is_named = answer.json()["error"]["details"]["field"] == field;
-            // A chat client is told the same with the status of its own form.
+            // A chat client gets the same error with the status of its own form.
             let unknown = match (is_chat(&path), path.starts_with("/v1/")) {
                 (true, true) => (400, "unsupported_parameter".to_owned()),
                 (true, false) => (400, "unknown_field".to_owned()),

@@ -153,7 +153,7 @@ async fn budget_name_and_queue_bound_what_is_created() {
     }
     let fourth = json!({ "task": "x", "max_cost_usd": "0.1" });
     assert_eq!(post(&daemon, "slu_alice", PATH, &fourth).await, (429, "queue_full".to_owned()));
-    // What failed left nothing behind.
+    // The failed creation left no hold.
     let budgets = daemon.get("slu_alice", "/api/v1/budgets").await.json();
     assert_eq!(budgets["budgets"][0]["held_usd"], "0.3");
 }
@@ -298,7 +298,7 @@ async fn a_run_that_failed_is_tried_again() {
             (200, &json!(1), &json!("PENDING"))
         );
     }
-    // Values of variables are gone with the run that had them.
+    // Values of variables are removed with their run.
     let id = daemon.create("slu_alice", json!({ "task": "x", "env": { "A": "b" } })).await;
     daemon.request("slu_alice", "DELETE", &format!("{PATH}/{id}"), None).await;
     assert_eq!(retry(&id).await.error(), (409, "variables_lost".to_owned()));

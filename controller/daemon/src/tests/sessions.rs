@@ -247,7 +247,7 @@ async fn no_secret_is_taken_from_a_query() {
     }
 }
 
-/// Operations beside those of admins that a session does not have.
+/// Operations that a session does not have, in addition to those of admins.
 const WITH_A_TOKEN: [&str; 13] = [
     "POST /api/v1/sandboxes/{id}/git/publish",
     "POST /api/v1/sandboxes/{id}/git/pr",
@@ -263,7 +263,7 @@ const WITH_A_TOKEN: [&str; 13] = [
     "POST /api/v1/login-codes",
     "GET /api/v1/login-codes/{id}",
 ];
-/// Operation of admins that a session of one has: it reads figures, and changes nothing.
+/// Operation of admins that an admin's session has: it reads figures, and changes nothing.
 const READ_BY_ADMINS: &str = "GET /api/v1/monitoring/status";
 
 #[tokio::test]

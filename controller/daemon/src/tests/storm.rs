@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use super::stream_client::{Client, append};
 use crate::test_daemon::{TestDaemon, policy};
 
-/// Numbers that look random, the same in each run of a test.
+/// Pseudo-random numbers, the same in each run of a test.
 struct Random(u64);
 
 impl Random {
@@ -94,7 +94,7 @@ async fn slow_readers_do_not_delay_a_quick_one() {
     let mut slow = Vec::new();
     for _ in 0..SLOW {
         let socket = TcpSocket::new_v4().expect("there is one");
-        // What the kernel keeps for a client is little.
+        // A small kernel buffer for this client.
         socket.set_recv_buffer_size(2048).expect("it is ours");
         let stream = socket.connect(daemon.address()).await.expect("it listens");
         slow.push(Client::over(stream, &daemon, "slu_alice", &path, "").await);
@@ -111,7 +111,7 @@ async fn slow_readers_do_not_delay_a_quick_one() {
         slowest = slowest.max(sent.elapsed());
     }
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
-    // A slow one goes on where it was.
+    // A slow client continues from its position.
     let mut late = slow.pop().expect("it is open");
     late.status().await;
     let seen: Vec<_> =
@@ -136,7 +136,7 @@ async fn a_client_that_never_reads_is_cut() {
     socket.set_recv_buffer_size(2048).expect("it is ours");
     let stream = socket.connect(daemon.address()).await.expect("it listens");
     let _deaf = Client::over(stream, &daemon, "slu_alice", &path, "").await;
-    // Its place is free again.
+    // Its slot is free again.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let mut client = Client::open(&daemon, "slu_alice", &path, "").await;
@@ -185,7 +185,7 @@ async fn a_stream_of_an_ended_run_ends() {
     assert_eq!(all[all.len() - 1].data["state"], "COMPLETED");
     let new = names("/api/v1/sandboxes/n/stream".to_owned()).await;
     assert_eq!(new.iter().map(|frame| frame.name.as_str()).collect::<Vec<_>>(), ["snapshot", "end"]);
-    // The stream of all events has its state, and goes on.
+    // The stream of all events keeps its state, and continues.
     let mut client = Client::open(&daemon, "slu_alice", &format!("/api/v1/events/stream?sandbox={id}"), "").await;
     client.status().await;
     let snapshot = client.frame().await.expect("a snapshot");

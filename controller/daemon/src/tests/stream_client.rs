@@ -45,7 +45,7 @@ impl Client {
         Self { stream, text: String::new() }
     }
 
-    /// Reads until the text has this part, and returns what is before it; `None` at the end of the stream.
+    /// Reads until the text contains this part, and returns the text before it; `None` at the end of the stream.
     pub(super) async fn until(&mut self, part: &str) -> Option<String> {
         loop {
             if let Some((before, after)) = self.text.split_once(part) {
@@ -68,12 +68,12 @@ impl Client {
         head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
     }
 
-    /// Returns the next frame that is no ping.
+    /// Returns the next frame other than a ping.
     pub(super) async fn frame(&mut self) -> Option<Frame> {
         loop {
             let text = self.until("\n\n").await?;
             let (mut name, mut id, mut data) = ("message".to_owned(), None, None);
-            // Lines of the transfer encoding stand between frames.
+            // Lines of the transfer encoding are between frames.
             for line in text.lines() {
                 match line.split_once(": ") {
                     Some(("event", value)) => value.clone_into(&mut name),

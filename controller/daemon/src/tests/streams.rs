@@ -48,7 +48,7 @@ async fn a_cursor_gives_each_event_once() {
     let frames = client.frames(21).await;
     let cursor = frames[20].id.expect("a seq");
     drop(client);
-    // The header goes before the query.
+    // The header overrides the query.
     let header = format!("Last-Event-ID: {cursor}\r\n");
     let mut client = Client::open(&daemon, "slu_alice", &path, &header).await;
     client.status().await;

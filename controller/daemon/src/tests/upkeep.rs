@@ -118,7 +118,7 @@ async fn records_of_ended_runs_are_removed_in_time() {
     let file = File::options().write(true).open(records.of(&key).path("request.json")).expect("it is there");
     file.set_modified(old).expect("it is ours");
     let remove = async || {
-        // As long ago as needed for another look.
+        // Long enough ago for another check.
         let _ = fs::remove_file(daemon.settings.state.join("records/.removed"));
         let (layout, day) = (&daemon.running.context.layout, Duration::from_secs(24 * 3600));
         sluice_state::records::remove_old_records(layout, daemon.store(), day).await.expect("it is readable").removed
@@ -138,7 +138,7 @@ async fn records_of_ended_runs_are_removed_in_time() {
     assert_eq!((run.status, run.json()["state"].as_str()), (200, Some("COMPLETED")), "its row stays");
 }
 
-/// Lets a run have ended long ago.
+/// Sets the end of a run to long ago.
 fn age(database: &Path, id: &str) {
     let program = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1])\n\
                    d.execute('UPDATE sandboxes SET ended_us = 1 WHERE run_id = ?', [sys.argv[2]])\n\
@@ -187,7 +187,7 @@ async fn a_full_disk_refuses_and_loses_nothing() {
 
     let data = format!("\"{}\"", "x".repeat(90_000));
     let (mut stored, mut refused) = (0, None);
-    // The log of the database has some room of its own.
+    // The log of the database has some unused space.
     while refused.is_none() && stored < 100 {
         match report(&daemon, reported(&before, &data)).await {
             Ok(_) => stored += 1,

@@ -1,4 +1,4 @@
-//! The level of the event log and of its disk: above it, events of runs are refused, and those of the system go on.
+//! The fill level of the event log and of its disk: above a limit, only events of runs are refused.
 
 use nix::sys::statvfs::statvfs;
 use tokio::task::spawn_blocking;

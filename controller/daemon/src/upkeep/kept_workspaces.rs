@@ -1,7 +1,7 @@
-//! Removal of kept workspaces of the daemon's runs: those past their age, and of one owner all but the newest. Those of chats
+//! Removal of kept workspaces of the daemon's runs: expired ones, and for each owner all but the newest. Workspaces of chats
 //! have limits of their own.
 //!
-//! Those of one-shot runs are their operator's.
+//! Workspaces of one-shot runs belong to their operator.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,10 +15,10 @@ use crate::context::ApiContext;
 use crate::kept_workspaces::{list_kept, remove_kept, remove_leftovers};
 use crate::loops::LoopFault;
 
-/// Kept workspaces of one owner, without those of chats.
+/// Maximum number of kept workspaces of one owner, without those of chats.
 const OF_OWNER: usize = 20;
 
-/// Removes what is past its age, and returns its number. What cannot be removed does not stop the rest.
+/// Removes expired workspaces, and returns their number. A workspace that cannot be removed does not stop the rest.
 pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64) -> Result<u64, LoopFault> {
     let keys = list_kept(&context.layout).await.map_err(|error| failed(&error))?;
     expire_sessions(context, now_us).await?;
@@ -35,13 +35,13 @@ pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64
     let mut old = old(kept, now_us.saturating_sub(duration_micros(keep)));
     old.extend(old_of_chats);
     let count = old.len() as u64;
-    // A run that is created meanwhile finds all of it, or nothing.
+    // The removal is atomic for a run that is created meanwhile: it finds the whole workspace, or none.
     remove_kept(&context.layout, old).await.map_err(|error| failed(&error))?;
     remove_leftovers(&context.layout).await.map_err(|error| failed(&error))?;
     Ok(count)
 }
 
-/// Gives up the workspaces of sessions that were not used for their time.
+/// Gives up the workspaces of expired sessions.
 async fn expire_sessions(context: &ApiContext, now_us: i64) -> Result<(), LoopFault> {
     let sessions = context.chat.sessions;
     let before_us = match sessions.carried {
@@ -56,7 +56,7 @@ fn failed(error: &io::Error) -> LoopFault {
     LoopFault::new(format!("a kept workspace is not removed: {error}"))
 }
 
-/// A kept workspace of a run of the daemon that is over.
+/// A kept workspace of a finished run of the daemon.
 #[derive(Debug)]
 struct ExpirableWorkspace {
     key: RunKey,
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(left(), [false, true, true, false]);
     }
 
-    /// Lets a turn of a session begin and end, and leaves the directory of its workspace.
+    /// Begins and ends a turn of a session, and leaves the directory of its workspace.
     async fn turn(daemon: &TestDaemon, session: &str, is_kept: bool) -> RunKey {
         let question = [json!({ "role": "user", "content": "hi" })];
         let body = json!({ "messages": question, "session_id": session });

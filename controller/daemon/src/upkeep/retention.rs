@@ -1,4 +1,4 @@
-//! Removal of what is past its age: events, records, kept workspaces and repositories of runs, idempotency keys, messages of
+//! Removal of expired data: events, records, kept workspaces and repositories of runs, idempotency keys, messages of
 //! webhooks.
 //!
 //! Rows of runs, receipts, holds and audit files are never removed here.
@@ -20,10 +20,10 @@ use crate::loops::LoopFault;
 
 /// Shortest time for which events of the system are kept: they are the record of what was done to a run.
 const SYSTEM_KEEP_MIN: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Time for which messages of webhooks are kept that were given up.
+/// Time for which webhook messages are kept that were given up.
 const DEAD_KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Times for which things are kept.
+/// Retention times.
 #[derive(Debug)]
 pub(super) struct Keep {
     records: Duration,
@@ -42,7 +42,7 @@ impl Keep {
     }
 }
 
-/// Removes what is past its age. What fails does not stop the rest.
+/// Removes expired data. A failure does not stop the rest.
 pub(super) async fn turn(context: &ApiContext, keep: &Keep) -> Result<(), LoopFault> {
     let (store, now_us) = (&context.store, now_us());
     let events = store.remove_old_events(ages(now_us, keep.events)).await;

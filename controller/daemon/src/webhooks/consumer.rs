@@ -19,20 +19,20 @@ use super::sender::send;
 use crate::loops::{LoopFault, Loops};
 use crate::stop_signal::StopSignal;
 
-/// Longest time between two looks: a command may have put messages back.
+/// Maximum time between two reads: a command may have put messages back.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Events that are read at once.
+/// Maximum number of events in one read.
 const EVENTS: u32 = 100;
-/// Messages that are sent at once.
+/// Maximum number of messages that are sent at once.
 const AT_ONCE: usize = 4;
-/// Messages that are sent before the event log is looked at again.
+/// Maximum number of messages that are sent before the event log is read again.
 const MESSAGES: u32 = 16;
 /// Events without a message after which the position is written.
 const WRITE_EVERY: i64 = 1000;
 
-/// Share of one webhook in what all use.
+/// Limits of one webhook within the shared totals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WebhookQuota {
     waiting_max: u32,
@@ -68,7 +68,7 @@ struct Cursor {
     written: i64,
     /// The last event that was read.
     read: i64,
-    /// True for a webhook that was not used for as long as events of the system are kept, until it has read on.
+    /// True for a webhook that was not used for as long as events of the system are kept, until it has caught up.
     is_overdue: bool,
 }
 
@@ -95,7 +95,7 @@ impl Consumer {
             tokio::select! {
                 () = stop.stopped() => return,
                 () = sleep_until(next) => {}
-                // An error means that the store is gone; the next turn says so.
+                // An error means that the store is gone; the next turn reports it.
                 _ = committed.changed() => tokio::select! {
                     () = stop.stopped() => return,
                     () = sleep(PAUSE) => {}
@@ -104,7 +104,7 @@ impl Consumer {
         }
     }
 
-    /// Takes new events, and sends what is due. Returns the time of the next turn, and the last failed delivery, which stays in
+    /// Takes new events, and sends due messages. Returns the time of the next turn, and the last failed delivery, kept in
     /// `failing` until a delivery succeeds.
     async fn turn(
         &self,
@@ -120,7 +120,7 @@ impl Consumer {
                 Cursor { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
             }
         };
-        // None after an error: the database says what was written.
+        // Reset after an error, so that the position is read from the database.
         *cursor = None;
         let (position, mut fault) = self.take(position).await?;
         let due = self.store.due_webhook_messages(&self.webhook.name, now_us(), MESSAGES).await?;
@@ -167,7 +167,7 @@ impl Consumer {
             at.is_overdue &= !batch.is_newest;
             if !messages.is_empty() || at.read - at.written >= WRITE_EVERY {
                 if !self.store.take_webhook_events(name, (at.written, at.read), messages, now_us()).await? {
-                    // Its row was removed, or changed by another program: begin again from what it has.
+                    // Its row was removed, or changed by another program: begin again from the position in the row.
                     at.read = self.store.begin_webhook(name, now_us()).await?;
                 }
                 at.written = at.read;

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 const PREFIX: &str = "whsec_";
 /// Fewest bytes of a secret.
 const BYTES_MIN: usize = 24;
-/// Most bytes of a secret.
+/// Maximum number of bytes of a secret.
 const BYTES_MAX: usize = 64;
 
 /// A secret that signs messages.
@@ -33,7 +33,7 @@ pub enum WebhookSecretError {
 }
 
 impl WebhookSecret {
-    /// Reads a secret. White space around it is left out.
+    /// Reads a secret. Surrounding white space is ignored.
     ///
     /// # Errors
     /// [`WebhookSecretError`]

@@ -9,13 +9,13 @@ use super::Webhook;
 use super::secret::signatures;
 use crate::outbound::{DeliveryFault, Destination, post};
 
-/// Longest time from the look-up of the name to the head of the answer.
+/// Maximum time from the look-up of the name to the head of the answer.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// Sends a message once. It is delivered if the answer has a status from 200 to 299.
 ///
 /// # Errors
-/// [`DeliveryFault`]; the receiver may have taken the message.
+/// [`DeliveryFault`]; the receiver may have accepted the message.
 pub async fn send(webhook: &Webhook, id: &str, body: &str) -> Result<(), DeliveryFault> {
     send_within(webhook, id, body, WITHIN).await
 }

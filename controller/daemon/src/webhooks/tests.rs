@@ -29,7 +29,7 @@ struct Received {
     body: String,
 }
 
-/// A receiver of messages that answers as the first word of the path says.
+/// A receiver of messages; the first word of the path determines its answer.
 struct Receiver {
     port: u16,
     received: mpsc::UnboundedReceiver<Received>,
@@ -234,7 +234,7 @@ async fn a_killed_daemon_sends_again_under_the_same_id() {
     daemon.create("slu_alice", json!({ "task": "x" })).await;
     let first = receiver.next().await;
 
-    // The try under way is cut.
+    // The try in progress is cut.
     let mut settings = daemon.settings.clone();
     daemon.running.stop().await;
     settings.upkeep.webhooks[0].target = receiver.webhook("/takes").target;

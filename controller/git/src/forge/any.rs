@@ -37,7 +37,7 @@ impl From<LocalForge> for Forge {
     }
 }
 
-/// Calls the operation of the forge at hand.
+/// Calls the operation of the present forge.
 macro_rules! at {
     ($self:ident, $forge:ident => $call:expr) => {
         match $self {
@@ -89,7 +89,7 @@ impl Forge {
         at!(self, forge => forge.default_branch().await)
     }
 
-    /// Returns the scopes of the credential, if the forge tells. A scope `workflow` lets a push change what CI runs.
+    /// Returns the scopes of the credential, if the forge reports them. A scope `workflow` lets a push change what CI runs.
     ///
     /// # Errors
     /// [`ForgeError`]
@@ -100,13 +100,13 @@ impl Forge {
         }
     }
 
-    /// Opens the pull request of a branch, or returns the one that it has. Failures that may pass are retried.
+    /// Opens the pull request of a branch, or returns its existing one. Temporary failures are retried.
     ///
     /// # Errors
     /// [`ForgeError`] of the last attempt.
     pub async fn publish(&self, new: &NewPullRequest<'_>, pause: &impl Pause) -> Result<PullRequest, ForgeError> {
         retrying(pause, || async {
-            // An attempt whose answer was lost has opened one.
+            // An earlier attempt may have opened it, even if its answer was lost.
             match self.find_pull_request(new).await? {
                 Some(existing) => Ok(existing),
                 None => self.open_pull_request(new).await,
@@ -120,7 +120,7 @@ impl Forge {
         at!(self, forge => forge.mark_ready(draft).await)
     }
 
-    /// Asks the forge once to merge.
+    /// Requests the merge once.
     pub(super) async fn ask_to_merge(
         &self,
         found: &PullRequest,

@@ -1,7 +1,7 @@
 //! Requests to the HTTP API of a forge: one connection each, JSON, with limits on the time and the size of answers.
 //!
 //! No redirect is followed, since it would carry the credential to another server. Texts of the forge are hostile: they are
-//! cut, the token is replaced in them, and characters that control or hide others are made visible.
+//! cut, the token is replaced in them, and control characters and characters that hide others are made visible.
 
 use std::future::poll_fn;
 use std::io;

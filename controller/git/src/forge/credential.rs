@@ -24,7 +24,7 @@ impl ForgeToken {
         is_visible.then(|| Self(Zeroizing::new(text.to_owned()))).ok_or(CredentialFault::Text)
     }
 
-    /// Reads a token from a file that its owner alone can read.
+    /// Reads a token from a file that only its owner can read.
     ///
     /// # Errors
     /// [`CredentialFault`]
@@ -58,7 +58,7 @@ impl fmt::Debug for ForgeToken {
     }
 }
 
-/// Returns the warning for the scopes of a token, if there is one.
+/// Returns the warning for the scopes of a token, if they need one.
 #[must_use]
 pub fn scope_warning(scopes: &[String]) -> Option<&'static str> {
     scopes.iter().any(|scope| scope == "workflow").then_some(

@@ -1,4 +1,4 @@
-//! The times between attempts, and between looks at a pull request.
+//! The times between attempts, and between reads of a pull request.
 //!
 //! Pure.
 
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 /// Number of retries after the first attempt.
 const RETRIES: u32 = 3;
-/// Longest time that a forge can make a retry wait.
+/// Maximum time that a forge can make a retry wait.
 const AFTER_MAX: Duration = Duration::from_secs(60);
 /// Number of times that a pull request is read until the forge has decided whether it can be merged: 61 s in all.
 const POLLS: u32 = 9;
-/// Longest time between two of them.
+/// Maximum time between two reads.
 const POLL_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the time before the `nth` retry, from 1: 1, 2 and 4 s. A forge that asks for more gets it, up to a minute.
+/// Returns the time before the `nth` retry, from 1: 1, 2 and 4 s. If a forge requests more, it is used, up to a minute.
 #[must_use]
 pub fn delay(nth: u32, asked: Option<Duration>) -> Option<Duration> {
     let own = (1..=RETRIES).contains(&nth).then(|| Duration::from_secs(1 << (nth - 1)))?;
     Some(own.max(asked.unwrap_or_default().min(AFTER_MAX)))
 }
 
-/// Returns the time before the `nth` further look at a pull request that the forge has not decided, from 1.
+/// Returns the time before the `nth` further read of a pull request that the forge has not decided, from 1.
 #[must_use]
 pub(super) fn poll_delay(nth: u32) -> Option<Duration> {
     (1..=POLLS).contains(&nth).then(|| Duration::from_secs(1 << (nth - 1).min(4)).min(POLL_MAX))

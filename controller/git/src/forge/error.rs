@@ -41,7 +41,7 @@ pub enum ForgeError {
         "the forge refuses the credential for {0} (status {1}): {2}; it needs contents and pull requests of the repository"
     )]
     Denied(String, u16, String),
-    /// The forge does not have what was asked for, or hides it.
+    /// The forge does not have the object, or hides it.
     #[error("the forge has nothing at {0}; check the repository and the rights of the credential")]
     NotFound(String),
     /// The forge refuses the request.
@@ -52,7 +52,7 @@ pub enum ForgeError {
         "the forge redirects {0} (status {1}), which is not followed; write the address and repository as they are now"
     )]
     Redirected(String, u16),
-    /// The answer is not what the forge's API says.
+    /// The answer does not follow the forge's API.
     #[error("the answer of the forge to {0} {1}")]
     Unexpected(String, &'static str),
     /// The forge has not yet decided whether the pull request can be merged.
@@ -108,7 +108,7 @@ impl ForgeError {
         }
     }
 
-    /// Returns the time that the forge asks to wait, if it does.
+    /// Returns the waiting time that the forge requests, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

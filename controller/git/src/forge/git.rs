@@ -1,4 +1,4 @@
-//! The git that a local forge needs, given by the caller.
+//! The git that a local forge needs, passed by the caller.
 
 use std::future::Future;
 use std::io;

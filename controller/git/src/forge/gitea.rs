@@ -1,7 +1,7 @@
 //! Gitea and Forgejo, by their REST API.
 //!
-//! A draft is a pull request whose title begins with `WIP:`. Neither has one word for conflicts: `mergeable` is false also for
-//! drafts, and while the server looks for conflicts.
+//! A draft is a pull request whose title begins with `WIP:`. Neither has a field for conflicts: `mergeable` is also false for
+//! drafts, and while the server checks for conflicts.
 
 use http::Method;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use super::pull_request::{
 };
 use super::repository::{NamedRepository, RepositoryName};
 
-/// Most open pull requests that are looked through.
+/// Maximum number of open pull requests that are read.
 const OPEN_MAX: u8 = 50;
 const HEADERS: [(&str, &str); 1] = [("accept", "application/json")];
 /// Beginning of a draft's title.
@@ -88,7 +88,7 @@ impl Gitea {
     }
 
     pub(super) async fn find_pull_request(&self, new: &NewPullRequest<'_>) -> Result<Option<PullRequest>, ForgeError> {
-        // The base is one part of the path, the head is the rest of it.
+        // The base is one segment of the path, and the head is the rest.
         let path = format!("/pulls/{}/{}", encoded(new.base), encoded_path(new.head));
         let answer = self.ask(Method::GET, &path, None).await?;
         let what = answer.what.clone();

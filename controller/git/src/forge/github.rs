@@ -22,7 +22,7 @@ use super::repository::RepositoryName;
 const HEADERS: [(&str, &str); 2] = [("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")];
 /// Word before a token of GitHub.
 const SCHEME: &str = "Bearer";
-/// Most pull requests of one branch that are looked at.
+/// Maximum number of pull requests of one branch that are read.
 const PER_BRANCH: u8 = 5;
 
 /// A repository at GitHub.
@@ -221,7 +221,7 @@ fn opening(new: &NewPullRequest<'_>) -> Value {
 
 fn merging(request: &MergeRequest<'_>) -> Value {
     let mut body = json!({"sha": request.head_sha, "merge_method": request.method.as_str()});
-    // Without them GitHub writes the messages of the agent's commits into the squash.
+    // Without these members, GitHub writes the messages of the agent's commits into the squash.
     if request.method != MergeMethod::Rebase {
         body["commit_title"] = json!(request.title);
         body["commit_message"] = json!(request.message);

@@ -1,7 +1,7 @@
 //! A forge without a server: a bare repository of this host, and a file for each pull request.
 //!
-//! For people without a forge, and for tests. Merges are made from objects alone (`git merge-tree`), without a work tree, by
-//! the git that the caller gives. A base moves only if it is where it was when the merge was made.
+//! For people without a forge, and for tests. Merges are made only from objects (`git merge-tree`), without a work tree, by
+//! the git that the caller passes. A base moves only if it has not moved since the merge was made.
 
 mod records;
 
@@ -108,7 +108,7 @@ impl LocalForge {
             }
         };
         let commit = self.commit(&tree, parents, request).await?;
-        // The record comes first: after a crash the base tells whether the merge was made.
+        // The record is written first: after a crash, the base shows whether the merge was made.
         let merging = LocalRecord { head_sha: head, merge: Some(commit.clone()), ..record };
         self.records.replace(found.number, &merging)?;
         let target = format!("refs/heads/{}", merging.base);
@@ -141,7 +141,7 @@ impl LocalForge {
         let branches =
             self.done("for-each-ref", &["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"]).await?;
         let branches: Vec<&str> = branches.lines().collect();
-        // A new bare repository names a branch that nobody has pushed.
+        // A new bare repository names a branch that was never pushed.
         let found = default_branch(Some(&head), |branch| branches.contains(&branch));
         found.map(str::to_owned).ok_or_else(|| ForgeError::NotFound("the default branch".to_owned()))
     }
@@ -163,7 +163,7 @@ impl LocalForge {
             (Some(head), Some(base)) => Some(self.merged_tree(base, head).await? != MergedTree::HasConflicts),
             _ => None,
         };
-        // Without its branch it cannot be merged.
+        // If its branch is gone, it cannot be merged.
         let state = if is_open && head.is_none() { PullRequestState::Closed } else { record.state };
         Ok(PullRequest {
             number,
@@ -216,7 +216,7 @@ impl LocalForge {
         self.git.run(arguments).await.map_err(|fault| ForgeError::Git(what, fault))
     }
 
-    /// Runs git, and returns what it printed if it succeeded.
+    /// Runs git, and returns its output if it succeeded.
     async fn done(&self, what: &'static str, arguments: &[&str]) -> Result<String, ForgeError> {
         let output = self.git(what, arguments).await?;
         if output.code == 0 {

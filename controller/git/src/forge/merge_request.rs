@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::pull_request::BranchDeletion;
 
-/// Way in which the commits of a branch come into its base.
+/// Method by which the commits of a branch are merged into its base.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MergeMethod {
     /// One commit with all changes.
@@ -49,7 +49,7 @@ pub struct UnknownMergeMethod;
 /// Request to merge a pull request.
 #[derive(Debug, Clone, Copy)]
 pub struct MergeRequest<'a> {
-    /// Way to merge.
+    /// Merge method.
     pub method: MergeMethod,
     /// Commit that the person has seen. Another one is not merged.
     pub head_sha: &'a str,

@@ -1,6 +1,6 @@
-//! The merge of a pull request: looked at first, attempted once the forge has decided, and bound to one commit.
+//! The merge of a pull request: read first, attempted once the forge has decided, and bound to one commit.
 //!
-//! The caller checks that merging is allowed, and that another person than the creator of the run asks for it.
+//! The caller checks that merging is allowed, and that the requester is not the creator of the run.
 
 use super::any::Forge;
 use super::delays::poll_delay;
@@ -19,7 +19,7 @@ enum MergeStep {
     Merge,
 }
 
-/// Merges a pull request and deletes its branch. Failures that may pass are retried from the look at the pull request on, so
+/// Merges a pull request and deletes its branch. After a temporary failure, it starts again with reading the pull request, so
 /// a merge with a lost answer is found.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ async fn delete(forge: &Forge, merged: &PullRequest, pause: &impl Pause) -> Bran
         .unwrap_or_else(|error| BranchDeletion::Kept(error.to_string()))
 }
 
-/// Returns whether the forge decides about conflicts of drafts. Gitea says of each draft that it cannot be merged.
+/// Returns whether the forge decides about conflicts of drafts. Gitea reports every draft as not mergeable.
 fn judges_drafts(forge: &Forge) -> bool {
     match forge {
         Forge::GitHub(_) | Forge::Local(_) => true,
@@ -112,8 +112,8 @@ fn judges_drafts(forge: &Forge) -> bool {
     }
 }
 
-/// Returns the end of a merge that the forge did not decide in time. Gitea has one word for conflicts and for work that is
-/// not done; after a minute it means conflicts.
+/// Returns the end of a merge that the forge did not decide in time. Gitea has one word for conflicts and for unfinished
+/// work; after a minute it means conflicts.
 fn undecided(forge: &Forge, number: u64) -> Result<MergeOutcome, ForgeError> {
     match forge {
         Forge::GitHub(_) | Forge::Local(_) => Err(ForgeError::Undecided(number)),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ForgeError;
 
-/// A pull request that is to be opened.
+/// A new pull request.
 #[derive(Debug, Clone, Copy)]
 pub struct NewPullRequest<'a> {
     /// Branch with the changes.
@@ -67,7 +67,7 @@ pub enum PullRequestState {
 /// End of the deletion of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BranchDeletion {
-    /// The branch does not exist any more.
+    /// The branch no longer exists.
     Deleted,
     /// The branch is at another commit by now, and stays.
     Moved,

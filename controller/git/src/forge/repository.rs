@@ -39,7 +39,7 @@ impl RepositoryName {
         &self.name
     }
 
-    /// Returns whether a forge's `OWNER/NAME` is this repository. Forges do not distinguish the case of letters.
+    /// Returns whether a forge's `OWNER/NAME` is this repository. Forges ignore the case of letters.
     pub(super) fn is(&self, full_name: &str) -> bool {
         full_name.eq_ignore_ascii_case(&self.to_string())
     }

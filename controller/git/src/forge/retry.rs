@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::delays::delay;
 use super::error::ForgeError;
 
-/// Waits. Tests give one that does not.
+/// Waits. Tests pass an implementation that does not.
 pub trait Pause: Sync {
     /// Waits for this time.
     fn pause(&self, time: Duration) -> impl Future<Output = ()> + Send;
@@ -22,7 +22,7 @@ impl Pause for RuntimePause {
     }
 }
 
-/// Repeats a request that fails and may succeed later. The request must be one that can be made twice.
+/// Repeats a request that fails and may succeed later. The request must be idempotent.
 ///
 /// # Errors
 /// The error of the last attempt.

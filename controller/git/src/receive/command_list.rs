@@ -4,9 +4,9 @@
 
 use crate::object_id::ObjectId;
 
-/// Most commands that are read, so that each gets an answer.
+/// Maximum number of commands that are read, so that each gets an answer.
 pub(super) const COMMANDS: usize = 64;
-/// Most boundaries of a history that are read.
+/// Maximum number of boundaries of a history that are read.
 pub(super) const SHALLOW: usize = 1000;
 
 /// One change of a ref.
@@ -46,7 +46,7 @@ pub(crate) enum ListError {
     /// A signed push.
     #[error("signed pushes are not accepted; push without --signed")]
     Certificate,
-    /// A line that is no command.
+    /// A line that is not a command.
     #[error("the request is not in the form of git: a command is not an old id, a new id and a ref")]
     Command,
 }

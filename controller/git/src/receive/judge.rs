@@ -1,4 +1,4 @@
-//! The decision about the commands of a push, before git sees anything of it.
+//! The decision about the commands of a push, before git receives any of it.
 //!
 //! Pure.
 
@@ -61,7 +61,7 @@ pub(crate) enum PushRefusal {
         /// Head in the command.
         given: String,
     },
-    /// Another push is going on.
+    /// Another push is in progress.
     #[error("another push of this run is going on; push again when it has ended")]
     Busy,
 }

@@ -7,7 +7,7 @@ use super::command_list::ListError;
 /// The end of a list.
 pub(crate) const FLUSH: &[u8] = b"0000";
 
-/// Longest line, with the four bytes of its length.
+/// Maximum length of a line, with the four bytes of its length.
 pub(crate) const LONGEST: usize = 65520;
 
 /// Meaning of the four bytes before a line.

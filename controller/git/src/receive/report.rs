@@ -30,7 +30,7 @@ fn answer(list: &CommandList, text: &str, lines: impl Iterator<Item = String>) -
         report.extend(pkt_line::data(line.as_bytes()));
     }
     report.extend_from_slice(FLUSH);
-    // A client whose list could not be read gets the reason as text; without a band it would not understand anything.
+    // A client whose list could not be read gets the reason as text, in a band: without one, it could not parse the answer.
     let has_bands = list.wants("side-band-64k") || list.commands.is_empty();
     let has_report = list.wants("report-status");
     match (has_bands, has_report) {

@@ -27,7 +27,7 @@ pub(crate) fn commands(list: &[(&str, &str, &str)], wishes: &str) -> Vec<u8> {
     body
 }
 
-/// A pack of what these revisions reach; `^x` leaves out.
+/// Returns a pack of the objects reachable from these revisions; `^x` excludes.
 pub(crate) fn pack(directory: &Path, revisions: &str, words: &[&str]) -> Vec<u8> {
     let all = ["pack-objects", "--revs", "--stdout", "-q"].iter().chain(words);
     feed(directory, all, revisions.as_bytes())

@@ -17,7 +17,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A request without a complete answer.
 #[derive(Debug)]
 pub(super) enum SendError {
-    /// Nothing of the request was sent.
+    /// The failure happened before any byte of the request was sent.
     BeforeSending(io::Error),
     /// The request may have been sent in part, or the answer broke off.
     Interrupted(io::Error),

@@ -37,7 +37,7 @@ pub enum UnusablePrices {
     /// The answer has another shape.
     #[error("gives no list of models")]
     Shape,
-    /// No model in it has a price.
+    /// No model in the list has a price.
     #[error("names no model with a price")]
     Unpriced,
     /// The list would be longer than the maximum length.
@@ -81,7 +81,7 @@ struct PriceFields<'a>(Vec<(String, &'a RawValue)>);
 
 /// Extracts the price list from an answer.
 ///
-/// A model without a usable `input_cost_per_token` is left out: a sidecar assumes the price of the most expensive model of
+/// A model without a usable `input_cost_per_token` is left out: a sidecar assumes the price of the most expensive model in
 /// the list for it. An entry, or a nested price, that is too long is left out, since a part of it could be cheaper.
 ///
 /// # Errors

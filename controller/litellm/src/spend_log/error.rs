@@ -86,7 +86,7 @@ pub enum NoSpendLog {
 /// Reason why a key may not read a spend log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRefusal {
-    /// Only keys of admins may read it.
+    /// Only keys of admins may read the spend log.
     NotAdmin,
     /// LiteLLM does not accept the key.
     NotAccepted,

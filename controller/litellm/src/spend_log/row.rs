@@ -291,7 +291,7 @@ impl SpendRow {
         self.is_cache_hit && self.nanos == 0
     }
 
-    /// Returns the id of the call if the row bills an earlier attempt of it. LiteLLM names such rows `CALL-attempt-N`, logs
+    /// Returns the id of the call if the row bills an earlier attempt at it. LiteLLM names such rows `CALL-attempt-N`, logs
     /// them as failed, and writes the sidecar's id of the call on some of them only.
     #[must_use]
     pub fn retried_call(&self) -> Option<&str> {

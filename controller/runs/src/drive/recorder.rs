@@ -25,7 +25,7 @@ impl Recorder {
     }
 
     /// Records the run. The lines of its audit file come first, and an error there does not end the run: on a full disk the
-    /// audit log has its own answer, which the run stays to hear.
+    /// audit log reports its own failure, and the run stays alive to receive that.
     pub(super) async fn record(
         &mut self,
         run: &Run,

@@ -1,4 +1,4 @@
-//! Many runs at once, and the observations of one.
+//! Tests of many runs at once, and of the observations of one run.
 
 use std::sync::Mutex;
 

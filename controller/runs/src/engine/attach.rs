@@ -1,7 +1,7 @@
 //! The streams of a container as the engine sends them.
 //!
-//! Without a terminal the engine sends frames, which bollard decodes. With one it sends the bytes alone: bollard's
-//! decoder would take a chunk that begins with the byte 0, 1 or 2 for a frame, so these bytes are read here.
+//! Without a terminal the engine sends frames, which bollard decodes. With a terminal it sends raw bytes: bollard's
+//! decoder would mistake a chunk that begins with the byte 0, 1 or 2 for a frame, so raw bytes are read here.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -46,12 +46,12 @@ pub(super) async fn framed(docker: &Docker, name: &str, stdin: Stdin) -> Result<
 fn frames(
     frames: impl Stream<Item = Result<LogOutput, Error>> + Send + 'static,
 ) -> Pin<Box<dyn Stream<Item = OutputChunk> + Send>> {
-    // An error is the end: the connection is gone.
+    // An error is the end of the stream: the connection is gone.
     Box::pin(frames.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(async |chunk| {
         match chunk {
             Ok(LogOutput::StdOut { message }) => Some(OutputChunk::Stdout(message)),
             Ok(LogOutput::StdErr { message }) => Some(OutputChunk::Stderr(message)),
-            // A container without a terminal sends neither.
+            // A container without a terminal does not send this.
             Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. }) | Err(_) => None,
         }
     }))

@@ -31,7 +31,7 @@ pub struct StdioConfig {
     pub tty: bool,
     /// Maximum number of bytes to capture of both streams together.
     pub max: usize,
-    /// Receives all of both streams as they come.
+    /// Receives both streams completely, as they come.
     pub live: Option<OutputSender>,
     /// Receives a copy of both streams for the record of the run.
     pub record: Option<OutputRecorder>,
@@ -72,7 +72,7 @@ impl AttachedContainer {
         let live = output.live.map(|sender| LiveOutput::new(sender, init, waits));
         let reader = tokio::spawn(async move {
             read(streams.output, captured, record, live).await;
-            // The program reads no more keys. If the engine is gone, Ctrl-C is the way out.
+            // The program no longer reads keys. If the engine is gone, only Ctrl-C ends this process.
             tty::leave_raw_mode();
             let _ = ended.set(SystemTime::now());
         });

@@ -173,7 +173,7 @@ impl Engine {
 
     /// Gives the terminal of this process to a started container, and follows the size of the window.
     async fn share_terminal(&self, name: &str, output: &StdioConfig) -> Result<JoinHandle<()>, EngineError> {
-        // Before the size is read: a later change is noticed.
+        // Registered before the size is read, so that a later change is noticed.
         let changes = signal(SignalKind::window_change()).map_err(EngineError::Terminal)?;
         window::resize(&self.docker, name).await;
         if let Err(error) = tty::enter_raw_mode(output.stdin) {

@@ -8,7 +8,7 @@ use super::attached::{AttachedContainer, StdioConfig};
 use super::logged::{LogConfig, LogLoss, LoggedContainer};
 use crate::capture::Captured;
 
-/// Way on which a container's output comes.
+/// Source of a container's output.
 #[derive(Debug)]
 pub enum OutputConfig {
     /// Over attached streams: it ends with this process.
@@ -86,7 +86,7 @@ impl RunningContainer {
         }
     }
 
-    /// Returns the output, and lets go of the container.
+    /// Returns the output, and releases the container.
     #[must_use]
     pub fn finish(self) -> ContainerOutput {
         match self {

@@ -75,7 +75,7 @@ fn host(blueprint: &Blueprint) -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
         auto_remove: Some(false),
-        // Output is read from the attached streams, or from this log. A log of one file must not be compressed.
+        // Output is read from the attached streams, or from this log. A log with one file must not be compressed.
         log_config: Some(HostConfigLogConfig {
             typ: Some("local".to_owned()),
             config: Some(

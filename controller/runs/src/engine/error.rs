@@ -33,7 +33,7 @@ pub enum EngineError {
          remove it: the run may be under way"
     )]
     NameOfOtherRun(String),
-    /// A container of this run is there already, and was started.
+    /// A container of this run exists already, and was started.
     #[error(
         "the container {0} of an earlier run with this id is still there; choose another --run-id, or run sluice sweep"
     )]
@@ -52,7 +52,7 @@ pub enum EngineError {
     Transport(#[source] Error),
 }
 
-/// Replaces a bollard error by the engine's own words, where it has answered.
+/// Replaces a bollard error by the engine's own message, if it has answered.
 pub(super) fn refused(error: EngineError) -> EngineError {
     match error {
         EngineError::Transport(Error::DockerResponseServerError { message, .. }) => EngineError::Refused(message),

@@ -16,7 +16,7 @@ use crate::forward::OutputChunk;
 pub struct ExecSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// `K=V`, beside the variables of the container.
+    /// `K=V`, in addition to the variables of the container.
     pub env: Vec<String>,
     /// Working directory.
     pub cwd: String,

@@ -1,4 +1,4 @@
-//! Freezing: the kernel stops all processes of a container where they are, and lets them go on.
+//! Freezes containers: the kernel stops all processes of a container, and resumes them later.
 
 use super::error::refused;
 use super::{Engine, EngineError, QUICK, within};
@@ -7,12 +7,12 @@ impl Engine {
     /// Stops all processes of a container. It can fail while they are busy, and leaves them running then.
     ///
     /// # Errors
-    /// [`EngineError`]; its state says whether it had an effect.
+    /// [`EngineError`]; the container's state shows whether the call had an effect.
     pub async fn freeze(&self, name: &str) -> Result<(), EngineError> {
         within(QUICK, "freeze the container", self.docker.pause_container(name)).await.map_err(refused)
     }
 
-    /// Lets all processes of a container go on.
+    /// Resumes all processes of a container.
     ///
     /// # Errors
     /// [`EngineError`], also for a container that is not frozen.

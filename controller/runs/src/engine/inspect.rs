@@ -22,7 +22,7 @@ pub struct FoundContainer {
     pub id: String,
     /// State.
     pub state: ContainerState,
-    /// True if its processes stand still.
+    /// True if its processes are frozen.
     pub is_frozen: bool,
     /// Exit, if it has ended.
     pub exit: Option<ContainerExit>,
@@ -84,7 +84,7 @@ impl Engine {
     /// Returns the labels of the container of this name or id.
     ///
     /// # Errors
-    /// [`EngineError`], also if there is none.
+    /// [`EngineError`], also if the container does not exist.
     pub(super) async fn labels_of(&self, name: &str) -> Result<BTreeMap<String, String>, EngineError> {
         let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
         let found = within(QUICK, "inspect the container", inspected).await.map_err(refused)?;

@@ -20,7 +20,7 @@ pub(super) enum ForwardWait {
     Unlimited,
     /// Until this moment; later chunks are dropped.
     Until(Instant),
-    /// None: the program has ended, and the rest is taken from the engine at once.
+    /// No waiting: the program has ended, and the rest is taken from the engine at once.
     Skip,
 }
 
@@ -76,7 +76,7 @@ impl LiveOutput {
     /// Checks if the program has ended: the engine only says so once its streams have ended.
     fn look(&mut self) {
         self.next_look = Instant::now() + LOOK_EVERY;
-        // All processes of a container end with its first one, so nothing writes any more.
+        // All processes of a container end with its first one, so no process writes any more.
         self.has_ended |= self.init.as_ref().is_some_and(|init| !init.is_alive());
     }
 }

@@ -1,8 +1,8 @@
 //! Frames of the engine's log as pieces of a program's output.
 //!
 //! The engine splits a line of 16 KiB or more into chunks of that length, and its log driver `local` drops the newline at
-//! the end of such a line. A chunk that is shorter ends its line, so the newline is put back when the stream goes on. At
-//! the end of a stream nobody can tell if the last long line had one: it gets none.
+//! the end of such a line. A chunk that is shorter ends its line, so the newline is put back when the stream continues. At
+//! the end of a stream it is unknown whether the last long line had a newline: it gets none.
 //!
 //! Pure.
 
@@ -15,9 +15,9 @@ use sluice_state::records::RecordedStream;
 const CHUNK: usize = 16 << 10;
 /// Length of the time before the bytes of a frame, with a space.
 const TIME_LEN: usize = "2026-01-01T00:00:00.000000000Z ".len();
-/// Maximum number of bytes that the driver stores beside the text of a line: lengths, stream, time.
+/// Maximum number of bytes that the driver stores in addition to the text of a line: lengths, stream, time.
 const LINE_OVERHEAD: u64 = 26;
-/// Maximum number of bytes that the driver stores beside a part of a long line: also an id and a number.
+/// Maximum number of bytes that the driver stores in addition to a part of a long line: also an id and a number.
 const PART_OVERHEAD: u64 = 160;
 
 /// Decoder of a log, from its first frame on.
@@ -31,7 +31,7 @@ pub(super) struct LogDecoder {
 #[derive(Debug, Clone, Default)]
 struct StreamState {
     offset: u64,
-    /// The last frame was a chunk of a line that goes on.
+    /// True if the last frame was a chunk of an unfinished line.
     is_within_line: bool,
     /// The line of the last frame has ended, and its newline is missing.
     owes_newline: bool,
@@ -95,7 +95,7 @@ mod tests {
 
     const TIME: &str = "2026-11-22T21:30:00.332116089Z ";
 
-    /// Returns the frames that the engine makes of one stream, as measured with Engine 20.10.
+    /// Returns the frames that the engine makes from one stream, as measured with Engine 20.10.
     fn frames(stream: &[u8]) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         for line in stream.split_inclusive(|byte| *byte == b'\n') {

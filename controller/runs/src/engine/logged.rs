@@ -1,7 +1,7 @@
 //! A running container whose output is read from the engine's log.
 //!
 //! Nothing waits for the reader, so a controller may be killed and another one continues. Each pass reads the log from its
-//! first line and skips what was taken already. A pass that follows the log can miss its last line without a newline, so
+//! first line and skips the part that was taken already. A pass that follows can miss a last line without a newline, so
 //! the last pass, after the end of the program, does not follow.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub struct LogConfig {
     pub max: usize,
     /// Size of the engine's log. Beyond it the engine removes output.
     pub log_max: u64,
-    /// Stores the output. It may have a part of it already.
+    /// Stores the output. It may already have a part of it.
     pub record: Option<OutputLog>,
 }
 
@@ -157,7 +157,7 @@ fn lock(sink: &Mutex<LogSink>) -> MutexGuard<'_, LogSink> {
 /// Reads the log until the container has ended, then once more.
 async fn read(docker: Docker, id: String, sink: Arc<Mutex<LogSink>>, mut ended: watch::Receiver<bool>) {
     loop {
-        // A sender that is gone is the end of the reader, too.
+        // If the sender is gone, the reader ends too.
         let is_complete = tokio::select! {
             is_complete = pass(&docker, &id, true, &sink) => is_complete,
             _ = ended.wait_for(|ended| *ended) => break,
@@ -214,7 +214,7 @@ fn decode(decoder: &mut LogDecoder, frame: LogOutput) -> Option<LogPiece> {
     }
 }
 
-/// Stores pieces on another thread: a disk can be slow. The thread completes its work also if nobody waits for it.
+/// Stores pieces on another thread, because a disk can be slow. The thread completes its work even if no task waits for it.
 async fn store(sink: &Arc<Mutex<LogSink>>, pieces: Vec<LogPiece>) {
     let sink = Arc::clone(sink);
     let stored = tokio::task::spawn_blocking(move || {
@@ -224,7 +224,7 @@ async fn store(sink: &Arc<Mutex<LogSink>>, pieces: Vec<LogPiece>) {
     let _ = stored.await;
 }
 
-/// Joins pieces of one stream that follow each other: short lines are stored together.
+/// Joins consecutive pieces of one stream, so that short lines are stored together.
 fn joined(pieces: Vec<LogPiece>) -> Vec<LogPiece> {
     let mut joined: Vec<LogPiece> = Vec::new();
     for piece in pieces {

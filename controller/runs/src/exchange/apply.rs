@@ -1,8 +1,8 @@
 //! The changes of a run, applied to the directory of the host from which its copy came.
 //!
 //! A file that was changed on the host during the run stays as it is, and so does everything that git on the host could
-//! execute. Each file is written beside the old one and renamed, so that no reader sees half of it. The run's name is a part
-//! of the written file's name: no run touches what another one writes.
+//! execute. Each file is written beside the old one and renamed, so that no reader sees a partial file. The run's name is
+//! a part of the written file's name, so runs never overwrite each other's files.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Returns a directory to which this run may write at most so many bytes.
+    /// Returns a directory to which this run may write at most this many bytes.
     pub(super) fn new(
         host: &'a Tree,
         work: &'a Tree,
@@ -87,7 +87,7 @@ impl Target<'_> {
         for change in allowed.iter().filter(|change| is_gone(change) && !is_directory(change)) {
             self.perform(change, Self::delete);
         }
-        // Directories in directories come first.
+        // Nested directories come first.
         for change in allowed.iter().rev().filter(|change| is_gone(change) && is_directory(change)) {
             self.perform(change, Self::delete_directory);
         }
@@ -101,7 +101,7 @@ impl Target<'_> {
         if !self.applied.left_out.contains_key(&change.path)
             && let Err(error) = self.interrupt.check().and_then(|()| action(self, change))
         {
-            // No later change is made either: each would need a copy to fail.
+            // Later changes are not made either: each would need a copy to fail.
             self.is_full |= error.kind() == io::ErrorKind::FileTooLarge;
             self.applied.left_out.insert(change.path.clone(), reason(&error));
         }
@@ -136,7 +136,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Removes a directory. One that still has files of the host stays.
+    /// Removes a directory. A directory that still has files of the host stays.
     fn delete_directory(&mut self, change: &Change<'_>) -> io::Result<()> {
         let (parent, name) = split(&change.path);
         let Ok(directory) = self.host.directory(parent) else { return Ok(()) };
@@ -179,7 +179,7 @@ impl Target<'_> {
                     Kind::File => Some(self.work.file(&change.path)?),
                     _ => None,
                 };
-                // The content is new, whatever time the run has given its file.
+                // The content is new, even if the run has set an old time.
                 let written = match &from {
                     Some(from) => place.copy(from, Age::New, &mut self.allowance),
                     None => place.link(&after.target),
@@ -189,7 +189,7 @@ impl Target<'_> {
                     return Err(name_taken(&temporary));
                 }
                 let renamed = written.and_then(|()| {
-                    // Once more: the copy may have taken a while.
+                    // Checked again, because the copy may have taken a while.
                     let now = entry(&directory, name).ok();
                     check_unchanged(before, now.as_ref())?;
                     rename(&place, name, before.is_some())
@@ -208,7 +208,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Returns whether the host has the same file already.
+    /// Returns whether the host already has the same file.
     fn is_equal(&self, change: &Change<'_>, now: Option<&TreeEntry>) -> io::Result<bool> {
         let (Some(after), Some(now)) = (&change.after, now) else { return Ok(false) };
         match (after.kind, now.kind) {
@@ -240,7 +240,7 @@ fn rename(finished: &NewEntry<'_>, name: &[u8], replaces: bool) -> io::Result<()
     }
 }
 
-/// Returns whether git would take a directory of the host for a repository once it also has this name.
+/// Returns whether git would treat a directory of the host as a repository once it also has this name.
 fn would_be_repository(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     let makes = [b"HEAD".as_slice(), b"objects", b"refs", b"commondir"];
     if !makes.iter().any(|part| name.eq_ignore_ascii_case(part)) {
@@ -254,7 +254,7 @@ fn would_be_repository(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     Ok(is_git_directory(names.iter().map(Vec::as_slice)))
 }
 
-/// Checks that the host still has what it had at the start of the run.
+/// Checks that the host's file is unchanged since the start of the run.
 fn check_unchanged(before: Option<&Original>, now: Option<&TreeEntry>) -> io::Result<()> {
     let reason = match (before, now) {
         (None, None) => return Ok(()),
@@ -266,7 +266,7 @@ fn check_unchanged(before: Option<&Original>, now: Option<&TreeEntry>) -> io::Re
     Err(io::Error::other(reason))
 }
 
-/// Returns the mode of a file on the host. A run decides who may execute its files, and gives no right to write.
+/// Returns the mode of a file on the host. A run decides which users may execute its files, and gives no write permission.
 fn mode_on_host(after: &TreeEntry, now: Option<&TreeEntry>) -> u32 {
     match now.filter(|now| now.kind == after.kind) {
         Some(now) if now.is_executable() == after.is_executable() => now.mode & 0o777,
@@ -276,8 +276,8 @@ fn mode_on_host(after: &TreeEntry, now: Option<&TreeEntry>) -> u32 {
     }
 }
 
-/// Returns whether a link may lead out of the tree, or leads through a name of git, by its text. Behind a name, `..` is
-/// where another link leads, so it is refused.
+/// Returns whether the text of a link may lead out of the tree, or through a name of git. After a name, `..` depends on
+/// the target of another link, so it is refused.
 fn leads_out(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") || super::git_names::has_git_name(target) {
         return true;
@@ -335,7 +335,7 @@ mod tests {
             ("a/b/c", "../../.GIT/config", true),
             ("a/b/c", "./.././../x/y", false),
             ("a/b", "./../x/y/../..", true),
-            // If x/y/z is a link to its own root, this leads beside the root.
+            // If x/y/z is a link to its own root, this leads outside the root.
             ("b", "x/y/z/../sibling/file", true),
         ] {
             assert_eq!(leads_out(path.as_bytes(), target.as_bytes()), expected, "{path} -> {target}");

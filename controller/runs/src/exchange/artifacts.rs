@@ -1,7 +1,7 @@
 //! The files that a daemon's run has left in `/workspace/out`, kept in its record after the workspace is gone.
 //!
-//! The same files come out as for `sluice run --out`, read in the same way. A file in the run's directory, which no sandbox
-//! sees, says that the run keeps them, so that whoever takes the run down does it: this daemon, a later one, or a sweep.
+//! The same files are exported as for `sluice run --out`, read in the same way. A file in the run's directory, invisible to
+//! the sandbox, marks that the run keeps them. So any controller that takes the run down keeps them: this one or a later one.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,9 +24,9 @@ use super::{OUT, is_gone};
 const ENTRIES_MAX: u64 = 10_000;
 /// Maximum size of all paths together.
 const PATHS_MAX: usize = 2 << 20;
-/// Number of files in the list of those that were left out.
+/// Maximum number of files in the list of those that were left out.
 const FIRST_LEFT_OUT: usize = 100;
-/// Number of bytes that are copied at once.
+/// Number of bytes in one copy step.
 const CHUNK: usize = 256 << 10;
 
 /// Notes that the run keeps its artifacts, with at most this many bytes.

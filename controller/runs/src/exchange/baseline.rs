@@ -1,4 +1,4 @@
-//! The copy of a repository for a run, and what it was at the start.
+//! The copy of a repository for a run, and the state of the repository at the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,7 +26,7 @@ pub(super) const CONFIG_MAX: u64 = 1 << 20;
 pub(super) struct Original {
     /// On the host.
     pub(super) host: TreeEntry,
-    /// In the run's copy, before the run.
+    /// Entry in the run's copy, before the run.
     pub(super) copy: TreeEntry,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Baseline {
     pub(super) entries: BTreeMap<Vec<u8>, Original>,
     /// Directories that are repositories of git, with everything in them.
     pub(super) repositories: BTreeSet<Vec<u8>>,
-    /// Names of git that were there.
+    /// Names of git that existed.
     pub(super) git_names: BTreeSet<Vec<u8>>,
     /// Links in the metadata of git, with their targets.
     pub(super) metadata_links: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -66,16 +66,16 @@ impl Baseline {
 /// Copies of a repository, under construction.
 struct Copies<'a> {
     host: &'a Tree,
-    /// For the run.
+    /// Copy for the run.
     work: &'a Tree,
-    /// For the patch: as at the start, out of the reach of the run.
+    /// Copy for the patch: the state at the start, not accessible to the run.
     base: Option<&'a Tree>,
     /// Owner of the directory on the host.
     owner: Owner,
     /// Owner of the copies.
     user: Owner,
     allowance: Allowance,
-    /// For the copies of the copies.
+    /// Allowance for the copies in `base`.
     kept: Allowance,
     baseline: Baseline,
 }
@@ -135,7 +135,7 @@ impl Copies<'_> {
         Ok(enter)
     }
 
-    /// Copies an entry, and returns what it was then; `None` if it was not copied.
+    /// Copies an entry, and returns its state at that time; `None` if it was not copied.
     fn copy_entry(
         &mut self,
         from: &OwnedFd,
@@ -187,8 +187,8 @@ impl Copies<'_> {
         Ok(Some(host))
     }
 
-    /// Writes the configuration of a repository without its credentials, and returns whether it did. What git does not
-    /// read as a configuration, as an old copy of one, is left out.
+    /// Writes the configuration of a repository without its credentials, and returns whether it did. Content that git does not
+    /// accept as a configuration, such as an old copy of one, is left out.
     fn write_config(&mut self, from: File, place: &NewEntry<'_>, path: &[u8]) -> Result<bool, ExchangeError> {
         let is_read = matches!(place.name, b"config" | b"config.worktree");
         let mut content = Vec::new();

@@ -13,7 +13,7 @@ const ENTRIES_MAX: u64 = 1_000_000;
 /// The changes of a run.
 #[derive(Debug, Default)]
 pub(super) struct Changes<'a> {
-    /// By path. A changed file may have the same content.
+    /// Changes by path. A changed file may have the same content.
     pub(super) entries: Vec<Change<'a>>,
     /// New names of git and new repositories, which stay where they are.
     pub(super) git: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ pub(super) fn changes<'a>(baseline: &'a Baseline, work: &Tree) -> Result<Changes
         }
         Ok(enter)
     })?;
-    // Nothing in a directory that has become a repository counts, its deletion included.
+    // Changes in a directory that has become a repository do not count, its deletion included.
     let is_left_out = |path: &[u8]| is_beneath(&left_out, path);
     for (path, original) in &baseline.entries {
         let after = now.remove(path);
@@ -72,7 +72,7 @@ pub(super) fn changes<'a>(baseline: &'a Baseline, work: &Tree) -> Result<Changes
             found.entries.push(Change { path: path.clone(), before: Some(original), after });
         }
     }
-    // The directory that has become a repository is itself left out, too.
+    // The directory that has become a repository is left out, too.
     let new = now.into_iter().filter(|(path, _)| !is_left_out(path));
     found.entries.extend(new.map(|(path, entry)| Change { path, before: None, after: Some(entry) }));
     found.entries.sort_by(|one, other| one.path.cmp(&other.path));

@@ -1,7 +1,7 @@
 //! Copies of files, directories and links between two trees.
 //!
-//! The owner of a directory can change it while root writes there. So an owner is only ever given to what a descriptor
-//! shows to be new.
+//! The owner of a directory can change it while root writes there. So a file changes its owner only if its descriptor
+//! shows that the file is new.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use super::tree::{Kind, TreeEntry, find};
 
 /// Beginning of the names of files that are being written in a directory of the host.
 pub(super) const UNFINISHED: &[u8] = b".sluice-unfinished.";
-/// Number of bytes that are copied between two looks at the request to stop.
+/// Number of bytes that are copied between two checks of the request to stop.
 const CHUNK: u64 = 64 << 20;
 
 /// Number of bytes that may be copied. Failed copies count.
@@ -59,14 +59,14 @@ impl Allowance {
         self.max - self.used
     }
 
-    /// Copies the rest of a file. One that is too large is an error before anything is written.
+    /// Copies the rest of a file. If it is too large, the call fails before it writes.
     fn copy(&mut self, mut from: &File, to: &mut File) -> io::Result<()> {
         if from.metadata()?.len() > self.left() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         loop {
             self.interrupt.check()?;
-            // A file that grows meanwhile has a byte more than is left.
+            // A file that grows meanwhile has one byte more than expected.
             let chunk = CHUNK.min(self.left() + 1);
             let copied = io::copy(&mut Read::by_ref(&mut from).take(chunk), to);
             let count = *copied.as_ref().unwrap_or(&chunk);
@@ -110,7 +110,7 @@ impl NewEntry<'_> {
         Ok(File::from(openat(self.directory, self.name, flags, Mode::from_raw_mode(0o600))?))
     }
 
-    /// Creates a directory, and opens it; one that exists is an error.
+    /// Creates a directory, and opens it; an existing one is an error.
     pub(super) fn make_directory(&self) -> io::Result<OwnedFd> {
         mkdirat(self.directory, self.name, Mode::from_raw_mode(0o700))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -152,7 +152,7 @@ fn replaced() -> io::Error {
     io::Error::other("another program has put something else in its place")
 }
 
-/// Returns whether nothing is in a directory.
+/// Returns whether a directory is empty.
 pub(super) fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
     for entry in Dir::read_from(directory)? {
         if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {

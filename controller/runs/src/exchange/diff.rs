@@ -1,6 +1,6 @@
 //! The difference of two versions of one file, in the format of `git apply`.
 //!
-//! Pure. A text becomes hunks of lines; anything else becomes a binary patch, which has both versions.
+//! Pure. A text becomes hunks of lines; other content becomes a binary patch, which has both versions.
 
 use std::fmt::Write;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Files that could not be brought into a run, or out of it.
+//! Errors of the import of files into a run, and of their export.
 
 use std::io;
 
-/// Files that could not be brought into a run, or out of it.
+/// Error of the import of files into a run, or of their export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// A file or a directory cannot be read or written.
@@ -54,7 +54,7 @@ pub enum ExchangeError {
         /// Maximum.
         max: usize,
     },
-    /// Git does not read a configuration, so what it executes is not known.
+    /// Git does not accept a configuration, so the files that it would execute are unknown.
     #[error("{path}, line {line}: this is not a configuration of git; repair it, or remove it")]
     Config {
         /// Path, made printable.
@@ -70,22 +70,22 @@ pub enum ExchangeError {
         /// Time that was waited.
         waited: std::time::Duration,
     },
-    /// The run has removed its copy of the repository, or put something else in its place.
+    /// The run has removed its copy of the repository, or replaced it by other files.
     #[error("the run has removed /workspace/repo; nothing was changed in {0}")]
     NoRepository(String),
     /// The directory is the metadata of a git repository.
     #[error("{0} is the directory of a git repository itself, as a bare one; name a work tree")]
     GitDirectory(String),
-    /// Changes of a run do not fit to the directory any more.
+    /// Changes of a run no longer match the directory.
     #[error("{count} changes of the run were not made in {path}; they are kept in {workspace}: {names}")]
     LeftOut {
         /// Number of changes.
         count: usize,
         /// Directory of the host.
         path: String,
-        /// The first of them, with the reasons.
+        /// The first files, with the reasons.
         names: String,
-        /// Place of the kept workspace.
+        /// Path of the kept workspace.
         workspace: String,
     },
 }

@@ -1,7 +1,7 @@
-//! The files of a work tree that git on the host executes, from the configurations of its repositories.
+//! The files of a work tree that git on the host executes, according to the configurations of its repositories.
 //!
-//! The metadata of git on the host are those of its owner: no run has ever written them. But that owner can have less
-//! rights than the controller, so nothing but small regular files is read.
+//! The metadata of git on the host belong to its owner: no run has ever written them. But that owner can have fewer
+//! rights than the controller, so only small regular files are read.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -67,7 +67,7 @@ impl ConfigReader<'_> {
         self.directory.join(OsStr::from_bytes(inner))
     }
 
-    /// Reads the configuration of a repository, whose metadata may be elsewhere, as in a linked work tree or a submodule.
+    /// Reads the configuration of a repository. Its metadata may be elsewhere, as in a linked work tree or a submodule.
     fn repository(&mut self, git: &Path, work_tree: &[u8]) -> Result<(), ExchangeError> {
         let mut directory = git.to_owned();
         if let Some(link) = content(git)? {
@@ -129,7 +129,7 @@ fn inside(directory: &Path, path: &[u8]) -> Option<Vec<u8>> {
     git_config::resolve(b"", path.strip_prefix(directory)?.strip_prefix(b"/")?)
 }
 
-/// Adds what links lead to: those of the metadata, those in executed directories, and those on the way to executed files.
+/// Adds the targets of links: links in the metadata, in executed directories, and on the way to executed files.
 fn follow_links(baseline: &Baseline, directory: &Path, executed: &mut BTreeSet<Vec<u8>>) {
     let destination = |link: &[u8], target: &[u8]| {
         let path = if target.starts_with(b"/") {
@@ -170,7 +170,7 @@ fn shown(path: &Path) -> String {
     show(path.as_os_str().as_bytes())
 }
 
-/// Returns the content of a small regular file; `None` if there is no such file. Nothing else is opened.
+/// Returns the content of a small regular file; `None` if there is no such file. Other files are not opened.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, ExchangeError> {
     let failed = |error: io::Error| ExchangeError::at(shown(path))(error);
     let found = match rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {

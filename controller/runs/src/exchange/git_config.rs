@@ -1,4 +1,4 @@
-//! The settings of a repository of the host: read for what git executes, and cleaned for the copy of a run.
+//! The settings of a host repository: read to find programs that git executes, and cleaned for the copy of a run.
 //!
 //! Pure. Git on the host runs programs that the configuration names. Where these are files of the work tree, such as hooks
 //! of `core.hooksPath`, a run must not change them.
@@ -13,7 +13,7 @@ const DATA: [&[u8]; 7] = [b"branch", b"user", b"url", b"color", b"extensions", b
 /// Parts of the names of settings that hold or print credentials, or lead to them.
 const SECRETS: [&str; 8] = ["extraheader", "helper", "pass", "token", "secret", "credential", "cookie", "proxy"];
 
-/// Place of a configuration, for the paths in it.
+/// Directory of a configuration, for the paths in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConfigPlace<'a> {
     /// The directory of the run's repository, on the host.
@@ -24,7 +24,7 @@ pub(super) struct ConfigPlace<'a> {
     pub(super) home: &'a [u8],
 }
 
-/// Adds the paths in the directory that git may execute. `exists` says whether a word that looks like a name is a file there.
+/// Adds the paths in the directory that git may execute. `exists` tells whether a word that looks like a name is a file there.
 pub(super) fn add_executed(
     settings: &[Setting],
     place: ConfigPlace<'_>,
@@ -37,7 +37,7 @@ pub(super) fn add_executed(
             paths.extend(path_of(value, place).filter(|path| !path.is_empty()));
             continue;
         }
-        // A program that is no command: its name can have white space without quotes.
+        // A program without arguments: its name can contain white space without quotes.
         paths.extend(path_of(value, place).filter(|path| exists(path)));
         for word in words(value).chain(shell_words(value)) {
             let path = path_of(&word, place).filter(|path| !path.is_empty());
@@ -51,7 +51,7 @@ pub(super) fn is_include(setting: &Setting) -> bool {
     matches!(setting.section.as_slice(), b"include" | b"includeif") && setting.name == b"path"
 }
 
-/// Returns whether the objects of the repository are named by SHA-256.
+/// Returns whether the repository names its objects by SHA-256.
 pub(super) fn is_sha256(settings: &[Setting]) -> bool {
     settings.iter().any(|setting| {
         let value = setting.value.as_deref().unwrap_or_default();
@@ -121,7 +121,7 @@ fn shell_words(value: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns the path in the directory that a word means where git starts programs; `None` if it is outside.
+/// Returns the path in the directory that a word means at the place where git starts programs; `None` if it is outside.
 fn path_of(word: &[u8], place: ConfigPlace<'_>) -> Option<Vec<u8>> {
     if let Some(rest) = word.strip_prefix(b"~/") {
         return path_of(&[place.home, b"/", rest].concat(), place);
@@ -133,8 +133,8 @@ fn path_of(word: &[u8], place: ConfigPlace<'_>) -> Option<Vec<u8>> {
     resolve(b"", word.strip_prefix(directory)?.strip_prefix(b"/")?)
 }
 
-/// Returns the path that a relative path means from a directory; `None` if it leads out of the tree. Links are not looked
-/// at.
+/// Returns the path that a relative path means from a directory; `None` if it leads out of the tree. Links are not
+/// resolved.
 pub(super) fn resolve(from: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let mut resolved = from.to_vec();
     for part in path.split(|byte| *byte == b'/') {

@@ -4,7 +4,7 @@
 //! comes out of a sandbox. Git and file systems know more spellings than `.git`: any case, trailing dots and spaces, the
 //! short name `git~1`, streams of NTFS, and characters that HFS+ ignores.
 
-/// Returns whether git, on any file system, may take a file of this name for the metadata of a repository.
+/// Returns whether git, on any file system, may treat a file of this name as the metadata of a repository.
 #[must_use]
 pub fn is_git_name(name: &[u8]) -> bool {
     let text = String::from_utf8_lossy(name);
@@ -19,8 +19,8 @@ pub fn has_git_name(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(is_git_name)
 }
 
-/// Returns whether git takes a directory with these names for a repository, as for a bare one. The objects and references
-/// of a repository can be in another directory, which `commondir` names.
+/// Returns whether git treats a directory with these names as a repository, such as a bare one. The objects and references
+/// of a repository can be in another directory, named by `commondir`.
 #[must_use]
 pub fn is_git_directory<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let [mut head, mut objects, mut refs, mut commondir] = [false; 4];

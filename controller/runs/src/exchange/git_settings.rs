@@ -5,10 +5,10 @@
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// In small letters.
+    /// Section in lower case.
     pub(super) section: Vec<u8>,
     pub(super) subsection: Option<Vec<u8>>,
-    /// In small letters.
+    /// Name in lower case.
     pub(super) name: Vec<u8>,
     /// `None` for a name without `=`.
     pub(super) value: Option<Vec<u8>>,

@@ -95,7 +95,7 @@ impl HostDirectory {
 }
 
 impl OutputFile {
-    /// Replaces the file. Its owner is that of the directory.
+    /// Replaces the file. It gets the owner of the directory.
     pub(crate) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
         let directory = &self.directory.descriptor;
         let owner = self.directory.owner()?;

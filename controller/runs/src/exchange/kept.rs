@@ -15,7 +15,7 @@ pub(super) fn unmark(paths: &RunPaths) -> io::Result<()> {
     std::fs::remove_file(keep_marker(paths))
 }
 
-/// Keeps the workspace of a run whose results are not out, and returns its new path; `None` if they are out. The directory
+/// Keeps the workspace of a run whose results were not exported, and returns its new path; otherwise `None`. The directory
 /// of the run must not be removed before this has succeeded.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     }
     let to = kept(paths);
     match std::fs::rename(&paths.work, &to) {
-        // Nothing is left to keep.
+        // The workspace does not exist, so there is no work to keep.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !paths.work.try_exists()? => return Ok(None),
         moved => moved?,
     }
@@ -34,7 +34,7 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     Ok(Some(to))
 }
 
-/// Returns the place of a kept workspace, which may not exist.
+/// Returns the path of a kept workspace, which may not exist.
 #[must_use]
 pub fn kept(paths: &RunPaths) -> PathBuf {
     let runs = paths.root.parent().unwrap_or(Path::new("/"));

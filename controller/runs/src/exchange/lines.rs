@@ -1,8 +1,8 @@
 //! The changed lines between two texts, at a bounded cost.
 //!
-//! Pure. No algorithm that finds good differences is fast for every text, and a run chooses its texts. So large texts are
-//! cut at the lines that both have once, and what is between them is compared only while the budget has room; what is not
-//! compared is one change.
+//! Pure. No algorithm for good differences is fast for every text, and a run chooses its texts. So large texts are
+//! cut at the lines that occur exactly once in both. The parts between are compared only while the budget lasts; a part that
+//! is not compared becomes one change.
 
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ impl Comparison<'_> {
         (before, after)
     }
 
-    /// Returns the lines that both parts have once: as many as come in the same order.
+    /// Returns the lines that occur exactly once in both parts: as many as have the same order.
     fn cuts(&self, before: &Range<usize>, after: &Range<usize>) -> Vec<(usize, usize)> {
         let [old, new] = [(&self.input.before, before), (&self.input.after, after)]
             .map(|(tokens, range)| places(tokens, range, self.input.interner.num_tokens() as usize));
@@ -95,7 +95,7 @@ impl Comparison<'_> {
             self.push(before, after);
             return;
         }
-        // A table of its own: that of the whole texts would be cleared for each part.
+        // A separate table: the table of the whole texts would be cleared for each part.
         let mut input = InternedInput::default();
         input.update_before(self.old[before.clone()].iter().copied());
         input.update_after(self.new[after.clone()].iter().copied());
@@ -125,7 +125,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Place of a line in a text.
+/// Position of a line in a text.
 #[derive(Debug, Clone, Copy)]
 enum LineCount {
     Never,
@@ -145,9 +145,9 @@ fn places(tokens: &[Token], range: &Range<usize>, count: usize) -> Vec<LineCount
     places
 }
 
-/// Returns a longest part of the pairs, which are sorted by the first number, that is also sorted by the second one.
+/// Returns a longest subsequence of the pairs, which are sorted by the first number, that is also sorted by the second one.
 fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // For each length, the pair with the least second number that ends so many; for each pair, the one before it.
+    // `ends`: for each length, the sequence end with the smallest second number. `previous`: for each pair, the one before it.
     let mut ends: Vec<usize> = Vec::new();
     let mut previous = vec![usize::MAX; pairs.len()];
     for (index, (_, number)) in pairs.iter().enumerate() {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn hostile_texts_take_bounded_work() {
-        // Short lines that come again and again, and pairs of lines in the wrong order.
+        // Short lines that repeat, and pairs of lines in the wrong order.
         let many = |seed: u32| -> String {
             let mut state = seed;
             let mut line = || {

@@ -1,4 +1,4 @@
-//! Owners of files, and what they may read.
+//! Owners of files, and their read permissions.
 //!
 //! Pure.
 

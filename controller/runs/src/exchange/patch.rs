@@ -25,7 +25,7 @@ pub(super) struct Patch {
     pub(super) files: u64,
     pub(super) insertions: u64,
     pub(super) deletions: u64,
-    /// Changed paths that a person should look at before applying the patch.
+    /// Changed paths that a person should review before applying the patch.
     pub(super) sensitive: Vec<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ fn version(tree: &Tree, path: &[u8], entry: &TreeEntry) -> Result<Option<(&'stat
     })
 }
 
-/// Returns whether a change needs a person's eye: something may execute or obey the file without being asked.
+/// Returns whether a change needs a person's review: a program may execute or obey the file without being asked.
 pub(super) fn is_sensitive(change: &Change<'_>) -> bool {
     let has_dot = change.path.split(|byte| *byte == b'/').any(|part| part.starts_with(b"."));
     let name = change.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_ascii_lowercase();

@@ -22,7 +22,7 @@ pub struct ExchangeReport {
     /// The directory of `--out`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<OutReport>,
-    /// What the run committed in the clone of `--repo URL`.
+    /// Commits of the run in the clone of `--repo URL`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git: Option<CloneReport>,
     /// Path of the kept workspace.

@@ -1,7 +1,7 @@
 //! The kept workspace of an earlier run as the beginning of another one.
 //!
-//! A sandbox has made everything in it, so it is walked through no link and no mount, and links are copied as links. No
-//! process of the run that has left it is alive, so it does not change.
+//! A sandbox has made its contents, so it is walked through no link and no mount, and links are copied as links. All
+//! processes of the run that has left it have ended, so it does not change.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use super::tree::{Kind, Tree, find, join, read_found};
 const ENTRIES_MAX: u64 = 100_000;
 /// Maximum size of all files together.
 const BYTES_MAX: u64 = 2 << 30;
-/// Directory of the workspace with what the host writes for each run: it does not come back.
+/// Directory of the workspace that the host writes for each run: it is not restored.
 const OWN: &[u8] = b".sluice";
 
 /// An open kept workspace.
@@ -32,7 +32,7 @@ const OWN: &[u8] = b".sluice";
 pub struct KeptWorkspace(HostDirectory);
 
 impl KeptWorkspace {
-    /// Opens the kept workspace of an attempt. `None`: there is none.
+    /// Opens the kept workspace of an attempt. `None`: it does not exist.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -118,7 +118,7 @@ fn copy_entry(from: &OwnedFd, name: &[u8], mut place: NewEntry<'_>, allowance: &
         Kind::Special => Ok(()),
     };
     match copied {
-        // The host makes some directories in every workspace. What a run had in the place of one stays away.
+        // The host makes some directories in every workspace. A run's file in place of such a directory is not restored.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let is_made = find(place.directory, name)?.1.kind == Kind::Directory;
             Ok(if is_made { entry.kind } else { Kind::Special })

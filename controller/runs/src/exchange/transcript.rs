@@ -1,6 +1,6 @@
 //! The transcript that a worker writes into the workspace of its run, kept in the record of the run at every end.
 //!
-//! The sandbox could put anything in its place. So only a regular file with one name is read, through no link.
+//! The sandbox can put any file in its place. So only a regular file with one name is read, through no link.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,9 +16,9 @@ use super::{ExchangeError, InputFile, is_gone};
 
 /// Path in the workspace.
 pub const TRANSCRIPT_PATH: &str = ".sluice/transcript.jsonl";
-/// Bytes that are kept.
+/// Maximum number of stored bytes.
 const BYTES_MAX: u64 = 64 << 20;
-/// Bytes that are copied at once.
+/// Number of bytes in one copy step.
 const CHUNK: usize = 256 << 10;
 
 /// Keeps the transcript of a run in its record, if it has left one. No process of the run is left. Returns a remark for the
@@ -47,7 +47,7 @@ pub(crate) fn keep(paths: &RunPaths, record: &RunRecord, interrupt: &CancelFlag)
     copy(&file, record, interrupt).map(|()| None)
 }
 
-/// Copies the file, and cuts it at the end of a line where it is too long.
+/// Copies the file. If it is too long, it is cut at the end of a line.
 fn copy(mut from: &File, record: &RunRecord, interrupt: &CancelFlag) -> io::Result<()> {
     let (mut to, mut buffer) = (record.create_transcript()?, vec![0; CHUNK]);
     let (mut size, mut line_end, mut truncated) = (0, 0, false);

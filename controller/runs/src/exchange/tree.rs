@@ -1,7 +1,7 @@
 //! A directory tree that another user can change at any time.
 //!
-//! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Nothing but
-//! regular files is opened, and nothing blocks. What a tree is read for, such as the rights of a user, is checked on
+//! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Only regular
+//! files are opened, and no call blocks. Conditions of a read, such as the rights of a user, are checked on
 //! descriptors.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::error::ExchangeError;
 use super::interrupt::CancelFlag;
 use super::owner::Owner;
 
-/// Maximum length of a path that is looked at.
+/// Maximum length of a path that is opened.
 const PATH_MAX: usize = 4000;
 /// Maximum size of all paths and targets of links of a tree together.
 const NAMES_MAX: u64 = 256 << 20;
@@ -33,7 +33,7 @@ pub(super) struct Tree {
     root: OwnedFd,
     /// Path for messages.
     name: String,
-    /// User in whose name directories are opened; `None` for the controller itself.
+    /// User on whose behalf directories are opened; `None` for the controller itself.
     reader: Option<Owner>,
     interrupt: CancelFlag,
 }
@@ -210,12 +210,12 @@ impl Tree {
 }
 
 impl TreeEntry {
-    /// Returns whether this is the same version of the same file. A sandbox cannot set the time of a change.
+    /// Returns whether this is the same version of the same file. A sandbox cannot set the change time.
     pub(super) fn is_same_version(&self, other: &Self) -> bool {
         self == other
     }
 
-    /// Returns whether the content is that of `other`, by everything that a program of the host does not forge.
+    /// Returns whether the content equals that in `other`, by all properties that a program of the host does not forge.
     pub(super) fn has_same_content(&self, other: &Self) -> bool {
         let facts = |entry: &Self| (entry.kind, entry.size, entry.modified, entry.target.clone());
         facts(self) == facts(other)
@@ -227,7 +227,7 @@ impl TreeEntry {
         self.changed
     }
 
-    /// Returns whether the owner may execute it.
+    /// Returns whether the owner may execute the file.
     pub(super) fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0
     }
@@ -238,7 +238,7 @@ pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<TreeEntry> {
     look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Returns the entry of this name in a directory, with a descriptor of it that reads nothing.
+/// Returns the entry of this name in a directory, with a descriptor that cannot read.
 pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, TreeEntry)> {
     let found = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let entry = look(&found, b"", AtFlags::EMPTY_PATH)?;

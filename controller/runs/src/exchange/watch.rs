@@ -1,9 +1,9 @@
-//! The changes of a live workspace, seen from the host, whatever program has made them.
+//! Watches the changes of a live workspace from the host, whichever program makes them.
 //!
-//! A thread of its own looks at each workspace. Notices of the kernel say where to look, and the files themselves say what
-//! has changed: each name is compared with what was known of it, so a lost notice delays a change and hides none. Where
-//! notices run out, the thread walks through the workspace now and then. Its work is bounded: it rests four times as long as
-//! it works. `.sluice` and everything of git are left out. See docs/design/workspace-watch.md.
+//! Each workspace has a thread. Kernel notices tell it which names to check, and the files themselves show the
+//! changes: each name is compared with its last known state, so a lost notice delays a change and hides none. If
+//! notices run out, the thread walks through the workspace at intervals. Its work is bounded: it rests four times as long as
+//! it works. `.sluice` and all metadata of git are left out. See docs/design/workspace-watch.md.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -43,7 +43,7 @@ const REPORTS: usize = 2;
 pub struct WatchSpec {
     /// The workspace.
     pub directory: PathBuf,
-    /// Files that changed after this time are reported at once. All others are as they were before.
+    /// Files that changed after this time are reported at once. All others are considered unchanged.
     pub since: Option<SystemTime>,
     /// Limits of this workspace.
     pub limits: WatchLimits,
@@ -64,7 +64,7 @@ pub enum WatchError {
     /// The workspace cannot be opened.
     #[error(transparent)]
     Workspace(#[from] ExchangeError),
-    /// There is no thread or no descriptor for it.
+    /// The host has no thread or no descriptor left.
     #[error("there is no thread or no descriptor to watch a workspace with")]
     Resources(#[from] io::Error),
 }
@@ -104,7 +104,7 @@ impl WorkspaceWatch {
     }
 }
 
-/// Holds the directory of the run, so that a sweep does not remove it under the last look.
+/// Holds the directory of the run, so that a sweep does not remove it during the last check.
 fn hold(workspace: &Path) -> io::Result<Flock<File>> {
     let root = workspace.parent().unwrap_or(workspace);
     Flock::lock(File::open(root)?, FlockArg::LockSharedNonblock).map_err(|(_, error)| error.into())

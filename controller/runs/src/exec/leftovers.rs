@@ -1,4 +1,4 @@
-//! Programs of a daemon that was killed: no request waits for them any more, and no clock ends them.
+//! Programs of a daemon that was killed: no request waits for them any more, and no timeout ends them.
 
 use sluice_contract::RunKey;
 
@@ -13,7 +13,7 @@ use crate::plan::ContainerState;
 /// process.
 ///
 /// # Errors
-/// [`EngineError`]: the container cannot be looked up.
+/// [`EngineError`]: the container cannot be inspected.
 pub async fn end_leftovers(host: &Host, key: &RunKey) -> Result<(), EngineError> {
     let found = host.engine.find(&container_name(key), &identity(key, &host.instance)).await?;
     if let Some(container) = found.filter(|found| found.state == ContainerState::Running) {

@@ -2,8 +2,8 @@
 //!
 //! API 1.41 has no call that ends an exec, so its processes are found on the host: in the container's namespace, the
 //! program, those that have its marker in their environment, and those that descend from such a process or are in its
-//! session. A process that left all three behind (a new session, an orphan, a new environment) is not found; it ends with
-//! the run, whose limits it never leaves.
+//! session. A process that escaped all three (a new session, an orphan, a new environment) is not found; it ends with
+//! the run, whose limits it cannot leave.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use sluice_state::process::Process;
 
-/// Number of times that the processes are looked for: one may fork while it is killed.
+/// Number of searches for the processes: one may fork while it is killed.
 const PASSES: usize = 40;
 /// Maximum number of bytes of an environment that are searched for the marker.
 const MARKER_ENV_MAX: u64 = 1 << 20;
 const PASS_AGAIN: Duration = Duration::from_millis(10);
 
-/// Mark by which the processes of one program are told.
+/// Finds and kills the processes of one program, identified by its marker.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessTree {
     /// First process of the container.
@@ -51,7 +51,7 @@ impl ProcessTree {
     /// Kills the processes that are found, and returns their number.
     fn kill_once(&self, pid: Option<i32>) -> usize {
         let found = self.find(pid);
-        // A process that has ended meanwhile is told apart from later ones with its pid.
+        // The handle of an ended process never signals a later process with its pid.
         found.iter().filter(|process| process.signal(Signal::SIGKILL).is_ok()).count()
     }
 

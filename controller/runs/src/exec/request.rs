@@ -19,7 +19,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 pub struct ExecRequest {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Variables beside those of the container.
+    /// Variables in addition to those of the container.
     pub env: BTreeMap<String, String>,
     /// Absolute path of the working directory.
     pub cwd: String,
@@ -32,13 +32,13 @@ pub struct ExecRequest {
 /// A request that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecRefused {
-    /// No program.
+    /// The request names no program.
     #[error("argv is empty; name a program")]
     NoProgram,
     /// Too many words.
     #[error("{0} has more than {max} bytes", max = WORDS_MAX)]
     TooLong(&'static str),
-    /// A NUL ends a word.
+    /// A word has a NUL, which would end it.
     #[error("{0} has a NUL")]
     Nul(&'static str),
     /// A name of a variable.
@@ -53,7 +53,7 @@ pub enum ExecRefused {
 }
 
 impl ExecRequest {
-    /// The time of a program whose request names none.
+    /// Timeout of a program whose request sets none.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
     /// Checks the rules.

@@ -148,7 +148,7 @@ impl World {
 }
 
 proptest! {
-    /// Every run ends with nothing left. It was started at most once and only beside a sidecar, and its audit log was read
+    /// Every run ends without resources. It was started at most once and only beside a sidecar, and its audit log was read
     /// after the sidecar had ended.
     #[test]
     fn every_run_ends_with_nothing_left(fates in prop::collection::vec(fate(), 0..40), works in any::<bool>()) {

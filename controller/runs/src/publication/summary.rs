@@ -10,7 +10,7 @@ use crate::record::ResultRecord;
 /// Text about a run for people, in its pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
-    /// Task, as it was given; empty if it is not known.
+    /// Task of the run; empty if it is unknown.
     pub asked: String,
     /// Report of the agent; empty if it is not known.
     pub done: String,
@@ -21,7 +21,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Returns what the record of a run has, and the database; the words of the agent are in neither. A record that was removed
+    /// Returns the summary from a run's record and the database; neither has the agent's words. A record that was removed
     /// leaves its parts empty.
     ///
     /// # Errors

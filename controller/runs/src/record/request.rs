@@ -13,7 +13,7 @@ use crate::verdict::Contract;
 /// Version of the recorded members.
 pub const SCHEMA: u32 = 1;
 
-/// Request of a run. It has the names of the variables that the user set, and never a value of one, nor a key.
+/// Request of a run. It has the names of the variables that the user set, and never their values, nor a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
     /// Version of the members.

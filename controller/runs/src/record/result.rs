@@ -22,7 +22,7 @@ pub struct ResultRecord {
     pub ok: bool,
     /// Exit code of `sluice run`.
     pub exit_code: i32,
-    /// One stable word; null when ok.
+    /// A stable word; null when ok.
     pub error_code: Option<String>,
     /// Error message with advice; null when ok.
     pub error_message: Option<String>,
@@ -32,7 +32,7 @@ pub struct ResultRecord {
     pub unknown_costs: u64,
     /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Number of them per reason.
+    /// Number of refused requests per reason.
     pub refused_by_reason: BTreeMap<String, u64>,
     /// Tokens of all calls.
     pub usage: Usage,

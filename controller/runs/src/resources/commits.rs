@@ -1,4 +1,4 @@
-//! The clone of a run, and what is committed in it.
+//! The clone of a run, and its commits.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl RunResources {
         }
     }
 
-    /// Adds what the run has committed.
+    /// Adds the run's commits.
     pub(super) async fn with_commits(&mut self, mut collected: Collected, spec: &RunSpec) -> Collected {
         let Some(live) = self.clone.take().filter(|_| spec.clone.is_some()) else { return collected };
         let container = container_blueprint(&self.host, &self.key, &self.paths, spec);
@@ -58,7 +58,7 @@ impl RunResources {
         collected
     }
 
-    /// Collects what a run has committed that another controller began.
+    /// Collects the commits of a run that another controller began.
     pub(super) async fn collect_adopted(&mut self) {
         if let Some(clone) = self.adopted_clone.take() {
             match clone.open(&self.key) {
@@ -87,7 +87,7 @@ impl RunResources {
     }
 }
 
-/// Returns the results of a run of which only its commits are known.
+/// Returns the results of a run for which only its commits are known.
 fn of_report(report: CloneReport) -> Collected {
     let errors = report.faults.clone();
     Collected { report: ExchangeReport { git: Some(report), ..ExchangeReport::default() }, errors }

@@ -58,7 +58,7 @@ pub(super) async fn interruptible<T>(
 
 /// Waits until the run is cancelled.
 pub(super) async fn cancelled(mut cancelled: watch::Receiver<Option<Cancel>>) {
-    // Without a sender nothing can cancel it.
+    // If the sender is gone, it cannot be cancelled.
     if cancelled.wait_for(Option::is_some).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -115,7 +115,7 @@ pub(super) async fn keep_transcript(paths: &RunPaths, record: RunRecord) -> Opti
     }
 }
 
-/// Keeps the workspace of a run whose results are not out, and returns its new path.
+/// Keeps the workspace of a run whose results were not exported, and returns its new path.
 pub(super) fn rescue(paths: &RunPaths) -> Result<Option<String>, StepError> {
     let kept = exchange::rescue(paths).map_err(|source| StepError::Workspace { path: paths.work.clone(), source })?;
     Ok(kept.map(|path| path.display().to_string()))

@@ -32,7 +32,7 @@ pub(super) struct RunContainer {
     identity: BTreeMap<String, String>,
     id: Option<String>,
     state: ContainerState,
-    /// True if its processes stood still when it was last looked up.
+    /// True if its processes were frozen when it was last inspected.
     is_frozen: bool,
     expires: Option<SystemTime>,
     stop: StopPolicy,
@@ -85,7 +85,7 @@ impl RunContainer {
         self.state
     }
 
-    /// Returns whether a start of the program was tried. After a start without an answer it may have run.
+    /// Returns whether a start of the program was tried. After a start without an answer, the program may have run.
     pub(super) fn was_start_tried(&self) -> bool {
         self.output.is_none()
     }
@@ -104,7 +104,7 @@ impl RunContainer {
         Timings { teardown: self.phase_begun.map(ms_since), ..self.timings }
     }
 
-    /// Looks up the container, and returns how it ended if it has.
+    /// Inspects the container, and returns how it ended if it has.
     pub(super) async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
         let found = self.engine.find(self.target(), &self.identity).await?;
         self.state = found.as_ref().map_or(ContainerState::Absent, |found| found.state);
@@ -117,7 +117,7 @@ impl RunContainer {
         Ok(exit)
     }
 
-    /// Returns the id as soon as it is known: the name can be given to another container.
+    /// Returns the id as soon as it is known: another container may get the name later.
     fn target(&self) -> &str {
         self.id.as_deref().unwrap_or(&self.name)
     }
@@ -163,7 +163,7 @@ impl RunContainer {
         let is_logged = matches!(output, OutputConfig::Logged(_));
         self.output_loss = (!is_logged).then_some(OutputLoss::BeforeAdoption);
         self.phase_begun = Some(Instant::now());
-        // A log is there also when the program has ended.
+        // The log exists even after the program has ended.
         if self.state == ContainerState::Running || is_logged {
             self.running = Some(self.engine.reattach(self.target(), output).await?);
         }
@@ -174,7 +174,7 @@ impl RunContainer {
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop.grace);
         if matches!(self.running, Some(RunningContainer::Logged(_))) {
-            // Only the daemon's runs are frozen, since the last look as well.
+            // Only daemon runs can be frozen, also after the last inspection.
             self.find().await?;
         }
         if let Some(running) = &self.running {
@@ -193,10 +193,10 @@ impl RunContainer {
                 self.detach();
             }
             if self.is_frozen {
-                // Processes that stand still take no signal. If it fails, the next attempt tries again.
+                // Frozen processes take no signal. If this fails, the next attempt tries again.
                 let _ = self.engine.thaw(self.target()).await;
             }
-            // The container's state says whether a failed kill had an effect.
+            // The container's state shows whether a failed kill had an effect.
             let killed = self.engine.kill(self.target(), signal).await;
             self.wait_until_stopped(signal, limit).await;
             self.find().await?;
@@ -211,7 +211,7 @@ impl RunContainer {
         Err(EngineError::Late("end the container, not even by SIGKILL"))
     }
 
-    /// Waits until the container has ended. After SIGTERM the wait also ends when the program is to be killed at once.
+    /// Waits until the container has ended. After SIGTERM, the wait also ends when the program must be killed at once.
     async fn wait_until_stopped(&mut self, signal: &str, limit: Duration) {
         let mut stop = self.stop.clone();
         tokio::select! {
@@ -262,7 +262,7 @@ impl RunContainer {
         self.output_loss
     }
 
-    /// Returns true if the container was short of memory when it was last seen.
+    /// Returns true if the container was short of memory at the last observation.
     pub(super) fn is_short_of_memory(&self) -> bool {
         self.memory.is_short()
     }
@@ -282,7 +282,7 @@ impl RunContainer {
         self.detach();
     }
 
-    /// Lets go of the streams of the container.
+    /// Releases the streams of the container.
     pub(super) fn detach(&mut self) {
         let Some(running) = self.running.take() else { return };
         let ContainerOutput { captured, loss, record_error } = running.finish();

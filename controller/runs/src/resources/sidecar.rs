@@ -102,7 +102,7 @@ impl RunSidecar {
                 (file, note) = (Some(current.file), current.note);
             }
         }
-        // Without a cap, prices still say how much to reserve for each call.
+        // Even without a cap, prices decide how much to reserve for each call.
         flags.extend(file.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
         Ok((flags, note))
     }
@@ -202,7 +202,7 @@ impl RunSidecar {
     }
 }
 
-/// Returns the flags without `--metadata`, in one word or in two, and its value.
+/// Returns the flags without `--metadata` and its value, in one word or in two, and the value.
 fn without_metadata(flags: &[String]) -> (Vec<String>, Option<&str>) {
     const NAME: &str = "--metadata";
     let (mut others, mut metadata) = (Vec::with_capacity(flags.len()), None);

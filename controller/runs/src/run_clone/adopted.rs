@@ -1,8 +1,8 @@
-//! The clone of a run that another controller began: its commits come out by what is stored of the run.
+//! The clone of a run that another controller began: its commits are collected with the stored data of the run.
 //!
-//! The repository of the run has its base, its branch and its committer. Of the request, only what the container needs that
-//! packs the commits is missing. What a collection has come to is in the record of the run, so a controller that comes after
-//! it neither collects again nor has to guess.
+//! The repository of the run has its base, its branch and its committer. Only the request's data for the container is missing
+//! that packs the commits. The result of a collection is in the record of the run, so a later controller neither collects
+//! again nor has to guess.
 
 use std::io;
 
@@ -21,7 +21,7 @@ use crate::input::Stdin;
 use crate::rundir;
 use crate::spec::EXPIRY_MARGIN;
 
-/// Properties of the container that packs commits: those of the run.
+/// Properties of the container that packs commits, taken from the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneCollector {
     /// Image.
@@ -39,7 +39,7 @@ pub struct AdoptedClone {
     pub home: GitHome,
     /// Address of the repository, without credentials.
     pub url: String,
-    /// Container that packs what was committed.
+    /// Container that packs the commits.
     pub collector: CloneCollector,
 }
 
@@ -65,7 +65,7 @@ impl AdoptedClone {
         Ok(Some(LiveClone { repository, url, branch, identity, _relay: None, pushes }))
     }
 
-    /// Returns the container of the run, as far as the one that packs is like it.
+    /// Returns the container of the run, with the properties that the packing container shares.
     pub(crate) fn container(&self, host: &Host, key: &RunKey, paths: &RunPaths) -> Blueprint {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let CloneCollector { image, limits, seccomp } = &self.collector;
@@ -81,7 +81,7 @@ impl AdoptedClone {
             volumes: &[],
             stdin: Stdin::Closed,
             tty: false,
-            // Without its directory the engine refuses the container.
+            // If its directory is missing, the engine refuses the container.
             uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
             log_max: None,
             limits,
@@ -92,7 +92,7 @@ impl AdoptedClone {
     }
 }
 
-/// Keeps the outcome of a collection in the record of the run. A run without a record has no later controller that asks.
+/// Keeps the outcome of a collection in the record of the run. Without a record, no later controller reads it.
 pub(crate) fn remember(record: &RunRecord, report: &CloneReport) -> io::Result<()> {
     if !record.exists() {
         return Ok(());
@@ -101,8 +101,8 @@ pub(crate) fn remember(record: &RunRecord, report: &CloneReport) -> io::Result<(
     record.write_json(COMMITS, &CollectionRecord { uncommitted, uncommitted_fault, uncommitted_reason, faults })
 }
 
-/// Returns what an earlier collection of an attempt came to, with the commits as they are in the repository now. `None` if it
-/// was not collected to the end.
+/// Returns the result of an earlier collection of an attempt, with the commits now in the repository. `None` if it
+/// was not collected completely.
 pub async fn recall(records: &Records, key: &RunKey, repository: &RunRepository, url: &str) -> Option<CloneReport> {
     let kept: CollectionRecord = records.of(key).read_json(COMMITS).ok().flatten()?;
     let branch = repository.branch().ok().flatten()?;

@@ -1,7 +1,7 @@
 //! The bundles of a run's work, which a second container makes: the same image, no network, the workspace read-only.
 //!
-//! Whatever the run has put into its repository, git executes it there and not on the host. The bundles are hostile, as a
-//! push is. What was not committed may be anything, of any size, so it has a bundle of its own after that of the branch.
+//! Anything in the run's repository that git executes is executed in the container, not on the host. The bundles are hostile,
+//! like a push. Uncommitted changes have any content and size, so they get a second bundle after the branch's.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -29,10 +29,10 @@ const TARGET: &str = "/bundle";
 /// Exit code of the script without git.
 const NO_GIT: i64 = 93;
 
-/// File in that directory, once the branch is packed or has nothing new. Later faults concern what is not committed.
+/// File in that directory, once the branch is packed or has no new commits. Later faults concern only uncommitted changes.
 const BRANCH_DONE: &str = "branch.done";
 
-/// Packs what the branch has, and then, in a bundle of its own, what is not committed. A repository of its own borrows the
+/// Packs the branch, and then, in a second bundle, the uncommitted changes. A separate repository borrows the
 /// objects of the clone, which is read-only.
 const SCRIPT: &str = r#"
 set -eu
@@ -70,7 +70,7 @@ git -C /bundle/pack bundle create -q /bundle/wip.bundle "refs/sluice/wip/$SLUICE
 /// Bundles that a container made. Each is complete without the other.
 #[derive(Debug)]
 pub(super) struct Bundles {
-    /// The branch; none if it has nothing that its base does not have.
+    /// The branch; `None` if it has no commits beyond its base.
     pub(super) branch: Option<File>,
     /// Commit with uncommitted work; none if everything is committed.
     pub(super) uncommitted: Result<Option<File>, CloneError>,
@@ -84,7 +84,7 @@ pub(super) struct BundlePlan<'a> {
     pub(super) identity: &'a CommitterIdentity,
 }
 
-/// Removes a container that an earlier controller left: it collects for the run whose container has this name and these labels.
+/// Removes a container that an earlier controller left: the collector of the run with this container name and these labels.
 pub(crate) async fn remove_collector(
     engine: &Engine,
     name: &str,
@@ -98,7 +98,7 @@ pub(crate) async fn remove_collector(
     }
 }
 
-/// Returns the name of the container that collects. That of the run's own container would make it pass for that one.
+/// Returns the name of the collecting container. It differs from the run's container, so that the two are not confused.
 fn collector_name(name: &str) -> String {
     format!("{name}-commits")
 }
@@ -108,7 +108,7 @@ fn of_collector(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String
     labels
 }
 
-/// Makes the bundles in a container like that of the run, and opens them. An error is one of the branch.
+/// Makes the bundles in a container like the run's, and opens them. An error concerns the branch's bundle.
 pub(super) async fn make(
     engine: &Engine,
     container: Blueprint,
@@ -127,7 +127,7 @@ pub(super) async fn make(
     chown(&directory, Some(uid), Some(uid)).map_err(&file)?;
     let blueprint = collecting(container, paths, &directory, plan);
     let done = run(engine, &blueprint).await.and_then(|(code, output)| check(code, &output));
-    // Also after a failure: a container of this name would be in the way.
+    // Also after a failure, because a container of this name would block the next one.
     let removed = engine.remove(&blueprint.name).await;
     let is_branch_done = directory.join(BRANCH_DONE).symlink_metadata().is_ok();
     if !is_branch_done {
@@ -149,7 +149,7 @@ fn check(code: i64, output: &Captured) -> Result<(), CloneError> {
     }
 }
 
-/// Runs the container, and returns its exit code with what it wrote.
+/// Runs the container, and returns its exit code and its output.
 async fn run(engine: &Engine, blueprint: &Blueprint) -> Result<(i64, Captured), CloneError> {
     let id = engine.create(blueprint).await?;
     let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: OUTPUT, live: None, record: None };
@@ -163,7 +163,7 @@ async fn run(engine: &Engine, blueprint: &Blueprint) -> Result<(i64, Captured), 
     Ok((exit.code, stderr))
 }
 
-/// Returns the container that collects: that of the run with another program, and without its way to the model.
+/// Returns the collecting container: the run's container with another program, and without access to the model.
 fn collecting(container: Blueprint, paths: &RunPaths, directory: &Path, plan: &BundlePlan<'_>) -> Blueprint {
     let mount =
         |source: &Path, target: &str, access| Volume { source: source.to_owned(), target: target.to_owned(), access };

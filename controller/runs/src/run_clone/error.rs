@@ -21,7 +21,7 @@ pub enum CloneError {
         /// The system's reason.
         source: io::Error,
     },
-    /// There are no random bytes for the token of the run.
+    /// No random bytes are available for the token of the run.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The engine did not start the container that collects.
@@ -47,7 +47,7 @@ pub enum CloneError {
     Failed {
         /// Exit code.
         code: i64,
-        /// End of what it wrote, made printable.
+        /// End of its output, made printable.
         message: String,
     },
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::lchown;
 use std::path::Path;
 
-/// Gives a directory and all that is in it to a user. Links are given, and not followed.
+/// Gives a directory and its contents to a user. Links are given, and not followed.
 pub(super) fn give(directory: &Path, uid: u32) -> io::Result<()> {
     lchown(directory, Some(uid), Some(uid))?;
     let mut left = vec![directory.to_owned()];

@@ -1,6 +1,6 @@
 //! The socket by which the sidecar of a one-shot run sends its pushes.
 //!
-//! It has the place, the owner and the token that the socket of a daemon's run has: see docs/design/relay-socket.md.
+//! It has the same path, owner and token as the socket of a daemon's run: see docs/design/relay-socket.md.
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
@@ -22,7 +22,7 @@ use super::PushTally;
 use super::push_routes::{answer_push, has_token, unauthorized};
 use crate::rundir;
 
-/// Connections of one sidecar.
+/// Maximum number of connections of one sidecar.
 const CONNECTIONS: usize = 16;
 /// Pause after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ async fn serve(listener: UnixListener, uid: u32, service: PushService) -> Infall
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // Cancel-safe: a task that has ended and a new connection are each taken whole.
+            // Cancel-safe: an ended task and a new connection are each taken completely.
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) if is_sidecar(&stream, uid) => {
@@ -94,6 +94,6 @@ async fn connection(stream: UnixStream, service: PushService) {
             Ok(answer.response)
         }
     });
-    // A sidecar that breaks off has its own error.
+    // The error of a sidecar that hangs up is not ours.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
 }

@@ -9,12 +9,12 @@ use sluice_git::{GitError, Push, RunRepository};
 
 use super::message::{RequestBytes, WholeBody};
 
-/// The answer to a request of a push, and what the request did.
+/// The response to a request of a push, and the effect of the request.
 #[derive(Debug)]
 pub struct PushAnswer {
     /// Answer for the sandbox. It names nothing of this host.
     pub response: Response<WholeBody>,
-    /// Push that was taken.
+    /// Push that was accepted.
     pub pushed: Option<Push>,
     /// Fault of this host, for the operator's log.
     pub fault: Option<GitError>,
@@ -32,7 +32,7 @@ impl PushAnswer {
     }
 }
 
-/// Answers a request of a push to the repository of a run. The caller has checked who asks.
+/// Answers a request of a push to the repository of a run. The caller has authenticated the request.
 pub async fn answer_push<B>(repository: &RunRepository, request: Request<B>) -> PushAnswer
 where
     B: Body<Data = Bytes> + Send + Unpin,

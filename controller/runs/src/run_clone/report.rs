@@ -33,11 +33,11 @@ pub struct CloneReport {
     pub deletions: u64,
     /// Number of pushes that were taken while the program worked.
     pub pushes: u32,
-    /// Commit with what was not committed, under `refs/sluice/wip/RUN`; never published.
+    /// Commit with the uncommitted changes, under `refs/sluice/wip/RUN`; never published.
     pub uncommitted: Option<String>,
     /// Changed files that run a program or decide at the forge.
     pub guarded: Vec<GuardedChange>,
-    /// True if the change is too large to be looked at; it is never published without a person then.
+    /// True if the change is too large to be examined; then it is never published without a person.
     pub too_large: bool,
     /// Branch at the forge; null if it was not published.
     pub published: Option<String>,
@@ -45,9 +45,9 @@ pub struct CloneReport {
     pub pull_request: Option<String>,
     /// True if the branch was published, and the pull request could not be opened.
     pub pr_failed: bool,
-    /// Reason why the branch is not at the forge although the run asked for it.
+    /// Reason why the branch is not at the forge although the run requested it.
     pub held: Option<String>,
-    /// Reason why what was not committed is not there; the commits are.
+    /// Reason why the uncommitted changes are missing; the commits are present.
     #[serde(skip)]
     pub uncommitted_fault: Option<String>,
     /// The same reason for the owner of the run: it names nothing of this host.
@@ -77,7 +77,7 @@ pub struct GuardedChange {
 }
 
 impl CloneReport {
-    /// Looks at the branch of a run, with what has come out of it so far.
+    /// Examines the branch of a run, with the commits that have arrived so far.
     pub async fn of(repository: &RunRepository, url: &str, branch: &str, pushes: u32) -> Self {
         let mut report = Self {
             url: url.to_owned(),
@@ -92,7 +92,7 @@ impl CloneReport {
             Ok(look) => report.take(&look),
             Err(error) => {
                 report.faults.push(format!("cannot look at the run's branch: {}", error_chain(&error)));
-                // What it changes is not known, so it needs a person; its head is still there.
+                // Its changes are unknown, so it needs a person; its head may still be readable.
                 report.too_large = true;
                 match repository.head().await {
                     Ok(head) => report.head = head.to_string(),
@@ -103,7 +103,7 @@ impl CloneReport {
         report
     }
 
-    /// Takes over what was seen.
+    /// Takes over the results of the examination.
     pub fn take(&mut self, look: &BranchSummary) {
         let commit =
             |line: &sluice_git::CommitLine| ReportedCommit { id: line.id.to_string(), subject: line.subject.clone() };

@@ -12,7 +12,7 @@ use sluice_contract::control::{
 use super::{ANSWER_MAX, ControlError, SidecarControl, json, read};
 
 impl SidecarControl {
-    /// Sets the messages that the sidecar adds to the next call. They take the place of those before.
+    /// Sets the messages that the sidecar adds to the next call. They replace the earlier ones.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -21,7 +21,7 @@ impl SidecarControl {
         Ok(())
     }
 
-    /// Returns what became of messages, after this entry.
+    /// Returns the states of messages, after this entry.
     ///
     /// # Errors
     /// [`ControlError`].

@@ -46,7 +46,7 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
     // The next run tries again, and sluice ledger rebuild reports the error.
     let _ = catch_up(host).await;
     for key in host.store.orphaned_keys().await.unwrap_or_default() {
-        // A user waits for another run meanwhile: a LiteLLM that fails or is slow is asked once.
+        // A user waits for another run meanwhile, so a LiteLLM that fails or is slow is asked only once.
         if !matches!(timeout(REVOKE_WITHIN, revoke(host, &key)).await, Ok(Ok(()))) && is_at_our_litellm(host, &key) {
             break;
         }
@@ -85,14 +85,14 @@ pub async fn take_down(
     take_down_with(host, orphan, LeftRun::default(), observer).await
 }
 
-/// Parts of an orphan that are kept if there is a way.
+/// Parts of an orphan that are kept if possible.
 #[derive(Debug, Default)]
 pub(crate) struct LeftRun {
     pub(crate) output: Option<OutputConfig>,
     pub(crate) clone: Option<AdoptedClone>,
 }
 
-/// Takes down an orphan, reads its output, and collects what it committed, if there is a way.
+/// Takes down an orphan, reads its output, and collects its commits, if that is possible.
 pub(crate) async fn take_down_with(
     host: &Arc<Host>,
     orphan: &OpenRun,
@@ -108,7 +108,7 @@ pub(crate) async fn take_down_with(
     };
     let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
     let found = resources.state().container;
-    // The clone of a program that has not started has no commits, or is a part of one.
+    // The clone of a program that has not started has no commits, or is incomplete.
     if let Some(clone) = left.clone.filter(|_| matches!(found, ContainerState::Running | ContainerState::Exited)) {
         resources.adopt_clone(clone).await;
     }
@@ -145,7 +145,7 @@ pub(crate) async fn take_down_with(
     }
     let is_probe = orphan.entry.agent == PROBE_GRAPH;
     if is_probe && closed.is_ok() {
-        // A probe has no calls of a run: neither its audit log nor its record is kept.
+        // A probe makes no calls of a run: neither its audit log nor its record is kept.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
         host.store.delete_run(key, generation).await?;
     } else if let Some(audit) = end.audit.filter(|_| !is_probe) {

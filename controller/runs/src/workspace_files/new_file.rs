@@ -1,4 +1,4 @@
-//! A file that is written beside the one that it replaces, and takes its place as a whole.
+//! A file that is written beside the old one, and then replaces it completely.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use sluice_contract::hex;
 
 use super::{FileError, beneath};
 
-/// A file that is being written. Dropping it removes what was written.
+/// A file that is being written. Dropping it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
     directory: OwnedFd,
@@ -70,7 +70,7 @@ impl NewFile {
         Ok(WrittenContent { size: self.written, sha256: hex::encode(&self.digest.clone().finalize()) })
     }
 
-    /// Gives the file its name, and then to the agent: other programs see the old content or all of the new.
+    /// Renames the file, and then gives it to the agent: other programs see the old content or all of the new.
     ///
     /// # Errors
     /// [`FileError`]; without its name, the old content stays.

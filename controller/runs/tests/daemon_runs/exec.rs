@@ -86,7 +86,7 @@ async fn check_execs(host: &Arc<Host>, key: &RunKey) {
     let (end, [out, _]) = finish(start(host, key, request(&["head", "-c", "9000000", "/dev/zero"])).await).await;
     assert_eq!((out.len() as u64, end.bytes, end.truncated), (OUTPUT_MAX, [9_000_000, 0], true));
 
-    // Children in sessions of their own, whose parents have ended.
+    // Children in sessions of their own; their parents have ended.
     let script = "for n in 1 2 3; do (setsid sleep 98 &) ; done; sleep 98 & exec sleep 98";
     let forks = start(host, key, request(&["sh", "-c", script])).await;
     until(|| sleepers(uid, "98") == 5).await;

@@ -1,4 +1,4 @@
-//! A daemon is killed at any moment; its run goes on, and its output is complete.
+//! A daemon is killed at any moment; its run continues, and its output is complete.
 
 use std::net::TcpListener;
 use std::path::Path;

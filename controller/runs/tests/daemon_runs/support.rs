@@ -51,7 +51,7 @@ pub(crate) fn key(state: &Path) -> RunKey {
     format!("daemon-{name}.0").parse().expect("a key")
 }
 
-/// A state directory. What a failed test leaves of its run is removed with it.
+/// A state directory. It is removed with the remains of a failed test's run.
 pub(crate) struct TestState(TempDir);
 
 impl TestState {

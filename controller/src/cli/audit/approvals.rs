@@ -1,6 +1,6 @@
-//! `sluice audit approvals`: who asked what, who decided, on which digest, when, from where, and what followed.
+//! `sluice audit approvals`: lists each request with its decision, the decider, the digest, time, address, and the effect.
 //!
-//! Both the database and the control log have each decision. One that only one of them has is a fault.
+//! Both the database and the control log have each decision. A decision that only one of them has is a fault.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,7 +90,7 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     if path.exists() {
         control_log::verify(&path, &keys, |line| take(&mut lines, line)).map_err(|error| failed(&error))?;
     }
-    // Of two people who decide at once, one is refused.
+    // If two people decide at once, one of them is refused.
     let lines: BTreeMap<_, _> = lines.into_values().collect();
     let since_us = args.since.as_deref().map(since).transpose()?;
     let all = store.all_approvals(since_us).await.map_err(|error| failed(&error))?;

@@ -13,11 +13,11 @@ pub(super) enum FileVerdict {
     Verdict(Box<Verdict>, Vec<Witness>),
     /// Valid as far as it can be checked, but the database does not know its run.
     UnknownRun(Box<Verdict>, RunKey),
-    /// Nothing shows that it was altered, and nobody whom this host trusts vouches for it.
+    /// Nothing shows an alteration, but no key or witness that this host trusts confirms the file.
     Doubtful(Doubt, Box<Fault>),
     /// The same, where the command line names the keys that must have signed it.
     Refused(Doubt, Box<Fault>),
-    /// The log of what people and tokens do.
+    /// The log of the actions of people and tokens.
     Control(Result<ControlSummary, ControlLogFault>),
     /// The file cannot be read.
     Unreadable(std::io::Error),

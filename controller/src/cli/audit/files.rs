@@ -9,7 +9,7 @@ use sluice_contract::{Fault, Hash, RunKey, exit, reader};
 
 use super::super::error::CommandError;
 
-/// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the path as it is given.
+/// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the given path.
 ///
 /// Runs go first: a file of that name in the working directory may come from anywhere.
 pub(super) fn find(state: &Path, name: &str) -> PathBuf {

@@ -14,7 +14,7 @@ use super::super::error::CommandError;
 use super::super::output::{OutputFormat, put};
 use super::files::{bad_line, one_line};
 
-/// Time between two looks at the file.
+/// Time between two reads of the file.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Prints each line when it is written, until the log is closed, or no sidecar can continue it. A signal ends the process
@@ -58,7 +58,7 @@ pub(super) async fn tail(path: &Path, format: OutputFormat) -> Result<ExitCode, 
     }
 }
 
-/// Returns whether a sidecar holds the file's lock. The lock is looked up and not tried: a sidecar that starts now must
+/// Returns whether a sidecar holds the file's lock. The lock is only queried: a sidecar that starts now must
 /// get it.
 fn is_written(file: &std::fs::File) -> io::Result<bool> {
     let inode = format!(":{}", file.metadata()?.ino());

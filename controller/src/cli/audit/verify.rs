@@ -75,15 +75,15 @@ pub(super) async fn verify_all(
     Ok(worst.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
 }
 
-/// Returns the error of the worst result: altered, unreadable, unknown key or run, incomplete. Each exit code has the line
-/// of the first file that has it.
+/// Returns the error of the worst result: altered, unreadable, unknown key or run, incomplete. The line for each exit code
+/// is the one of the first file with that result.
 fn worst(lines: &mut BTreeMap<u8, String>) -> Option<CommandError> {
     let worst_first = [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE];
     let (code, line) = worst_first.into_iter().find_map(|code| Some((code, lines.remove(&code)?)))?;
     Some(CommandError { code, message: line.trim_end().to_owned() })
 }
 
-/// Verifies a log of what people and tokens did, against keys alone.
+/// Verifies a log of the actions of people and tokens, with keys only.
 fn verify_control(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
     let keys = match (trusted.keys.as_slice(), is_own(trusted.state, path)) {
         ([], true) => own_keys(trusted.state)?.public().map_err(|error| unreadable(&error))?,
@@ -165,9 +165,9 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
     })
 }
 
-/// Returns the reason not to trust a file of which nothing was seen here; `None` for one that was altered.
+/// Returns the reason not to trust a file without witnesses on this host; `None` for a file that was altered.
 fn doubt(trusted: &TrustSources<'_>, own: bool, is_unknown: bool, fault: &Fault) -> Option<Doubt> {
-    // Of a run that this host knows, a signature that is missing or new was altered.
+    // For a run that this host knows, a missing or new signature means an alteration.
     let is_foreign = is_unknown || (!own && trusted.against.is_none());
     Doubt::of(fault).filter(|_| is_foreign)
 }
@@ -198,7 +198,7 @@ fn imported(
     Ok(decisions.vouched(key))
 }
 
-/// Returns what became of the file of a pruned run; none for a run that was not pruned, or whose log of decisions cannot be
+/// Returns the fate of a pruned run's file; `None` for a run that was not pruned, or if the log of decisions cannot be
 /// read.
 fn pruned(state: &Path, name: &str) -> Option<String> {
     let decisions = Decisions::read(&Layout::at(state), &own_keys(state).ok()?.public().ok()?).ok()?;
@@ -221,7 +221,7 @@ fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerd
 enum SeenLines {
     /// These lines; none if the run has just started.
     Lines(Vec<Witness>),
-    /// No line, although the run ended here.
+    /// The file has no line, although the run ended here.
     Missing,
     /// The database does not know the run.
     UnknownRun,

@@ -32,7 +32,7 @@ pub(super) struct ShownFile {
     pub(super) removed: Option<u64>,
 }
 
-/// Place of a pull request.
+/// Address of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PullRequestPlace {
     pub(super) branch: String,

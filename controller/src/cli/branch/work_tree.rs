@@ -11,7 +11,7 @@ use sluice_contract::text::sanitize;
 
 use super::CommandError;
 
-/// Lets git apply a patch, as the owner of the directory, who could do the same.
+/// Lets git apply a patch as the owner of the directory, who has the same rights anyway.
 pub(super) fn apply(directory: &Path, patch: &[u8], flags: &[&str]) -> Result<(), CommandError> {
     let failed = |error: std::io::Error| CommandError::failed(&error);
     let owner = std::fs::metadata(directory).map_err(failed)?;

@@ -10,7 +10,7 @@ use super::super::named_run;
 use super::super::output::{print, print_json};
 use super::{CancelArgs, over};
 
-/// States of runs that go on.
+/// States of unfinished runs.
 const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 /// Cancels a run.
@@ -28,7 +28,7 @@ pub(super) async fn cancel(api: &ApiClient, name: &str, args: &CancelArgs) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Cancels all live runs that flags select. They are listed first, and then cancelled one after another.
+/// Cancels all live runs that the flags select. They are listed first, and then cancelled one after another.
 pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<ExitCode, CommandError> {
     let (mut live, mut cursor) = (Vec::<ApiSandbox>::new(), None::<String>);
     loop {
@@ -61,7 +61,7 @@ pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks a run to end, and returns its key and what has become of it.
+/// Requests the end of a run, and returns its key and the result.
 async fn end(api: &ApiClient, id: &str, wait: bool) -> Result<(String, &'static str), ClientError> {
     let run: ApiSandbox = api.send(ApiRequest::delete(&["sandboxes", id])).await?;
     let key = format!("{id}.{}", run.attempt);

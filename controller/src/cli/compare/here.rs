@@ -13,7 +13,7 @@ use super::super::ps::RunView;
 use super::super::sandbox_object::{event_of, object_of};
 use super::Compared;
 
-/// Number of events that are read at once.
+/// Maximum number of events in one read.
 const PAGE: u32 = 500;
 
 /// The runs of this host.
@@ -28,7 +28,7 @@ impl Here {
         Ok(Self { store: open_for_queries(&state)?, layout: Layout::at(&state) })
     }
 
-    /// Returns what is compared of a run.
+    /// Returns the compared values of a run.
     pub(super) async fn compared(&self, name: &str) -> Result<Compared, CommandError> {
         let failed = |error: &dyn std::error::Error| CommandError::failed(error);
         let run = find_run(&self.store, name).await?;

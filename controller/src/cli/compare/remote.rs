@@ -8,7 +8,7 @@ use super::super::named_run;
 use super::super::usage::sums;
 use super::Compared;
 
-/// Returns what is compared of a run.
+/// Returns the compared values of a run.
 pub(super) async fn compared(api: &ApiClient, name: &str) -> Result<Compared, CommandError> {
     let run = named_run::find(api, name).await?;
     let id = run.sandbox.sandbox_id.clone();

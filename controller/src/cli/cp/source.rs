@@ -18,7 +18,7 @@ use super::host_tree::{self, EntryKind, HostTree, Source, is_changed};
 use super::tree::{BYTES_MAX, DEPTH_MAX, ENTRIES_MAX};
 use super::{CopySummary, UncopiedFile};
 
-/// Size of the largest file that the API takes.
+/// Maximum size of a file that the API accepts.
 const UPLOAD_MAX: u64 = 64 << 20;
 
 /// The answer to an upload.

@@ -1,7 +1,7 @@
-//! A directory, or a file, of a sandbox as a new directory of the host.
+//! Copies a directory, or a file, of a sandbox to a new directory of the host.
 //!
-//! The sandbox chooses names and kinds. So each name is one component of a path, each file is made new, and nothing that
-//! is there already is opened.
+//! The sandbox chooses names and kinds. So each name is one component of a path, each file is created anew, and no existing
+//! file is opened.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -25,7 +25,7 @@ use super::{CopySummary, UncopiedFile, base_name};
 pub(super) const ENTRIES_MAX: u64 = 100_000;
 pub(super) const BYTES_MAX: u64 = 2 << 30;
 pub(super) const DEPTH_MAX: usize = 64;
-/// Bytes of one answer.
+/// Maximum number of bytes of one answer.
 const PART: u64 = 8 << 20;
 
 /// A page of names of a directory.
@@ -60,7 +60,7 @@ pub(super) async fn copy_out(
     let mut copy = TreeCopy { api, id, copied: CopySummary::default(), entries: 0 };
     let done = copy.path(path.as_bytes(), target).await;
     if done.is_err() {
-        // All of it was made by this command.
+        // This command has made the whole directory.
         let _ = fs::remove_dir_all(target);
     }
     done.map(|()| copy.copied)

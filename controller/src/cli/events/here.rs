@@ -14,9 +14,9 @@ use super::super::find_run::find_run;
 use super::super::sandbox_object::{event_of, timestamp};
 use super::{EventsArgs, FoundEvents, print_new, say_gap};
 
-/// Time between two looks at the database.
+/// Time between two reads of the database.
 const EVERY: Duration = Duration::from_millis(200);
-/// Number of events that are read at once.
+/// Maximum number of events in one read.
 const PAGE: u32 = 500;
 
 /// Returns the events that flags select.
@@ -52,7 +52,7 @@ async fn trajectory(store: &Store, args: &EventsArgs, sandbox_id: String) -> Res
     }
 }
 
-/// Shows events until the run has ended, whether a daemon runs or not.
+/// Shows events until the run has ended, with or without a running daemon.
 pub(super) async fn follow(args: &EventsArgs) -> Result<(), CommandError> {
     let store = open_for_queries(&args.host.state_dir()?)?;
     let run_id = match &args.run {

@@ -55,7 +55,7 @@ pub(super) async fn follow(api: &ApiClient, args: &EventsArgs) -> Result<(), Com
                     return Ok(());
                 }
             }
-            // A stream from the first position begins with what was removed of other runs, too.
+            // A stream from the first position begins with a gap that includes removed events of other runs.
             StreamItem::Gap { .. } if args.after.is_none() => {}
             StreamItem::Gap { from, to } => say_gap(from, to),
             StreamItem::End(_) => return Ok(()),

@@ -9,14 +9,14 @@ use serde_json::json;
 use sluice_client::{ApiClient, ApiRequest, ClientError};
 use tokio::sync::mpsc;
 
-/// Bytes of one request.
+/// Maximum number of bytes of one request.
 const CHUNK: usize = 64 << 10;
 /// Time that the daemon may take to pass bytes on: as long as a program may run.
 const PASS_WITHIN: Duration = Duration::from_secs(3600);
 /// Time after which a request that came too fast is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The terminal of this command, without its own treatment of keys. Dropping it brings that back.
+/// The terminal of this command in raw mode. Dropping it restores the earlier mode.
 pub(super) struct RawTerminal(Termios);
 
 impl RawTerminal {
@@ -48,7 +48,7 @@ impl ExecTarget {
     /// Passes stdin on until it ends, or the program takes no more.
     pub(super) async fn pass_stdin(self) {
         let (sender, mut chunks) = mpsc::channel::<Bytes>(1);
-        // A read of stdin cannot be given up: the thread ends with the process.
+        // A read of stdin cannot be cancelled: the thread ends with the process.
         std::thread::spawn(move || {
             let mut buffer = vec![0; CHUNK];
             while let Ok(len) = io::stdin().read(&mut buffer) {
@@ -70,7 +70,7 @@ impl ExecTarget {
         self.send(Bytes::new(), true).await;
     }
 
-    /// Tells the program the size of the terminal that stdout is.
+    /// Sends the program the size of the terminal on stdout.
     pub(super) async fn resize(&self) {
         let Ok(size) = tcgetwinsize(io::stdout()) else { return };
         if size.ws_row == 0 || size.ws_col == 0 {

@@ -11,7 +11,7 @@ use super::{Inspection, LogTails, last_lines};
 /// Number of bytes of a stream that are kept for its last lines.
 const KEPT: usize = 256 << 10;
 
-/// Returns what the API tells of a run.
+/// Returns the API's data about a run.
 pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, CommandError> {
     let run = named_run::find(api, name).await?;
     let sandbox = &run.sandbox;
@@ -30,7 +30,7 @@ pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, C
     })
 }
 
-/// Returns the last lines of its output; none of a run that has not begun, or has no record any more.
+/// Returns the last lines of its output; none for a run that has not begun, or no longer has a record.
 async fn tails(api: &ApiClient, id: &str) -> LogTails {
     let selection = LogSelection { sandbox: id.to_owned(), ..LogSelection::default() };
     let mut logs = ApiLogStream::new(api, selection);

@@ -1,4 +1,4 @@
-//! A run with everything that is known of it, as text.
+//! Formats all data about a run as text.
 
 use sluice_contract::text::sanitize;
 use sluice_runs::record::{RequestRecord, ResultRecord};

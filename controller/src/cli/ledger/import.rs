@@ -46,7 +46,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let _lock = lock_files(&state)?;
     let layout = Layout::at(&state);
     let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
-    // Before the first audit file: it would look as if budgets had been lost.
+    // Done before the first audit file is added: otherwise budgets would seem to be lost.
     let budgets = BudgetLog { layout: &layout, keys: &keys, store: &store };
     if let Some(damage) = budgets.synchronize().await.map_err(|error| CommandError::failed(&error))? {
         say(&error_chain(&damage));

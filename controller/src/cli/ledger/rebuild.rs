@@ -1,4 +1,4 @@
-//! `sluice ledger rebuild`: compares the ledger with all audit files, and adds what it does not have.
+//! `sluice ledger rebuild`: compares the ledger with all audit files, and adds missing entries.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::sandbox_object::timestamp;
 
-/// Bytes of the longest line that is kept together.
+/// Maximum number of bytes of a line that is kept together.
 const LINE_MAX: usize = 1 << 20;
 
 /// Lines to show.
@@ -18,7 +18,7 @@ const LINE_MAX: usize = 1 << 20;
 pub(super) struct LineFlags {
     /// Lines that were written since this time, in microseconds since 1970.
     pub(super) since_us: Option<i64>,
-    /// Number of the last lines that are shown of what is there.
+    /// Number of the last existing lines that are shown.
     pub(super) tail: Option<usize>,
     /// Text that a line has.
     pub(super) text: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct LineFlags {
 pub(super) struct SelectedLine {
     /// 0 for stdout, 1 for stderr.
     pub(super) stream: usize,
-    /// Time of its begin in microseconds since 1970; 0 where it is not known.
+    /// Time of its begin in microseconds since 1970; 0 if it is unknown.
     pub(super) time_us: i64,
     /// The line, with its end if it has one.
     pub(super) bytes: Vec<u8>,
@@ -54,7 +54,7 @@ pub(super) struct LineSelection {
     flags: LineFlags,
     /// The line of each stream that has no end yet, and the time of its first byte.
     open: [(Vec<u8>, i64); 2],
-    /// The last lines of what was there at first; none once that was shown.
+    /// The last lines of the output that existed at first; `None` after they were shown.
     last: Option<VecDeque<SelectedLine>>,
 }
 
@@ -88,12 +88,12 @@ impl LineSelection {
         shown
     }
 
-    /// Says that everything that was there was read, and returns the last lines of it.
+    /// Notes that the existing output was read, and returns its last lines.
     pub(super) fn caught_up(&mut self) -> Vec<SelectedLine> {
         self.last.take().map_or_else(Vec::new, Vec::from)
     }
 
-    /// Returns what is left when nothing follows: lines without an end.
+    /// Returns the rest at the end of the output: lines without a line end.
     pub(super) fn finish(&mut self) -> Vec<SelectedLine> {
         let mut shown = Vec::new();
         for stream in [0, 1] {
@@ -102,7 +102,7 @@ impl LineSelection {
                 shown.extend(self.select(stream, begun_us, line));
             }
         }
-        // Where nothing was shown yet, it is one of the last lines.
+        // If no line was shown yet, it is one of the last lines.
         shown.extend(self.caught_up());
         shown
     }
@@ -136,7 +136,7 @@ fn contains(line: &[u8], text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Passes pieces, then says that nothing follows. Returns what is shown as one text.
+    /// Passes pieces, and then the end. Returns the shown lines as one text.
     fn shown(flags: LineFlags, pieces: &[(usize, i64, &str)]) -> String {
         let mut selection = LineSelection::new(flags);
         let mut shown = Vec::new();

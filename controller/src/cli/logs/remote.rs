@@ -27,16 +27,16 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
     let mut lines = (args.json || !flags.select_all()).then(|| LineSelection::new(flags));
     let mut stdout = DataStream::sanitized();
     let mut stderr = SanitizedWriter::new(std::io::stderr());
-    // Alone, stderr is the data of the command.
+    // If only stderr is selected, it is the data of the command.
     let mut put = |line: &SelectedLine| match (args.json, line.stream == 1 && stream.is_none()) {
         (true, _) => stdout.put(&line.json()),
         (false, true) => stderr.put(&line.bytes),
         (false, false) => stdout.put(&line.bytes),
     };
-    // What is there comes first where the last lines of it are wanted.
+    // If only the last lines are wanted, the existing output is read first.
     let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
     loop {
-        // Looked at before the output: what the run has written is there when it has ended.
+        // Read before the output, so that all output of an ended run is included.
         let is_over = run.sandbox.is_ended() || !args.follow;
         let mut logs = ApiLogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {
@@ -58,7 +58,7 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
             break;
         }
         selection.follow = true;
-        // The run may have ended, or the daemon ends its streams to start anew.
+        // The run may have ended, or the daemon ends its streams because it restarts.
         run = shown(api, &id).await?;
     }
     Ok(if args.follow { exit_code(&RunStatus::of_api(&run)) } else { ExitCode::SUCCESS })
@@ -71,7 +71,7 @@ fn content(line: &ApiLogLine) -> SelectedLine {
     SelectedLine { stream: usize::from(line.stream == "stderr"), time_us, bytes }
 }
 
-/// Returns a run, also while its daemon starts anew.
+/// Returns a run, waiting for a daemon that restarts.
 async fn shown(api: &ApiClient, id: &str) -> Result<ApiSandboxDetail, CommandError> {
     Ok(api.send_again(ApiRequest::get(&["sandboxes", id])).await?)
 }

@@ -10,7 +10,7 @@ use sluice_state::records::{OutputContent, OutputPiece, OutputReader, RecordedSt
 use super::super::output::{DataStream, OutputFormat};
 use super::line_selection::{LineSelection, SelectedLine};
 
-/// Size of one read.
+/// Maximum size of one read.
 const CHUNK: u64 = 64 << 10;
 
 type Sink = Box<dyn FnMut(&[u8]) -> io::Result<()>>;
@@ -21,7 +21,7 @@ pub(super) struct LogSource {
     shown: Shown,
 }
 
-/// Place at which a source is shown, and its lines.
+/// Stream on which a source is shown, and its lines.
 struct Shown {
     /// Stdout and stderr of a run.
     sinks: [Sink; 2],
@@ -46,7 +46,7 @@ impl LogSource {
         Self::of(SourceKind::Stream(reader), sink(DataStream::sanitized()))
     }
 
-    /// Returns a source that shows the output of a run: of one stream on stdout, of both on their own.
+    /// Returns a source that shows the output of a run: a single stream on stdout, or both streams on stdout and stderr.
     pub(super) fn output(reader: OutputReader, only: Option<RecordedStream>) -> Self {
         let mut source = Self::of(SourceKind::Output(reader, only), sink(DataStream::sanitized()));
         if only.is_some() {
@@ -71,7 +71,7 @@ impl LogSource {
         self
     }
 
-    /// Shows these lines of the source alone, in this format.
+    /// Shows only these lines of the source, in this format.
     pub(super) fn selecting(mut self, lines: LineSelection, format: OutputFormat) -> Self {
         (self.shown.lines, self.shown.format) = (Some(lines), format);
         self
@@ -118,13 +118,13 @@ impl LogSource {
         Ok(())
     }
 
-    /// Shows the last lines of what was there at first.
+    /// Shows the last lines of the output that existed at first.
     pub(super) fn caught_up(&mut self) -> io::Result<()> {
         let last = self.shown.lines.as_mut().map(LineSelection::caught_up);
         self.shown.put_lines(last.unwrap_or_default())
     }
 
-    /// Shows what is left when nothing follows.
+    /// Shows the rest at the end of the output.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let rest = self.shown.lines.as_mut().map(LineSelection::finish);
         self.shown.put_lines(rest.unwrap_or_default())
@@ -146,7 +146,7 @@ impl Shown {
     }
 }
 
-/// Returns the text in place of bytes that were not kept.
+/// Returns the text that replaces bytes that were not kept.
 pub(in crate::cli) fn left_out(count: u64) -> Vec<u8> {
     format!("\n[{count} bytes left out]\n").into_bytes()
 }

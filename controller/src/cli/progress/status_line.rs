@@ -1,6 +1,6 @@
-//! One line on the terminal that says what a run has used so far, and what it waits for.
+//! Status line on the terminal: the usage of a run so far, and the thing that it waits for.
 //!
-//! The line is rewritten every second. A terminal that cannot do that gets a line of its own now and then.
+//! The line is rewritten every second. A terminal that does not support that gets a new line at intervals.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::{RunActivity, TerminalProgress, cleared, styled};
 const REWRITE_EVERY: Duration = Duration::from_secs(1);
 /// Interval of lines on a terminal that cannot rewrite them.
 const WRITE_EVERY: Duration = Duration::from_secs(30);
-/// Width of a terminal that does not say its own.
+/// Width of a terminal that does not report its own.
 const WIDTH: usize = 80;
 
 /// The status line of a run; dropping it removes the line.
@@ -68,7 +68,7 @@ impl TerminalProgress {
         let mut state = self.state();
         let text = self.timed(&status(usage, state.activity));
         let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        // In the last column some terminals begin a new line.
+        // Some terminals begin a new line after a character in the last column.
         let width = if columns == 0 { WIDTH } else { columns } - 1;
         let text: String = text.chars().take(width).collect();
         let _ = write!(io::stderr(), "{}{}", cleared(&mut state), styled(&text));

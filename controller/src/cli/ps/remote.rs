@@ -11,7 +11,7 @@ use super::super::error::CommandError;
 use super::PsArgs;
 use super::row::{ApiUsage, RunView};
 
-/// States of runs that go on.
+/// States of unfinished runs.
 const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 #[derive(Deserialize)]
@@ -60,8 +60,8 @@ pub(in crate::cli) async fn usage_of(api: &ApiClient, sandbox: &ApiSandbox) -> R
     Ok(used.remove(&key_of(sandbox)).unwrap_or_default())
 }
 
-/// Returns calls and cost of runs: one request for each account. Those of an account that the token does not have are not
-/// known.
+/// Returns calls and cost of runs: one request for each account. For an account that the token does not have, they are
+/// unknown.
 async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, ApiUsage>, CommandError> {
     let accounts: BTreeSet<_> = runs.iter().map(|run| run.billing_account_id.as_str()).collect();
     let only = if let [run] = runs { Some(run.sandbox_id.as_str()) } else { None };

@@ -65,7 +65,7 @@ pub(in crate::cli) struct ApiUsage {
 }
 
 impl RunView {
-    /// Looks at a run: the ledger has the costs of a run that is over, and the audit file those of an open one. `sandbox` is
+    /// Reads a run: the costs of a finished run are in the ledger, and an open run's in the audit file. `sandbox` is
     /// the row of a daemon's run.
     pub(in crate::cli) fn of(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout) -> Self {
         let key = &run.entry.key;
@@ -73,7 +73,7 @@ impl RunView {
         let status = RunStatus::of_rows(run, sandbox);
         let is_open = sandbox.map_or(!run.is_closed(), |_| !status.is_ended());
         let mut audit = LiveUsageReader::default();
-        // Without a readable file the numbers are those of the ledger.
+        // Without a readable file, the ledger's numbers are used.
         let live = if is_open { audit.read_new(&layout.run(key).audit).ok() } else { None };
         let (calls, open_calls, nanos) =
             live.map_or((run.calls, 0, run.nano_usd), |live| (live.calls, live.open_calls, live.nano_usd));

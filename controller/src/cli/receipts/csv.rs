@@ -11,7 +11,7 @@ pub(super) const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,
                         price_source,null_reason,created_at,booked_on\r\n";
 
 /// Returns the line of a receipt. All texts are quoted, since some come from a sandbox or from the upstream. A text that a
-/// spreadsheet would take for a formula gets an apostrophe before it.
+/// spreadsheet would interpret as a formula gets an apostrophe before it.
 pub(super) fn csv_row(receipt: &BookedReceipt) -> String {
     let maybe = |text: &Option<String>| text.as_deref().map_or_else(String::new, quoted);
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());

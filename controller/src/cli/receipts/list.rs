@@ -94,7 +94,7 @@ impl ReceiptList {
         self.flush();
     }
 
-    /// Ends a list that cannot be read whole. Returns false if nothing of it is printed yet; then the error stands alone.
+    /// Ends a list that cannot be read completely. Returns false if none of it is printed yet; then only the error is shown.
     pub(super) fn abort(&mut self, error: &CommandError) -> bool {
         if self.is_begun {
             if self.format == ListFormat::Json {

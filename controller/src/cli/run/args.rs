@@ -245,7 +245,7 @@ impl RunArgs {
         Self { recorded, ..Self::default() }
     }
 
-    /// Returns whether a flag asks for a branch.
+    /// Returns whether a flag requests a branch.
     pub(super) fn wants_branch(&self) -> bool {
         self.pr || self.ticket.is_some() || self.title.is_some() || self.task_type.is_some() || self.publish.is_some()
     }

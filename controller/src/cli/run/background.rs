@@ -12,15 +12,15 @@ use crate::cli::git_home::git_home;
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::{LitellmSettings, RecordSettings};
 
-/// Time before the first look. The run has started by then, and needed the processors for that.
+/// Time before the first check. The run has started by then, and needed the processors for that.
 const DELAY: Duration = Duration::from_millis(500);
 
 /// Starts the loop that settles open costs, on a thread with its own connection to the database: the run never waits for
 /// a page that is parsed or a row that is written. The thread ends with the process; the next one continues its work.
 ///
-/// The thread also removes old records, first: that takes a moment, and most runs are over soon.
+/// First, the thread removes old records: that takes a moment, and most runs are short.
 ///
-/// A daemon counts what is found.
+/// A daemon counts the findings.
 pub(in crate::cli) fn start(
     litellm: &LitellmSettings,
     records: RecordSettings,

@@ -39,7 +39,7 @@ pub(super) enum CloneRequestError {
     Never(String),
 }
 
-/// Returns whether the run gets a clone: the repository is an address, or something needs a branch.
+/// Returns whether the run gets a clone: the repository is an address, or a flag needs a branch.
 pub(super) fn is_cloned(args: &RunArgs) -> bool {
     let Some(given) = &args.repo else { return false };
     let is_path = given.starts_with('/') && given.contains('#');
@@ -80,7 +80,7 @@ pub(super) async fn clone(
     Ok(Some(Arc::new(RunClone { home, url, credentials, options, branch, identity })))
 }
 
-/// Returns the project whose repository this is, with its name; otherwise one without credentials and forge. A directory of
+/// Returns the project with this repository, and its name; otherwise a project without credentials and forge. A directory of
 /// this host is a forge of its own.
 pub(in crate::cli) fn project_of(settings: &Settings, url: &RepositoryUrl) -> (String, ProjectRepository) {
     let found = settings.projects.iter().find_map(|project| {

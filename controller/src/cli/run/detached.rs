@@ -27,7 +27,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            // No run of ours has begun: 2 could be mistaken for the exit code of a program.
+            // No run has begun here: exit code 2 could be mistaken for the exit code of a program.
             let code = if error.code == exit::BUDGET { exit::BUDGET } else { exit::NOT_STARTED };
             let error = CommandError { code, ..error };
             if args.json {

@@ -1,6 +1,6 @@
 //! The environment variables that a user sets in the sandbox.
 //!
-//! No message has a value of one: values are often secrets.
+//! Messages never contain the values, because values are often secrets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,8 +41,8 @@ pub(super) fn environment(args: &RunArgs) -> Result<BTreeMap<String, String>, Re
     Ok(env)
 }
 
-/// Reads a file as Docker does: one variable in a line, the value as it is up to the end of the line, `#` at the start of a
-/// comment. A name alone passes on the variable of this process, if there is one.
+/// Reads a file as Docker does: one variable per line, the value unchanged up to the end of the line, `#` at the start of a
+/// comment. A name without a value passes on the variable of this process, if it is set.
 fn read_file(path: &Path, content: &[u8], env: &mut BTreeMap<String, String>) -> Result<(), RequestError> {
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {

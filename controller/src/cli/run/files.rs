@@ -1,4 +1,4 @@
-//! The files that go into a run and come out of it, from the flags.
+//! The input files and result files of a run, from the flags.
 
 use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
@@ -68,7 +68,7 @@ fn patch(args: &RunArgs) -> Result<Option<OutputFile>, RequestError> {
     output_file(path).map(Some).map_err(invalid)
 }
 
-/// Takes a path in the sandbox, unless something else is there.
+/// Takes a path in the sandbox, unless it is already used.
 fn claim(target: &str, taken: &mut Vec<String>) -> Result<(), InvalidValue> {
     let overlaps = |other: &String| Path::new(target).starts_with(other) || Path::new(other).starts_with(target);
     if let Some(other) = taken.iter().find(|other| overlaps(other)) {

@@ -10,7 +10,7 @@ use super::request_error::RequestError;
 use crate::agent_catalogue;
 use crate::settings::Settings;
 
-/// Looks up the image of a run, and gives the run a bridge. Returns a warning if the bridge may not start.
+/// Inspects the image of a run, and gives the run a bridge. Returns a warning if the bridge may not start.
 ///
 /// # Errors
 /// The engine does not have the image, or nothing can run in it.

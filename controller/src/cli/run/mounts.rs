@@ -43,7 +43,7 @@ pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>
     Ok(volumes)
 }
 
-/// Returns whether the run gets a copy of the repository, and no mount.
+/// Returns whether the run gets a copy of the repository instead of a mount.
 pub(super) fn is_copied(args: &RunArgs) -> bool {
     !is_cloned(args)
         && (args.patch.is_some()

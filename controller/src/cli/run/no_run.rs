@@ -22,8 +22,8 @@ impl NoRun {
         Self { error: CommandError::not_started(error), short: None }
     }
 
-    /// Returns the JSON object of the run: the members that every run has, and null for what a run without a container
-    /// does not have.
+    /// Returns the JSON object of the run: the members of every run, with null for values that a run without a container
+    /// lacks.
     pub(super) fn to_json(&self) -> Value {
         let CommandError { code: exit_code, message } = &self.error;
         let report = RunReport::not_started(ErrorCode::CreationFailed, message.clone(), (*exit_code).into());

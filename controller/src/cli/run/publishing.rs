@@ -1,4 +1,4 @@
-//! The branch of a run at its end: recorded, and published if that was asked for.
+//! The branch of a run at its end: recorded, and published if that was requested.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -43,8 +43,8 @@ pub(super) async fn begin(
     host.store.begin_git_run(new, now_us()).await
 }
 
-/// Records what came out, and publishes it if the run has succeeded and the rule says so. What is asked for and not done
-/// becomes the error of the run.
+/// Records the collected commits, and publishes them if the run has succeeded and the rule allows it. A requested step that
+/// was not done becomes the error of the run.
 pub(super) async fn end(settings: &Settings, host: &Host, key: &RunKey, clone: &RunClone, done: &mut CompletedRun) {
     let Some(mut report) = done.report.exchange.git.take() else { return };
     let ok = done.report.ok;

@@ -15,7 +15,7 @@ use super::mounts::is_copied;
 use crate::agent_catalogue;
 use crate::settings::{ITEMS, SettingLayers, Settings};
 
-/// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
+/// Settings of the host and of the request itself. A new run takes them from its own host, or from other members.
 const NOT_RECORDED: [&str; 52] = [
     "upstream", "ca", "key", "key_file", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
     "sidecar_uid", "sidecar_gid", "record_keep", "record_output", "log_format", "agent", "image", "listen", "run_dir",

@@ -23,7 +23,7 @@ use super::seccomp;
 use crate::agent_catalogue::{self, CatalogueAgent, Placeholders};
 use crate::settings::{Settings, all_missing, missing};
 
-/// Maximum size of one argument of a program, less room for what an agent puts before the message.
+/// Maximum size of one argument of a program, less the space for an agent's prefix of the message.
 const ARGUMENT_MAX: usize = 127 << 10;
 
 /// Makes the request of a run from args and settings.
@@ -70,7 +70,7 @@ pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunReque
             graph_id: agent.graph_id.clone(),
             models: settings.run.models.clone(),
             image: image(args, settings, agent).to_owned(),
-            // Until the image is looked up.
+            // Replaced when the image is inspected.
             bridge: Bridge::OfImage,
             argv: if asks_agent { agent.arguments(values) } else { args.argv.clone() },
             // A coding agent works in the directory in which it is started.
@@ -107,7 +107,7 @@ fn upstream_key(settings: &Settings) -> Result<ApiKey, RequestError> {
 }
 
 /// Returns the image of the flag, else of the agent, else of the settings. A program after `--` also runs in the
-/// image of a plain agent, but not in that of an envelope agent.
+/// image of a plain agent, but not in an envelope agent's image.
 fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a CatalogueAgent) -> &'a str {
     let own = agent.image.as_deref().filter(|_| args.argv.is_empty() || agent.output == Contract::Plain);
     args.image.as_deref().or(own).unwrap_or(&settings.run.image)

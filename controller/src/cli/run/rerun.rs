@@ -104,8 +104,8 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     Ok(again)
 }
 
-/// Gives the new run a clone of the same repository, from the branch that the earlier run began with. Its own branch is a
-/// new one.
+/// Gives the new run a clone of the same repository, from the branch that the earlier run began with. It gets a new
+/// branch of its own.
 fn work_on_clone(again: &mut RunArgs, earlier: NewGitRun) {
     let base = earlier.base_branch.map(|base| format!("#{base}")).unwrap_or_default();
     let scheme = if earlier.url.starts_with('/') { "file://" } else { "" };

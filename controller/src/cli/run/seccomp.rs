@@ -18,7 +18,7 @@ pub(in crate::cli) struct SeccompError {
     reason: InvalidValue,
 }
 
-/// Returns the profile as JSON: the one of the settings, or the one that is built in.
+/// Returns the profile as JSON: the one of the settings, or the built-in one.
 ///
 /// # Errors
 /// [`SeccompError`]

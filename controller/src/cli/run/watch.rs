@@ -29,7 +29,7 @@ pub(super) enum RunWatch {
 impl RunWatch {
     /// Returns the view that the flags ask for.
     pub(super) fn new(args: &RunArgs, key: &RunKey, grace: Duration) -> Self {
-        // A program with the terminal draws on it alone.
+        // With a terminal, only the program draws on it.
         if args.quiet || args.tty {
             return Self::Silent;
         }
@@ -48,7 +48,7 @@ impl RunWatch {
         }
     }
 
-    /// Reports the request. The log has no arguments, since a log is often kept where others read it.
+    /// Reports the request. The log has no arguments, because other users can often read it.
     pub(super) fn begin(&self, request: &RunRequest) {
         let RunRequest { key, agent, spec, .. } = request;
         if let Self::Json(log) = self {
@@ -85,7 +85,7 @@ impl RunWatch {
         }
     }
 
-    /// Reports when the user asks a second time for the end.
+    /// Reports that the user has requested the end a second time.
     pub(super) fn announce_kill(&self, mut kill_now: watch::Receiver<bool>) {
         let observer = self.observer();
         tokio::spawn(async move {

@@ -66,7 +66,7 @@ impl Planner for SettingsPlanner {
                 graph_id: agent.graph_id.clone(),
                 models: stored.models.clone(),
                 image: stored.image.clone(),
-                // Until the image is looked up.
+                // Replaced when the image is inspected.
                 bridge: Bridge::OfImage,
                 argv: stored.argv.clone().unwrap_or_else(|| agent.arguments(values)),
                 workdir: WORKSPACE.to_owned(),
@@ -126,8 +126,8 @@ impl SettingsPlanner {
             .ok_or_else(|| PlanError(format!("there is no agent {} any more", stored.graph_id)))
     }
 
-    /// Returns the flags of the settings, with those of the request after them: of a flag that is given twice, the sidecar
-    /// would take none, so the earlier one goes.
+    /// Returns the flags of the settings, followed by the request's flags. The sidecar refuses a flag that is given twice, so
+    /// the earlier one is removed.
     fn sidecar_flags(&self, run: &Sandbox, stored: &StoredRequest) -> Result<Vec<String>, PlanError> {
         let limits = &stored.limits;
         let of_agents = self.account_flags.get(&run.account).unwrap_or(&self.agent_flags);
@@ -150,7 +150,7 @@ impl SettingsPlanner {
     }
 }
 
-/// Returns what each call of a run carries for LiteLLM, beside the names that the sidecar adds.
+/// Returns the metadata that each call of a run carries for LiteLLM, in addition to the names that the sidecar adds.
 fn metadata(run: &Sandbox, stored: &StoredRequest, operator: Option<String>) -> Result<String, PlanError> {
     let names = RunIdentity {
         key: &run.key,
@@ -163,7 +163,7 @@ fn metadata(run: &Sandbox, stored: &StoredRequest, operator: Option<String>) -> 
     Ok(Value::Object(stored.metadata.of_calls(&names, operator_members(operator)?)).to_string())
 }
 
-/// Checks that the operator's metadata leaves room for that of a request.
+/// Checks that the operator's metadata leaves room for a request's metadata.
 ///
 /// # Errors
 /// A text that is too long, or is not a JSON object.
@@ -184,7 +184,7 @@ fn operator_members(text: Option<String>) -> Result<Map<String, Value>, PlanErro
     text.map_or(Ok(Map::new()), |text| serde_json::from_str(&text)).map_err(wrong)
 }
 
-/// Removes a flag, written as one word or as two, and returns its last value.
+/// Removes a flag, written as one argument or as two, and returns its last value.
 fn take(flags: &mut Vec<String>, name: &str) -> Option<String> {
     let with_value = format!("{name}=");
     let mut value = None;

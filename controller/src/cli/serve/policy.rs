@@ -1,7 +1,7 @@
 //! Policy of the daemon's runs, from the settings.
 //!
-//! Pure. A run has what its request names, else what the settings give its agent and its account, else what they give the host. No value is
-//! higher than that of `limits_max`; where that has none, it is the largest one that the settings themselves give to a run.
+//! Pure. The request sets the values of a run, else the settings for its agent and account, else those for the host. No value is
+//! higher than in `limits_max`; a value that it lacks is limited by the largest one that the settings give to any run.
 
 use sluice_daemon::grants::GrantPolicy;
 use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
@@ -137,7 +137,7 @@ fn every<'a>(
     std::iter::once(defaults).chain(of_accounts).chain(of_agents).collect()
 }
 
-/// Returns the stated maximum, else the largest default; none if one of the defaults is no limit.
+/// Returns the stated maximum, else the largest default; `None` if one of the defaults means no limit.
 fn largest<T: Ord>(stated: Option<T>, defaults: impl Iterator<Item = Option<T>>) -> Option<T> {
     stated.or_else(|| defaults.collect::<Option<Vec<T>>>()?.into_iter().max())
 }

@@ -10,7 +10,7 @@ use super::ReceiptInQuestion;
 pub(super) struct ReceiptIndex<'a> {
     by_call: HashMap<&'a str, usize>,
     by_litellm: HashMap<&'a str, usize>,
-    /// None if several receipts have the name: providers need not make unique ids.
+    /// `None` if several receipts have the name: providers need not make unique ids.
     by_response: HashMap<&'a str, Option<usize>>,
 }
 

@@ -28,8 +28,8 @@ pub(super) struct RowRank {
     request_id: String,
 }
 
-/// Returns the rank of a row. The row that settled the receipt comes first, then one that agrees with it, then success
-/// before failure, then a paid row before one of a cache, then the earliest.
+/// Returns the rank of a row. The row that settled the receipt comes first, then a row that agrees with it, then success
+/// before failure, then a paid row before a cached one, then the earliest.
 pub(super) fn rank(known: &ReceiptInQuestion, row: &SpendRow) -> RowRank {
     let receipt = &known.receipt;
     let agrees = same_amount(receipt.nano_usd, row.nanos) && tokens(receipt, row) == TokenCounts::Same;

@@ -1,4 +1,4 @@
-//! Rows of earlier attempts of a call, which LiteLLM repeated by itself.
+//! Rows of earlier attempts of a call that LiteLLM retried by itself.
 
 use sluice_litellm::spend_log::row::SpendRow;
 use sluice_state::ledger::ReceiptStatus;

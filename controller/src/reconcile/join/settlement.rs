@@ -14,7 +14,7 @@ pub(super) fn addition(receipt: &BookedReceipt, row: &SpendRow) -> Settlement {
     }
 }
 
-/// Returns the entry that puts a row in place of all entries of a receipt.
+/// Returns the entry that replaces all entries of a receipt by a row.
 pub(super) fn replacement(receipt: &BookedReceipt, row: &SpendRow, cause: &str) -> Settlement {
     let live = receipt.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != BookedTokens::default());
     // A row settles a receipt once. A second settlement by the same row with other content is another entry.

@@ -4,7 +4,7 @@ use sluice_state::ledger::{BookedEntry, BookedTokens, PriceSource, ReceiptStatus
 use super::*;
 
 const NOW: i64 = 1_795_203_278_000_000;
-/// Long ago, as LiteLLM's rows go.
+/// Long ago, compared with the delay of LiteLLM's rows.
 const OLD: i64 = NOW - 10 * GRACE_US;
 
 mod properties;
@@ -38,7 +38,7 @@ fn posting(status: ReceiptStatus) -> BookedEntry {
     }
 }
 
-/// A receipt as it stands with one entry.
+/// A receipt with the state after one entry.
 fn known(edit: impl FnOnce(&mut BookedEntry)) -> ReceiptInQuestion {
     let mut entry = posting(ReceiptStatus::Posted);
     (entry.nano_usd, entry.cost_usd) = (Some(5400), Some("0.0000054".into()));
@@ -117,7 +117,7 @@ fn classes(known: Vec<ReceiptInQuestion>, rows: Vec<SpendRow>) -> Vec<FindingCla
 
 /// Result of a settlement for a receipt.
 fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) -> ReceiptInQuestion {
-    // As the database does it: what was seen of the call stays.
+    // As in the database: the observed values of the call stay.
     let seen = known.receipt.clone();
     for (number, entry) in settlement.replaces.iter().enumerate() {
         let taken = known.receipt.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
@@ -331,7 +331,7 @@ fn a_second_row_with_a_cost_is_a_duplicate() {
         (FindingClass::Settled, &["resp-1".to_owned(), "failed".to_owned()][..])
     );
 
-    // What it was settled by, it stands by.
+    // A settled receipt keeps the row that settled it.
     let first = remedy(&findings[0]).clone();
     let known = after(open(ReceiptStatus::PendingCost), &first, "2026-11-20");
     let earlier = SpendRow { start_us: 1, request_id: "again".into(), ..row() };

@@ -64,7 +64,7 @@ fn advice(account: &str) -> String {
     )
 }
 
-/// Returns whether LiteLLM writes rows of such calls. It writes none of reading requests and of counting tokens.
+/// Returns whether LiteLLM writes rows for such calls. It writes none for reading requests and for counting tokens.
 fn has_row(method: &str, path: &str) -> bool {
     method == "POST" && !["/count_tokens", "/input_tokens", "/cancel"].iter().any(|end| path.ends_with(end))
 }

@@ -45,7 +45,7 @@ pub(super) fn finding(row: &SpendRow, input: &JoinInput, index: &ReceiptIndex<'_
     })
 }
 
-/// Returns the account that pays the call that the row names, if there is a receipt of it.
+/// Returns the account that pays the call named by the row, if the call has a receipt.
 fn payer<'a>(row: &SpendRow, input: &'a JoinInput, index: &ReceiptIndex<'_>) -> Option<&'a String> {
     let id = row.call_id()?;
     let in_question = index.by_call(id).map(|at| &input.receipts[at].receipt.account);

@@ -1,6 +1,6 @@
 //! A GitHub App as the credential of a project: `app_id`, `installation_id` and `app_key`.
 //!
-//! Pure. The file with the key is named here, and read when it is needed.
+//! Pure. Only the path of the key file is set here; the file is read when it is needed.
 
 use sluice_git::{RepositoryUrl, UrlKind};
 use sluice_runs::project_repository::{AppAccess, ForgeKind};

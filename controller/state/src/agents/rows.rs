@@ -44,7 +44,7 @@ const HAS_LIVE_RUN: &str =
     "SELECT EXISTS (SELECT 1 FROM sandboxes WHERE owner = ?1 AND agent_id = ?2 AND ended_us IS NULL)";
 
 impl Store {
-    /// Registers an agent, or returns the one that its owner has already.
+    /// Registers an agent, or returns the owner's existing one.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -101,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// Changes members of an agent, but for its state.
+    /// Changes members of an agent, except its state.
     ///
     /// # Errors
     /// [`AgentError::NotFound`], and errors of SQLite.
@@ -178,8 +178,8 @@ impl Store {
         .await
     }
 
-    /// Records heartbeats in one transaction. An older one than the agent has changes nothing, nor does one of an agent that
-    /// is not there any more.
+    /// Records heartbeats in one transaction. A heartbeat older than the recorded one, or whose agent no longer exists,
+    /// changes nothing.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -17,7 +17,7 @@ pub enum AgentState {
     Suspended,
 }
 
-/// A request to move an agent, together with what the caller has seen.
+/// A request to move an agent, with the state that the caller has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransitionRequest {
     /// State to reach.
@@ -26,9 +26,9 @@ pub struct TransitionRequest {
     pub observed: Option<AgentState>,
     /// Generation that the caller has seen; none for any.
     pub expected_generation: Option<u64>,
-    /// True if a person or a token asks for it; false for the creation and the end of a run.
+    /// True if a person or a token requests it; false for the creation and the end of a run.
     pub is_explicit: bool,
-    /// True if an admin asks for it.
+    /// True if an admin requests it.
     pub by_admin: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct AgentTransition {
 /// A move that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionError {
-    /// There is no such move.
+    /// The move does not exist.
     #[error("an agent that is {from} cannot become {to}; read its state, and ask for a move that is possible")]
     InvalidTransition {
         /// Present state.

@@ -1,4 +1,4 @@
-//! Approvals are made, and brought up to date, by what the sidecar of a run reports.
+//! Creates and updates approvals from the reports of a run's sidecar.
 
 use rusqlite::{Transaction, TransactionBehavior};
 use serde_json::json;
@@ -24,7 +24,7 @@ pub struct ApprovalAsk {
     pub old: i64,
     /// Value that the call that waits needs; none if that is not known.
     pub asked: Option<i64>,
-    /// Highest value that the operator lets owners have.
+    /// Highest value that the operator allows owners.
     pub highest: Option<i64>,
     /// True if a call waits.
     pub is_held: bool,
@@ -39,7 +39,7 @@ pub enum ApprovalOutcome {
     Open(Approval),
     /// The cap at this value was denied before: the call that waits is refused.
     Denied(Approval),
-    /// The attempt is over, or is to end.
+    /// The attempt is over, or about to end.
     Over,
 }
 
@@ -86,11 +86,11 @@ fn settle(
             let (open, seq) = refresh(transaction, sandbox, ask, open, now_us)?;
             return Ok((ApprovalOutcome::Open(open), seq));
         }
-        // The cap was raised by other means: what a person saw is no longer so.
+        // The cap was raised by other means, so the approval that a person saw is outdated.
         seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
     }
     let clause =
-        // Nobody had to decide about an approval that no call waited for.
+        // No person had to decide about an approval that no call waited for.
         format!(
             "{of_cap} AND old_value = ?4 AND (decision = 'deny' OR decision = 'expired' AND held_us IS NOT NULL)
              ORDER BY decided_us DESC LIMIT 1"
@@ -133,7 +133,7 @@ fn expiry(ask: &ApprovalAsk, now_us: i64) -> i64 {
     now_us.saturating_add(ask.ask_timeout_us.max(1))
 }
 
-/// Brings an open approval up to date. Its time begins anew when the first call waits for it.
+/// Updates an open approval. Its time begins anew when the first call waits for it.
 fn refresh(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
@@ -148,7 +148,7 @@ fn refresh(
         next.cap = Some((cap, old, propose(old, ask.asked, ask.highest)));
     }
     if ask.is_held && next.held_us.is_none() {
-        // The time until then was nobody's to decide in: an approval at 80 % of a cap can be as old as its run.
+        // The time until then does not count for the decision: an approval at 80 % of a cap can be as old as its run.
         next.held_us = Some(now_us);
         next.expires_us = expiry(ask, now_us);
     }

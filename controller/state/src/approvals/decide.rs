@@ -1,4 +1,4 @@
-//! Decisions about approvals, with what they change in the same transaction.
+//! Decisions about approvals, with their effects in the same transaction.
 
 use rusqlite::{Transaction, TransactionBehavior};
 use sluice_contract::RunId;
@@ -11,7 +11,7 @@ use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
 use crate::store::Store;
 
-/// Open approvals that nobody decided in time, and those of attempts that are over.
+/// Open approvals that were not decided in time, and those of attempts that are over.
 const DUE: &str = "decision IS NULL AND (expires_us <= ?1 OR NOT EXISTS (
     SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id AND sandboxes.attempt = approvals.attempt
     AND outcome IS NULL AND ended_us IS NULL))";
@@ -23,7 +23,7 @@ pub struct DecisionRequest {
     pub run_id: RunId,
     /// The approval.
     pub id: String,
-    /// Digest of what the person saw.
+    /// Digest of the approval as the person saw it.
     pub digest: String,
     /// Decision: approve, deny or cancel.
     pub decision: ApprovalDecision,
@@ -66,7 +66,7 @@ impl Store {
         .await
     }
 
-    /// Returns the open approvals that nobody decided in time, and those of attempts that are over.
+    /// Returns the open approvals that were not decided in time, and those of attempts that are over.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -74,7 +74,7 @@ impl Store {
         self.query(move |connection| Ok(select(connection, DUE, &[&now_us])?)).await
     }
 
-    /// Closes approvals that nobody decided in time, and those of attempts that are over. Returns them.
+    /// Closes approvals that were not decided in time, and those of attempts that are over. Returns them.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -101,7 +101,7 @@ impl Store {
     }
 }
 
-/// Returns whether an approval asks about something that is no longer so: the attempt is over, or its cap is another one.
+/// Returns whether an approval is outdated: the attempt is over, or its cap has changed.
 fn has_moved(sandbox: &Sandbox, approval: &Approval) -> bool {
     let is_other_cap = matches!(approval.cap, Some((RaisableCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
     sandbox.key != approval.key || !sandboxes::works(sandbox) || is_other_cap
@@ -151,7 +151,7 @@ pub(super) fn close(
     approval.decided_by = Some(by.to_owned());
     approval.decided_us = Some(now_us);
     if decision == ApprovalDecision::Changed {
-        // Nothing follows from it.
+        // The decision has no further effect.
         approval.applied_us = Some(now_us);
     }
     write(transaction, &approval)?;

@@ -10,7 +10,7 @@ pub enum ApprovalError {
     /// The run has no such approval.
     #[error("there is no such approval")]
     NotFound,
-    /// The digest is not that of the approval, or its cap has moved.
+    /// The digest does not match the approval, or its cap has changed.
     #[error("the approval has changed since it was read: read it again, and decide on its present digest")]
     Changed,
     /// Another decision came first.
@@ -19,7 +19,7 @@ pub enum ApprovalError {
     /// The new value is not above the present one.
     #[error("a cap is only raised: name a value above {0}")]
     NotRaised(i64),
-    /// The budget of the account has too little left.
+    /// The remaining budget of the account is too small.
     #[error(transparent)]
     Budget(#[from] BudgetError),
     /// The run prevents it.

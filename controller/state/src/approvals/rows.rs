@@ -175,7 +175,7 @@ impl Store {
         .await
     }
 
-    /// Returns all approvals with the accounts of their runs, oldest first; only those since a time, if one is given.
+    /// Returns all approvals with the accounts of their runs, oldest first; with a time, only later ones.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -215,7 +215,7 @@ impl Store {
         .await
     }
 
-    /// Returns the runs of which a call waits for an approval.
+    /// Returns the runs with a call that waits for an approval.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -245,7 +245,7 @@ impl Store {
         .await
     }
 
-    /// Reports the open approvals of a cost again whose account has another budget now: what was refused for it may pass.
+    /// Reports the open cost approvals of an account again after its budget has changed: a refused raise may now fit.
     /// Returns their number.
     ///
     /// # Errors

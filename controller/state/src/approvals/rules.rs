@@ -23,11 +23,11 @@ pub enum RaisableCap {
 pub enum ApprovalDecision {
     /// The cap is raised.
     Approve,
-    /// The call that waits is refused for good.
+    /// The waiting call is refused permanently.
     Deny,
     /// The run is cancelled.
     Cancel,
-    /// No decision came in time, which denies it.
+    /// No decision was made in time, which denies the approval.
     Expired,
     /// The cap is another one, or the attempt is over.
     Changed,
@@ -84,15 +84,15 @@ impl ApprovalDecision {
         Self::ALL.into_iter().find(|decision| decision.as_str() == word)
     }
 
-    /// Returns whether calls that wait for it are refused for good.
+    /// Returns whether calls that wait for it are refused permanently.
     #[must_use]
     pub fn denies(self) -> bool {
         matches!(self, Self::Deny | Self::Expired)
     }
 }
 
-/// Returns the value that is proposed for a cap: twice the present one, or what the call that waits needs if that is more, and
-/// no more than the highest one that the operator allows, unless the call needs more than that.
+/// Returns the proposed value for a cap: twice the present one, or the need of the waiting call if that is more, and
+/// at most the highest value that the operator allows, unless the call needs more than that.
 #[must_use]
 pub fn propose(old: i64, asked: Option<i64>, highest: Option<i64>) -> i64 {
     let least = asked.unwrap_or(0).max(old.saturating_add(1));

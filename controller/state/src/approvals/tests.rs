@@ -13,7 +13,7 @@ use crate::store::Store;
 
 mod histories;
 
-/// A database with one run that works, whose cap is 100 nano-USD.
+/// A database with one working run, whose cap is 100 nano-USD.
 struct OneRun {
     directory: TempDir,
     store: Store,

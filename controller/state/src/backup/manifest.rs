@@ -39,7 +39,7 @@ pub(super) struct ManifestFile {
     sha256: String,
 }
 
-/// A directory that is no whole backup.
+/// A directory that is not a complete backup.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
 pub enum ManifestError {

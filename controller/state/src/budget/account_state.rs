@@ -54,7 +54,7 @@ pub(super) fn read(
         .optional()?
         .unwrap_or((0, entries_to));
     let counted = connection.query_row("SELECT coalesce(max(id), 0) FROM entries", [], |row| row.get(0))?;
-    // By entry, and not by account: few entries are new, and an account may have a million receipts.
+    // Selected by entry, and not by account: few entries are new, and an account may have a million receipts.
     let since = sum(
         connection,
         "SELECT entries.nano_usd FROM entries CROSS JOIN receipts ON receipts.id = entries.receipt

@@ -17,7 +17,7 @@ pub struct AdmissionRequest {
     pub entry: RunRow,
     /// The cap of the run, in nano-USD.
     pub cap: Option<i64>,
-    /// Amount that a run without a cap holds of a budget, if it is left.
+    /// Maximum amount that a run without a cap holds of a budget.
     pub default: i64,
 }
 
@@ -32,10 +32,10 @@ impl Store {
     /// Adds the row of a run together with its hold on the account's budget, or neither.
     ///
     /// # Errors
-    /// [`BudgetError::Insufficient`], and those of [`Store::begin`].
+    /// [`BudgetError::Insufficient`], and the errors of [`Store::begin`].
     pub async fn admit(&self, request: AdmissionRequest) -> Result<Admitted, BudgetError> {
         self.write(move |connection| {
-            // Of runs that arrive at once, each sees the holds of those before it.
+            // If several runs arrive at once, each sees the holds of the earlier ones.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let (admitted, _) = admit(&transaction, &request)?;
             transaction.commit()?;
@@ -139,7 +139,7 @@ pub(crate) fn admit(
     Ok((Admitted { cap: Some(cap) }, Some(transaction.last_insert_rowid())))
 }
 
-/// Returns what is left of a cap after the attempts of a run before this one. A call of unknown cost takes what was reserved
+/// Returns the rest of a cap after the attempts of a run before this one. A call of unknown cost takes the amount reserved
 /// for it, and an attempt whose audit file was not read takes everything.
 pub(crate) fn cap_left(transaction: &Transaction<'_>, next: &RunKey, cap: i64) -> Result<i64, BudgetError> {
     let mut left = cap;
@@ -152,7 +152,7 @@ pub(crate) fn cap_left(transaction: &Transaction<'_>, next: &RunKey, cap: i64) -
     Ok(left)
 }
 
-/// Ends the hold of an attempt of which nothing has existed.
+/// Ends the hold of an attempt that never had any resources.
 pub(crate) fn release_unused(transaction: &Transaction<'_>, hold: i64) -> rusqlite::Result<()> {
     holds::end(transaction, hold, "settled")
 }
@@ -195,7 +195,7 @@ pub(super) fn insert_budget(transaction: &Transaction<'_>, change: &BudgetChange
     Ok(())
 }
 
-/// Adds an amount to the hold of an attempt, if the account has a budget with this much left.
+/// Adds an amount to the hold of an attempt, if the account has a budget with this remainder.
 pub(crate) fn raise_hold(
     transaction: &Transaction<'_>,
     account: &str,

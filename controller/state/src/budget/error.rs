@@ -14,7 +14,7 @@ use crate::store::{StoreError, is_retryable_io};
 /// Error of reading or changing a budget, or of admitting a run.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// Too little of the budget is left.
+    /// The remaining budget is too small.
     #[error(transparent)]
     Insufficient(Box<Shortfall>),
     /// The account has no budget.
@@ -48,14 +48,14 @@ pub enum LogError {
         /// Number of changes that the database does not have.
         lines: usize,
     },
-    /// Database and log are gone.
+    /// Database and log are missing.
     #[error(
         "there are audit files, and neither the database nor the budget log {0} says what accounts may spend; bring one of \
          both back, or: sluice ledger rebuild, sluice budget set ACCOUNT USD for each account with a limit, then sluice \
          budget confirm"
     )]
     Lost(PathBuf),
-    /// The log is not the one that the database recorded.
+    /// The log differs from the one that the database recorded.
     #[error(
         "the budget log {path} is damaged: {reason}; the database has all budgets, and sluice budget confirm writes the log \
          anew"
@@ -85,7 +85,7 @@ pub enum LogError {
         /// One of these runs.
         example: RunKey,
     },
-    /// Some spending of the account was in receipts that are gone with their database, and their files were pruned.
+    /// Some spending of the account was in receipts of a lost database, and their files were pruned.
     #[error(
         "the audit files of {runs} runs, such as {example}, were pruned, and the database does not have their receipts, so \
          what account {account} has spent is not known; bring the database back from a backup, or the files from their \

@@ -26,7 +26,7 @@ pub struct BudgetEvent {
 }
 
 impl Store {
-    /// Returns the changes of all budgets, or of those of this account.
+    /// Returns the changes of all budgets, or of this account's budget.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -1,4 +1,4 @@
-//! Holds of runs on budgets: their rows, and the state of the runs behind them.
+//! Holds of runs on budgets: their rows, and the states of their runs.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sluice_contract::RunKey;
@@ -78,7 +78,7 @@ pub(super) fn release_ended_runs(transaction: &Transaction<'_>, account: &str, w
     Ok(())
 }
 
-/// Records that nothing of a hold is left.
+/// Records that a hold is used up.
 pub(super) fn end(connection: &Connection, hold: i64, why: &str) -> rusqlite::Result<()> {
     connection
         .execute("INSERT INTO hold_ends (hold, why, ended_us) VALUES (?1, ?2, ?3)", params![hold, why, now_us()])?;

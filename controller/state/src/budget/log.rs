@@ -34,7 +34,7 @@ pub(super) struct BudgetChange {
     pub nano_usd: i64,
     /// Time in microseconds since 1970.
     pub made_us: i64,
-    /// User that made the change, where it is known.
+    /// User that made the change, if known.
     pub made_by: Option<String>,
 }
 
@@ -69,7 +69,7 @@ struct BudgetLine {
     key_id: String,
     kind: ChangeKind,
     late: Vec<String>,
-    /// Left out where it is not known, as in lines of earlier versions.
+    /// Left out if it is unknown, as in lines of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     made_by: Option<String>,
     made_us: i64,
@@ -81,7 +81,7 @@ struct BudgetLine {
     v: u32,
 }
 
-/// A line that is not valid at its place.
+/// A line that is not valid at its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct LineFault {
@@ -197,7 +197,7 @@ pub(super) enum LogPlan {
         /// Number of these changes.
         lines: usize,
     },
-    /// Neither database nor log has the budgets.
+    /// Neither the database nor the log has the budgets.
     Lost,
     /// The log lacks lines that the database recorded, or has other ones.
     Damaged {
@@ -229,7 +229,7 @@ pub(super) fn plan(log: Option<&[LogEntry]>, known: &DatabaseState) -> LogPlan {
     let begun = usize::from(known.logged.is_empty());
     let changes: Vec<_> = more.iter().skip(begun).map(|entry| &entry.change).collect();
     let is_ours = changes.len() <= known.unlogged.len() && changes.iter().zip(&known.unlogged).all(|(a, b)| *a == b);
-    // For a new database, a log without changes is as good as its own.
+    // For a new database, a log without changes is as valid as its own.
     if is_ours && (begun == 0 || known.is_original || changes.is_empty()) {
         LogPlan::Follow { adopt: more.len() }
     } else {
@@ -320,7 +320,7 @@ mod tests {
             is_original,
         };
         let rows = [
-            // Nothing was written before.
+            // No log was written before.
             (None, known(0, 0..0, true), LogPlan::Begin),
             (None, known(0, 0..2, true), LogPlan::Begin),
             (None, known(0, 0..0, false), LogPlan::Lost),

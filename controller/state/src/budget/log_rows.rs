@@ -31,7 +31,7 @@ impl LogRows {
 }
 
 impl Store {
-    /// Returns true if the database has neither runs nor readings: it was just created.
+    /// Returns true if the database has neither runs nor readings, which means that it was just created.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -131,12 +131,12 @@ impl Store {
         .await
     }
 
-    /// Returns those of these runs that have neither a row nor a reading in the database.
+    /// Returns which of these runs have neither a row nor a reading in the database.
     pub(super) async fn unknown_runs(&self, runs: Vec<RunKey>) -> Result<Vec<RunKey>, LedgerError> {
         self.without(runs, "SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM readings").await
     }
 
-    /// Returns those of these runs whose audit file was not read to its end.
+    /// Returns which of these runs have an audit file that was not read to its end.
     pub(super) async fn unread_files(&self, runs: Vec<RunKey>) -> Result<Vec<RunKey>, LedgerError> {
         self.without(runs, "SELECT run_id, attempt FROM readings WHERE ended = 1").await
     }
@@ -162,7 +162,7 @@ pub(super) fn change(row: &Row<'_>) -> rusqlite::Result<BudgetChange> {
     Ok(BudgetChange { account: row.get(0)?, kind, nano_usd: row.get(2)?, made_us: row.get(3)?, made_by: row.get(4)? })
 }
 
-/// Returns the runs of an account that began before a change, and of which the ledger had nothing at that time.
+/// Returns the runs of an account that began before a change, and for which the ledger had no entries at that time.
 fn late_runs(connection: &Connection, change: &BudgetChange, entries_to: i64) -> rusqlite::Result<Vec<RunKey>> {
     let mut query = connection.prepare(
         "SELECT run_id, attempt FROM runs

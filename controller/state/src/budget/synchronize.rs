@@ -21,7 +21,7 @@ use crate::ledger::{AuditArchive, LedgerError};
 use crate::store::{Store, now_us};
 use crate::witness;
 
-/// The budget log of a state directory, beside its database.
+/// The budget log of a state directory, and its database.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct BudgetLog<'a> {
@@ -40,7 +40,7 @@ impl BudgetLog<'_> {
         let damage = if self.is_synchronized().await? { None } else { self.synchronize().await? };
         if let Some(opened_us) = self.store.budget_opened(account.to_owned()).await? {
             let files = self.layout.audited().map_err(|error| self.failed(error))?;
-            // Of a pruned file, only the database has the receipts.
+            // The receipts of a pruned file are only in the database.
             let pruned = if self.layout.decisions().exists() { self.decisions()?.pruned } else { BTreeMap::new() };
             let counts = |run: &PrunedRun| run.account == account && run.receipts > 0 && run.last_us >= opened_us;
             let is_here: BTreeSet<_> = files.iter().cloned().collect();
@@ -58,8 +58,8 @@ impl BudgetLog<'_> {
         Ok(damage)
     }
 
-    /// Checks that log and database agree, or would after [`BudgetLog::synchronize`]. Returns damage of the log where the
-    /// database alone has all budgets.
+    /// Checks that log and database agree, or would after [`BudgetLog::synchronize`]. Returns damage of the log if only the
+    /// database has all budgets.
     ///
     /// # Errors
     /// As of [`BudgetLog::synchronize`].
@@ -75,10 +75,10 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Appends to the log what the database has. Returns damage of the log where the database alone has all budgets.
+    /// Appends the database's changes to the log. Returns damage of the log if only the database has all budgets.
     ///
     /// # Errors
-    /// The reason that it cannot be done, most of all [`LogError::Ahead`] and [`LogError::Lost`].
+    /// The reason why it is impossible, usually [`LogError::Ahead`] or [`LogError::Lost`].
     pub async fn synchronize(&self) -> Result<Option<LogError>, LogError> {
         let _lock = self.file().lock_in_task().await.map_err(|error| self.failed(error))?;
         let (rows, entries) = match self.read().await {
@@ -99,7 +99,7 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Restores the changes that the log has and the database does not, each after the receipts of the runs that were paid
+    /// Restores the changes that only the log has, each after the receipts of the runs that were paid
     /// before it. Returns their number.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Returns the runs whose audit files were not read, each with the time when it was paid, in that order.
+    /// Returns the runs whose audit files were not read, each with the time when it was paid, sorted by that time.
     async fn unread_files(&self, entries: &[LogEntry]) -> Result<Vec<(i64, RunKey)>, LogError> {
         let open = self.store.open_runs().await.map_err(LedgerError::from)?;
         let files = self.layout.audited().map_err(|error| self.failed(error))?;
@@ -201,7 +201,7 @@ impl BudgetLog<'_> {
 
     async fn read(&self) -> Result<(LogRows, Option<Vec<LogEntry>>), LogError> {
         let mut rows = self.store.log_rows().await?;
-        // Without audit files, decisions show that there were some.
+        // Even if no audit files are left, decisions show that there were some.
         let is_unused = self.layout.audited().map_err(|error| self.failed(error))?.is_empty();
         rows.state.is_original |= is_unused && !self.layout.decisions().exists();
         let Some(bytes) = self.file().read().map_err(|error| self.failed(error))? else { return Ok((rows, None)) };
@@ -218,7 +218,7 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Appends the changes that the log does not have, and the first line where it has none.
+    /// Appends the changes that the log lacks, and the first line if it has none.
     async fn append(&self, rows: &LogRows, lines: usize, last: Hash) -> Result<(), LogError> {
         let begin = (lines == 0).then(|| {
             let kind = ChangeKind::Begun;

@@ -12,7 +12,7 @@ fn balance(granted: i128, spent: i128, held: i128) -> Balance {
 #[test]
 fn a_run_holds_at_most_the_remainder() {
     let rows = [
-        // granted, spent, held, cap, what it holds
+        // granted, spent, held, cap, amount that it holds
         ((100, 0, 0), Some(100), Some(100)),
         ((100, 0, 0), Some(101), None),
         ((100, 40, 30), Some(30), Some(30)),
@@ -120,7 +120,7 @@ proptest! {
                     run.billed += i128::from(run.hold * part / 100);
                 }
                 Op::End(at, open) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == HoldState::Uncertain) {
-                    // The sidecar reserves no more than is left of the cap.
+                    // The sidecar reserves at most the rest of the cap.
                     let mut rest = (i128::from(run.hold) - run.billed).max(0);
                     let open = open.into_iter().map(|known| {
                         let part = rest / 2;

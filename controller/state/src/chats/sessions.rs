@@ -1,7 +1,7 @@
 //! Sessions of chats: the turns of one end user's conversation with one agent, and their kept workspaces.
 //!
-//! Of a session, one workspace at most is kept: that of its newest turn which has succeeded. The rows say which; a directory
-//! without a row is for the sweep.
+//! A session has at most one kept workspace: that of its newest successful turn. The rows name it; the sweep removes
+//! directories without a row.
 
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use sluice_contract::{RunId, RunKey};
@@ -9,20 +9,20 @@ use sluice_contract::{RunId, RunKey};
 use super::NewChat;
 use crate::store::{Store, StoreError};
 
-/// A session of chats. All members are those of its turns.
+/// A session of chats. All its turns have these values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatSession {
     /// Principal of the turns.
     pub principal: String,
     /// The client's word for its own user.
     pub end_user: Option<String>,
-    /// The client's word for the conversation.
+    /// The client's name for the conversation.
     pub session_id: String,
     /// The agent.
     pub agent: String,
 }
 
-/// Place of a turn in its session.
+/// Position of a turn in its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTurn {
     /// The agent of the session.
@@ -49,7 +49,7 @@ pub struct SessionState {
 pub struct SessionLimits {
     /// Number of workspaces.
     pub count: u32,
-    /// Bytes of all of them together.
+    /// Maximum number of bytes of all of them together.
     pub bytes: u64,
 }
 
@@ -83,9 +83,9 @@ impl Store {
         .await
     }
 
-    /// Keeps the workspace of a turn for the next one of its session. Returns the attempts whose workspaces are not needed
-    /// any more: that of the session's turn before, and of the principal those beyond its limits, which are the longest
-    /// unused. One of a session with a live turn is needed. `None`: the run is no turn of a session.
+    /// Keeps the workspace of a turn for the next one of its session. Returns the attempts whose workspaces are no longer
+    /// needed: the session's previous one, and those beyond the principal's limits, which are the longest
+    /// unused. The workspace of a session with a live turn is needed. `None`: the run is not a turn of a session.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -130,7 +130,7 @@ impl Store {
         .await
     }
 
-    /// Returns the attempt of a run whose workspace is kept for the next turn of its session: `None` if the run is no turn of
+    /// Returns the attempt of a run whose workspace is kept for its session's next turn: `None` if the run is not a turn of
     /// a session, `Some(None)` if its workspace is not needed.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Store {
 const NEWEST: &str = "SELECT chats.run_id, ended_us IS NULL
                       FROM chats JOIN sandboxes ON sandboxes.run_id = chats.run_id";
 
-/// Checks that a new turn follows the one that its client has seen, and that this one has ended.
+/// Checks that a new turn follows the turn that its client has seen, and that the earlier turn has ended.
 pub(super) fn check_turn(transaction: &Transaction<'_>, new: &NewChat) -> Result<(), super::ChatBeginError> {
     let (Some(turn), Some(session_id)) = (&new.turn, &new.session_id) else { return Ok(()) };
     let query = format!("{NEWEST} WHERE {OF_SESSION} ORDER BY chats.created_us DESC, chats.rowid DESC LIMIT 1");
@@ -181,7 +181,7 @@ fn session_of(transaction: &Transaction<'_>, run_id: &RunId) -> rusqlite::Result
         .optional()
 }
 
-/// Gives up the workspaces of a session that fit a condition.
+/// Gives up the workspaces of a session that meet a condition.
 fn release(transaction: &Transaction<'_>, condition: &str, session: &ChatSession) -> rusqlite::Result<Vec<RunKey>> {
     let ChatSession { principal, end_user, session_id, agent } = session;
     let query = format!("SELECT run_id, kept_attempt FROM chats WHERE {condition}");

@@ -1,6 +1,6 @@
 //! Workers of chat sessions: live runs that get the later turns of their session as messages.
 //!
-//! A worker has one turn at a time. A turn is over when the worker has reported that it waits, when its message was taken back,
+//! A worker has one turn at a time. A turn is over when the worker has reported that it waits, when its message was withdrawn,
 //! or when the run is over. That is read from the event log, so a restart loses nothing.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -33,7 +33,7 @@ pub struct ChatWorker {
     pub takes_messages: bool,
     /// Newest turn.
     pub turn: ChatTurn,
-    /// Time at which the worker was told to end.
+    /// Time at which the worker was requested to end.
     pub told_to_end_us: Option<i64>,
     /// Time of the last observed work of the run.
     pub worked_us: Option<i64>,
@@ -46,11 +46,11 @@ pub struct ChatTurn {
     pub number: u32,
     /// Message of the turn, and the state of that; none for the first turn.
     pub message: Option<(String, MessageState)>,
-    /// True if a client that was cut off may come back to it.
+    /// True if a client that was cut off may reconnect to it.
     pub is_resumable: bool,
     /// Newest event before it.
     pub begin_seq: i64,
-    /// Interrupts since its client has left.
+    /// Number of interrupts since its client has left.
     pub interrupts: u32,
     /// End of the turn, while the run lives.
     pub end: Option<TurnEnd>,
@@ -61,7 +61,7 @@ pub struct ChatTurn {
 pub enum TurnEnd {
     /// The worker waits for the next message.
     Waiting(i64),
-    /// The message was taken back before the worker had it.
+    /// The message was withdrawn before the worker had it.
     Withdrawn(i64),
 }
 
@@ -82,7 +82,7 @@ pub struct NewChatTurn {
     pub run_id: RunId,
     /// The turn after which it comes.
     pub after: u32,
-    /// True if a client that was cut off may come back to it.
+    /// True if a client that was cut off may reconnect to it.
     pub is_resumable: bool,
     /// Its message.
     pub message: MessageToSend,
@@ -93,9 +93,9 @@ pub struct NewChatTurn {
 pub enum AbandonedTurn {
     /// It is over.
     Over,
-    /// The message was taken back.
+    /// The message was withdrawn.
     Withdrawn,
-    /// The message is on the way to the worker, which cannot be interrupted yet.
+    /// The message is being delivered to the worker, which cannot be interrupted yet.
     OnItsWay,
     /// The worker is interrupted.
     Interrupted,
@@ -151,7 +151,7 @@ impl Store {
         .await
     }
 
-    /// Returns the turn of a run that is the newest one of those that begin before a position of the event log. `None` for a
+    /// Returns the newest turn of a run among those that begin before a position of the event log. `None` for a
     /// run that is not a worker's.
     ///
     /// # Errors
@@ -180,8 +180,8 @@ impl Store {
         .await
     }
 
-    /// Returns the numbers of runs of each owner that have begun and not ended, and the owners that have had a run in the queue
-    /// since a time that could begin, and has no place.
+    /// Returns the number of unfinished runs of each owner, and the owners that have had a run in the queue
+    /// since a time that could begin, but for the limits.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -203,12 +203,12 @@ impl Store {
     }
 }
 
-/// Runs at work, and owners whose runs wait for a place.
+/// Working runs, and owners whose runs wait for a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueuePressure {
     /// Owners, and the number of their runs that have begun and not ended.
     pub active: Vec<(String, u32)>,
-    /// Owners with a run that waits for nothing but a place.
+    /// Owners with a run that only waits for a slot.
     pub waiting: Vec<String>,
 }
 
@@ -217,8 +217,8 @@ fn find_worker(transaction: &Transaction<'_>, run_id: &RunId) -> rusqlite::Resul
     transaction.prepare_cached(&query)?.query_row([run_id.as_str()], worker).optional()
 }
 
-/// The time of a turn's end: of the newest report that the worker waits after the turn's message, or a later one. A report can
-/// come late, or twice. One that names no message counts once the worker has that of the turn.
+/// Time of a turn's end: the newest report, after the turn's message, that the worker waits for a message. A report can
+/// come late, or twice. A report that names no message counts once the worker has the turn's message.
 macro_rules! waiting_us {
     ($turn:literal) => {
         concat!(

@@ -14,7 +14,7 @@ pub struct ControlEntry {
     pub principal: String,
     /// Role.
     pub role: String,
-    /// Way on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
+    /// Channel on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
     pub way: String,
     /// Address of the client.
     pub source: Option<String>,
@@ -66,7 +66,7 @@ pub struct ControlLine {
     pub way: String,
 }
 
-/// A line that is not valid at its place.
+/// A line that is not valid at its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ControlLogFault {
@@ -113,7 +113,7 @@ pub(super) fn signed(entry: ControlEntry, now_us: i64, chain: Chain, key: &Priva
     line.bytes()
 }
 
-/// Returns the place that a line states for itself; `None` for a text that is no line.
+/// Returns the position that a line states for itself; `None` for a text that is not a line.
 pub(super) fn position(text: &[u8]) -> Option<Chain> {
     let line: ControlLine = serde_json::from_slice(text.strip_suffix(b"\n").unwrap_or(text)).ok()?;
     Some(Chain { seq: line.seq, prev: line.prev.parse().ok()? })

@@ -49,7 +49,7 @@ fn decisions_are_read_as_recorded() {
     for decision in all() {
         record(&state.layout, &state.keys, decision).expect("there is room");
     }
-    // A killed process has left a part of a line.
+    // A killed process has left a partial line.
     let path = state.layout.decisions();
     fs::write(&path, [&fs::read(&path).expect("it is there")[..], b"{\"deci"].concat()).expect("it is ours");
 

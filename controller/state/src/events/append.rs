@@ -22,7 +22,7 @@ pub struct AppendedEvent {
 
 impl Store {
     /// Appends events in one transaction, and returns the result of each. An event with a fault is left out, and the others
-    /// are on disk. An agent's event removes the oldest ones of its run that are over the quota.
+    /// are on disk. An agent's event evicts the oldest ones of its run that exceed the quota.
     ///
     /// # Errors
     /// Errors of SQLite; then no event is appended.
@@ -55,7 +55,7 @@ impl Store {
     }
 }
 
-/// Tells the readers of this process that events up to this one are committed.
+/// Notifies the readers of this process that events up to this one are committed.
 pub(crate) fn announce(signal: &Arc<watch::Sender<u64>>, seq: i64) {
     let seq = seq.unsigned_abs();
     signal.send_if_modified(|newest| {

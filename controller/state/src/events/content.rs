@@ -9,13 +9,13 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Largest size of the data of an event, in bytes.
+/// Maximum size of the data of an event, in bytes.
 pub const EVENT_DATA_MAX: usize = 100_000;
-/// Longest type of an event, in bytes.
+/// Maximum length of the type of an event, in bytes.
 pub const EVENT_TYPE_MAX: usize = 100;
 /// Deepest nesting of arrays and objects.
 pub const JSON_DEPTH_MAX: u32 = 32;
-/// Largest number of members of one object.
+/// Maximum number of members of one object.
 pub const JSON_MEMBERS_MAX: usize = 1_000;
 
 /// Reason that the content of an event is refused.
@@ -30,7 +30,7 @@ pub enum EventFault {
     /// The data is too large.
     #[error("event_data has {0} bytes; the limit is {EVENT_DATA_MAX}")]
     TooLarge(usize),
-    /// The event and its diff are larger than all that may be kept of the run.
+    /// The event and its diff are larger than the quota of the run.
     #[error("the event has {bytes} bytes, and the quota of its run is {quota}")]
     OverQuota {
         /// Size of the event and its diff.

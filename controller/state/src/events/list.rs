@@ -6,7 +6,7 @@ use super::select::{COLUMNS, Conditions, EventFilter, SEARCH_ROWS_MAX, event};
 use super::{HEARTBEAT, LoggedEvent};
 use crate::store::{Parameters, Store, StoreError};
 
-/// Largest count of events that is told.
+/// Maximum count of events that is reported.
 pub const TOTAL_COUNT_MAX: u32 = 10_000;
 
 /// Side of the cursor on which a page is.
@@ -26,7 +26,7 @@ pub struct EventQuery {
     pub filter: EventFilter,
     /// A text that the type or the data contains.
     pub text: Option<String>,
-    /// Position from which the page goes on; none for its first page.
+    /// Position from which the page continues; `None` for the first page.
     pub cursor: Option<i64>,
     /// Side of the cursor.
     pub direction: Direction,

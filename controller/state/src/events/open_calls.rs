@@ -1,4 +1,4 @@
-//! Calls of an attempt that are under way, as far as its events say.
+//! Calls of an attempt in progress, according to its events.
 
 use rusqlite::params;
 use sluice_contract::RunKey;

@@ -6,7 +6,7 @@ use super::select::{COLUMNS, Conditions, EventFilter, SEARCH_ROWS_MAX, event};
 use super::{EventDiff, LoggedEvent, StoredDiff};
 use crate::store::{Parameters, Store, StoreError, all_of};
 
-/// Bytes of the data of one part, but for a part of one event: many readers hold a part at once.
+/// Maximum number of bytes of one part, unless it is a single event: many readers hold a part at once.
 const PART_BYTES: usize = 128 << 10;
 
 /// The next part of the log for one reader.
@@ -22,7 +22,7 @@ pub struct EventBatch {
     pub is_newest: bool,
 }
 
-/// Positions at which events were removed. Events that are left in it are read as all others are.
+/// Positions at which events were removed. Remaining events among them are read like all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventGap {
     /// First position.
@@ -32,14 +32,14 @@ pub struct EventGap {
 }
 
 impl Store {
-    /// Returns the selected events after a position, at most `limit`, and what was removed among them. A cursor that the
+    /// Returns the selected events after a position, at most `limit`, and the removals among them. A cursor that the
     /// log has not reached yet gives an empty part.
     ///
     /// # Errors
     /// Errors of SQLite.
     pub async fn events_after(&self, after: i64, filter: EventFilter, limit: u32) -> Result<EventBatch, StoreError> {
         self.query(move |connection| {
-            // Events and removals of one moment.
+            // Events and removals of the same moment.
             let snapshot = connection.transaction()?;
             Ok(batch(&snapshot, after, &filter, limit.max(1))?)
         })
@@ -122,8 +122,8 @@ fn cut(events: &mut Vec<LoggedEvent>) -> bool {
     is_cut
 }
 
-/// Returns what was removed of a part. Removals of one run are kept as their first and last position, so it may have
-/// positions at which nothing is missing; none is left out.
+/// Returns the removals within a part. Removals of one run are kept as their first and last position, so the gap may include
+/// positions at which no event is missing; it omits no removed event.
 fn gap(snapshot: &Connection, filter: &EventFilter, after: i64, next: i64) -> rusqlite::Result<Option<EventGap>> {
     let mut parameters = Parameters::default();
     let mut conditions =

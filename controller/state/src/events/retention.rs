@@ -59,7 +59,7 @@ impl Store {
         let mut removed = 0;
         for (is_evictable, before_us) in [(true, ages.agent_before_us), (false, ages.system_before_us)] {
             loop {
-                // One transaction for each part, so that other writes need not wait for all of them.
+                // One transaction for each part, so that other writes need not wait for the whole removal.
                 let count = self.write(move |connection| remove_before(connection, is_evictable, before_us)).await?;
                 removed += count;
                 if count < u64::from(BATCH) {

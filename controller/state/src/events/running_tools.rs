@@ -37,7 +37,7 @@ impl Store {
     }
 }
 
-/// Returns whether a use has no result. A result without an id is that of the last use.
+/// Returns whether a use has no result. A result without an id belongs to the last use.
 fn has_open_use<'a>(events: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
     let mut open: Vec<Option<String>> = Vec::new();
     for (name, data) in events {

@@ -1,11 +1,11 @@
-//! Selection of events, and the number of rows that one request may look at.
+//! Selection of events, and the maximum number of rows that one request may read.
 
 use rusqlite::Row;
 
 use super::{EventSource, LoggedEvent};
 use crate::store::{Parameters, all_of};
 
-/// Rows that one request looks at. A filter without an index could otherwise read the whole log.
+/// Maximum number of rows that one request reads. A filter without an index could otherwise read the whole log.
 pub const SEARCH_ROWS_MAX: u32 = 50_000;
 
 /// Selection of events.
@@ -24,7 +24,7 @@ pub struct EventFilter {
 pub(super) const COLUMNS: &str =
     "seq, id, owner, sandbox_id, attempt, agent_id, zone_id, event_type, source, event_data, created_us";
 
-/// Conditions on the rows that are looked at, and those on the rows that are returned.
+/// Conditions on the rows that are read, and on the rows that are returned.
 pub(super) struct Conditions {
     searched: Vec<String>,
     selected: Vec<String>,
@@ -55,7 +55,7 @@ impl Conditions {
         Self { searched, selected }
     }
 
-    /// Adds a condition on the rows that are looked at.
+    /// Adds a condition on the rows that are read.
     pub(super) fn search(&mut self, condition: String) {
         self.searched.push(condition);
     }
@@ -65,7 +65,7 @@ impl Conditions {
         self.selected.push(condition);
     }
 
-    /// Returns the query for the rows that are looked at.
+    /// Returns the query for the rows that are read.
     pub(super) fn searched_rows(&self, columns: &str, order: &str) -> String {
         let searched = all_of(&self.searched);
         format!("SELECT {columns} FROM events WHERE {searched} ORDER BY seq {order} LIMIT {SEARCH_ROWS_MAX}")

@@ -32,7 +32,7 @@ impl Log {
         self.store.events_after(seq, filter, 100).await.expect("it is readable")
     }
 
-    /// Returns whether a condition holds for all rows of a table that are selected.
+    /// Returns whether a condition holds for all selected rows of a table.
     fn holds(&self, condition: &str, rows: &str) -> bool {
         let connection = rusqlite::Connection::open(self.directory.path().join("sluice.db")).expect("it is there");
         let query = format!("SELECT count(*) > 0 AND min({condition}) FROM {rows}");

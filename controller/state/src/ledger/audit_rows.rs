@@ -87,7 +87,7 @@ impl LedgerRows<'_> {
             let ended = self.reading.ended;
             let open = std::mem::take(&mut self.open).into_values();
             rows.extend(open.map(|receipt| {
-                // No line about its end will follow.
+                // No later line will record its end.
                 let entry = ended.then(|| end_of(&receipt));
                 (receipt, entry)
             }));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Bytes of an audit file.
 #[derive(Debug, Clone)]
 pub enum AuditSource {
-    /// No file.
+    /// The file does not exist.
     Absent,
     /// Bytes in memory.
     Bytes(Arc<[u8]>),
@@ -22,7 +22,7 @@ pub enum TrustLevel {
     Complete,
     /// The file is unaltered, and a part is missing.
     Incomplete,
-    /// No file. Valid for a run whose sidecar never started, if no witness exists.
+    /// The file does not exist. Valid for a run whose sidecar never started, if no witness exists.
     Absent,
     /// The file was altered.
     Tampered,

@@ -13,10 +13,10 @@ use crate::file;
 use crate::store::Store;
 
 impl Store {
-    /// Copies the database as of one moment to a new file. The copy is complete, checked and on disk, or does not exist.
+    /// Copies a snapshot of the database to a new file. The copy is complete, checked and on disk, or does not exist.
     ///
     /// # Errors
-    /// [`LedgerError::Backup`], [`LedgerError::Damaged`], and those of SQLite.
+    /// [`LedgerError::Backup`], [`LedgerError::Damaged`], and errors of SQLite.
     pub async fn back_up(&self, to: &Path) -> Result<(), LedgerError> {
         let to = to.to_owned();
         self.query(move |connection| {
@@ -43,7 +43,7 @@ fn copy(from: &Connection, to: &Path) -> Result<(), LedgerError> {
     if done != StepResult::Done {
         return Err(busy().into());
     }
-    // One file, without a WAL beside it.
+    // A single file, without a WAL.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     integrity(&copy)
 }
@@ -58,7 +58,7 @@ struct UnpublishedFile(PathBuf);
 
 impl UnpublishedFile {
     fn beside(to: &Path) -> io::Result<Self> {
-        // Reported before the work is done. The link decides between two that run at once.
+        // Reported before the work is done. Between two simultaneous calls, the link decides.
         if to.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }

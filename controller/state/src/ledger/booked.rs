@@ -32,7 +32,7 @@ pub struct BookedReceipt {
     pub path: String,
     pub stream: bool,
     pub model: Option<String>,
-    /// Amount that the sidecar reserved for the call, in dollars; null where it knew no price.
+    /// Amount that the sidecar reserved for the call, in dollars; null if it knew no price.
     pub reserved_usd: Option<String>,
     pub model_served: Option<String>,
     pub litellm_call_id: Option<String>,
@@ -151,7 +151,7 @@ impl BookedReceipt {
             sum.add(&more);
             sum
         });
-        // A value that arrived later needs no reason any more.
+        // If a value arrived later, no reason is needed.
         let is_known = self.nano_usd.is_some() && self.usage.is_some();
         self.null_reason = if is_known { None } else { newest(|entry| entry.null_reason.as_ref()) };
     }
@@ -172,14 +172,14 @@ impl BookedReceipt {
         live(&self.entries)
     }
 
-    /// Returns the amount that the sidecar reserved for the call, in nano-USD, where it knew a price.
+    /// Returns the amount that the sidecar reserved for the call, in nano-USD, if it knew a price.
     #[must_use]
     pub fn reserved_nanos(&self) -> Option<i64> {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
     }
 
-    /// Returns true if a budget holds what was reserved for the call: its cost is unknown, and not by a status that no
-    /// provider bills. A row that comes later is billed all the same.
+    /// Returns true if a budget holds the amount reserved for the call: its cost is unknown, and its status is not one that no
+    /// provider bills. A later row is billed all the same.
     #[must_use]
     pub fn holds_budget(&self) -> bool {
         self.is_open() && (self.status != ReceiptStatus::PendingCost || could_be_billed(self.http_status))
@@ -235,7 +235,7 @@ impl BookedEntry {
 
 impl From<Usage> for BookedTokens {
     fn from(usage: Usage) -> Self {
-        // No line of an audit file has more than 2^53.
+        // Numbers in an audit file do not exceed 2^53.
         let count = |tokens: Option<u64>| tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
         Self {
             cache_write: count(usage.cache_write),

@@ -1,6 +1,6 @@
-//! Rows of the ledger, as their source gives them.
+//! Rows of the ledger, with the values of their source.
 //!
-//! The time of arrival is not a part of them: the database adds it, and it differs after each rebuild.
+//! The time of arrival is not a part of them: the database adds it, and each rebuild changes it.
 
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};

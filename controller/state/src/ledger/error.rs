@@ -1,4 +1,4 @@
-//! Errors of the ledger, and which of them pass.
+//! Errors of the ledger, and which of them are temporary.
 
 use std::io;
 use std::path::PathBuf;

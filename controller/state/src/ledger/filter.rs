@@ -80,7 +80,7 @@ impl Filter {
             );
         }
         if self.open {
-            // By way of the entries that leave a receipt open: those are fewer.
+            // Selected by the entries that leave a receipt open, because those are fewer.
             clauses.push(OPEN.to_owned());
         }
         (clauses.join(" AND "), values)

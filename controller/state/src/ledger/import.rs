@@ -243,7 +243,7 @@ fn check(path: &Path, keys: &[PublicKey], unsigned: UnsignedFiles) -> Result<Che
         return Err(ImportError::NotAnAuditFile(path.to_owned()));
     }
     let complete = matches!(verdict, Verdict::Complete(_));
-    // A torn last line is not a part of what is trusted.
+    // A torn last line is not a part of the trusted bytes.
     bytes.truncate(bytes.len() - usize::try_from(report.torn).unwrap_or(0));
     let last = Witness { seq: report.lines - 1, head: report.head };
     Ok(Checked { key, bytes, last, complete, signer })

@@ -104,7 +104,7 @@ fn decided_before(change: &Connection, receipt: i64, entry: &LedgerEntry) -> Res
         change.prepare_cached("SELECT status, source_system = ?2 FROM entries WHERE receipt = ?1 ORDER BY id")?;
     let before: Vec<(String, bool)> =
         query.query_map(params![receipt, SOURCE], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    // A newer build may know more words.
+    // A newer version may have more words.
     let word = |status: &str| ReceiptStatus::of(status).map_or("settled", ReceiptStatus::as_str);
     let may_follow = |status: &str| entry.status != ReceiptStatus::Unknown && status == ReceiptStatus::Unknown.as_str();
     if let Some((status, _)) = before.iter().find(|(status, is_of_file)| *is_of_file && !may_follow(status)) {

@@ -1,6 +1,6 @@
 //! Verification of an audit file, before its rows are posted.
 //!
-//! Pure: the same file gives the same result at any time. Of an altered file, only the lines up to the last witness give
+//! Pure: the same file gives the same result at any time. In an altered file, only the lines up to the last witness give
 //! rows: a bill must rest on a verified log, and an altered file could bill others. Such a run is never settled. Its other
 //! spending comes from LiteLLM's rows, whose calls are then missing here.
 
@@ -30,7 +30,7 @@ pub struct ParsedAudit {
     pub head: Option<Hash>,
     /// True if no line can follow.
     pub ended: bool,
-    /// True if the file has its last line, which alone can have a signature.
+    /// True if the file has its last line, which is the only one that can have a signature.
     is_closed: bool,
     /// Number of lines that give rows: 0 if the file belongs to another run.
     pub(super) billed: u64,
@@ -51,7 +51,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// Returns the doubt about a file of which this host has seen nothing.
+    /// Returns the doubt about a file for which this host has no witness.
     #[must_use]
     pub fn of(fault: &Fault) -> Option<Self> {
         match fault.kind {
@@ -77,7 +77,7 @@ impl Doubt {
 const UNSIGNED: &str = "its audit file has no signature, so anybody may have written it; move it out of the state \
                         directory, and import it with sluice ledger import --unsigned if you vouch for it";
 
-/// Number of lines whose rows are held in memory and posted together.
+/// Number of lines whose rows are kept in memory and posted together.
 pub(super) const PIECE: u64 = 8192;
 
 /// Verifies an audit file.
@@ -109,7 +109,7 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
         Verdict::Complete(_) => TrustLevel::Complete,
         Verdict::Incomplete(_) => TrustLevel::Incomplete,
         Verdict::Tampered(fault) => {
-            // With witnesses it is a run of this host, whose key is known.
+            // A file with witnesses is from a run of this host, whose key is known.
             reading.doubt = Doubt::of(fault).filter(|_| trust.seen.is_empty());
             TrustLevel::Tampered
         }
@@ -146,7 +146,7 @@ pub fn unknown_key_advice(fault: &Fault) -> String {
     )
 }
 
-/// Returns the number of trusted lines and the hash of the last one: of an altered file, the lines up to the last witness
+/// Returns the number of trusted lines and the hash of the last one: in an altered file, the lines up to the last witness
 /// before the fault.
 fn trusted_lines(verdict: &Verdict, trust: &TrustAnchors<'_>) -> (u64, Option<Hash>) {
     match verdict {
@@ -186,7 +186,7 @@ impl LineFacts {
         }
     }
 
-    /// Returns the reason that these lines give no rows, if there is one. A file under the name of another run would bill
+    /// Returns the reason why these lines give no rows, if there is one. A file under the name of another run would bill
     /// that run.
     fn objection(&self, key: &RunKey, lines: u64) -> Option<String> {
         match (&self.run, self.untimed) {

@@ -82,7 +82,7 @@ impl Store {
 /// Number of rows in one commit, before others may write.
 const ROWS_A_COMMIT: u64 = 16_384;
 
-/// Posts one file in the transaction of several: all of it or nothing.
+/// Posts one file in a transaction with several files: either completely or not at all.
 fn post_in_savepoint(
     transaction: &mut Transaction<'_>,
     reading: &ParsedAudit,

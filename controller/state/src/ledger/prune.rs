@@ -1,4 +1,4 @@
-//! Removal of audit files whose receipts are in the ledger for good.
+//! Removal of audit files whose receipts are permanently in the ledger.
 //!
 //! The receipts stay, and so do the last hash and the number of lines of each file, so that a file that comes back is
 //! recognized. The removal is recorded before it is done.
@@ -158,7 +158,7 @@ fn key_of(reading: &ParsedAudit) -> RunKey {
     reading.key.clone()
 }
 
-/// Decides whether a file may go. Everything that is unclear stays.
+/// Decides whether a file may be removed. In every unclear case, it stays.
 fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Result<Candidate, LedgerError> {
     let (run_id, attempt) = (reading.key.run_id.as_str(), reading.key.attempt);
     let last_us: Option<i64> = connection.query_row(

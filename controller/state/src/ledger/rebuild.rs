@@ -48,7 +48,7 @@ impl AuditArchive<'_> {
     pub async fn check(&self) -> Result<RebuildReport, LedgerError> {
         let mut rebuilt = RebuildReport::default();
         let audited = self.audited()?;
-        // Before the files are read: a run that ends in the meantime is skipped.
+        // Read before the files, so that a run that ends in the meantime is skipped.
         let open = self.open_runs().await?;
         let keys: Vec<_> = audited.iter().filter(|key| !open.contains(key)).cloned().collect();
         let mut batches = keys.chunks(BATCH);
@@ -214,7 +214,7 @@ impl AuditArchive<'_> {
         })))
     }
 
-    /// Returns whether a run is one of this host, also after the loss of the database. Of such a run, a file without its
+    /// Returns whether a run is one of this host, also after the loss of the database. For such a run, a file without its
     /// end is trusted, although no signature covers it: its sidecar was killed.
     async fn is_own(&self, key: &RunKey) -> Result<bool, LedgerError> {
         Ok(self.layout.records().of(key).exists() || self.store.phase(key).await?.is_some())

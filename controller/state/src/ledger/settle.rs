@@ -153,7 +153,7 @@ fn settle(
 /// Returns true if a receipt in this state can take the settlement.
 fn may_follow(bill: &BookedReceipt, settlement: &Settlement) -> bool {
     if settlement.price_source == PriceSource::Retry {
-        // It would close an open receipt: the cost of the call itself must come first.
+        // It would close an open receipt: the cost of the call itself must arrive first.
         return matches!(bill.status, ReceiptStatus::Posted | ReceiptStatus::Settled);
     }
     let own = bill.without_retries();

@@ -14,11 +14,11 @@ pub enum ReceiptStatus {
     Posted,
     /// Tokens are known, or could be; the spend log has the rest.
     PendingCost,
-    /// No cost is possible.
+    /// A cost is impossible.
     Voided,
     /// The end of the call is not known.
     Unknown,
-    /// In progress, as far as the ledger knows.
+    /// In progress, according to the ledger.
     #[default]
     Pending,
     /// Completed from the spend log.

@@ -13,7 +13,7 @@ pub struct Total {
     pub calls: u64,
     /// Number of receipts of unknown cost that a provider could bill ([`BookedReceipt::holds_budget`]).
     pub open: u64,
-    /// Nano-USD that are reserved for those; none if none of them has a reservation.
+    /// Nano-USD that are reserved for those; `None` if none of them has a reservation.
     pub reserved: Option<i128>,
     /// Tokens of all classes.
     pub usage: TokenSums,

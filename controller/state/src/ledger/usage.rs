@@ -24,8 +24,8 @@ pub struct UsageTable {
 }
 
 impl Store {
-    /// Sums up what counts in a selection: receipts and entries of its run, account and model that arrived in its time.
-    /// Without times of a part of a day, the time grows with runs and days, and with receipts of unknown cost.
+    /// Sums up a selection: receipts and entries of its run, account and model that arrived in its time.
+    /// If no time is within a day, the query's duration grows with runs and days, and with receipts of unknown cost.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -64,7 +64,7 @@ impl Store {
         .await
     }
 
-    /// Computes all sums again, and returns the ones that were wrong.
+    /// Computes all sums again, and returns the wrong ones.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -113,7 +113,7 @@ fn named_values(filter: &Filter) -> [Value; 7] {
     ]
 }
 
-/// Returns the query of the sums of a time: from the kept sums for whole days, else from all rows.
+/// Returns the query of the sums of a time: from the stored sums for whole days, else from all rows.
 fn source(filter: &Filter) -> String {
     const DAY_US: i64 = 86_400_000_000;
     let is_whole = |time: Option<i64>| time.is_none_or(|us| us % DAY_US == 0);
@@ -138,7 +138,7 @@ fn source(filter: &Filter) -> String {
     )
 }
 
-/// Returns the sum of one half of a column of entries, as migration 7 adds it up.
+/// Returns the sum of one half of a column of entries, as migration 7 computes it.
 fn sum_of_half(half: &str) -> String {
     let (name, part) = half.rsplit_once('_').unwrap_or((half, ""));
     let column = match name {

@@ -1,6 +1,6 @@
 //! Receipts that the operator voids: their cost will never be known.
 //!
-//! A void is a signed line of the log of decisions first, then an entry of the ledger. A rebuild adds the entries of lines
+//! A void is first a signed line of the log of decisions, then an entry of the ledger. A rebuild adds the entries of lines
 //! that the ledger does not have.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -63,7 +63,7 @@ impl From<rusqlite::Error> for VoidError {
     }
 }
 
-/// Voids a receipt of unknown cost, and releases what is reserved for it. Returns the receipt as it was before.
+/// Voids a receipt of unknown cost, and releases its reservation. Returns the receipt as it was before.
 ///
 /// # Errors
 /// [`VoidError`]
@@ -120,7 +120,7 @@ impl Store {
         .await
     }
 
-    /// Returns the names of the receipts among these whose void is not in the ledger, though they are open.
+    /// Returns which of these receipts are open although they were voided: their void is not in the ledger.
     pub(super) async fn missing_voids(&self, voids: Vec<VoidedReceipt>) -> Result<Vec<(RunKey, String)>, LedgerError> {
         self.query(move |connection| {
             let mut missing = Vec::new();

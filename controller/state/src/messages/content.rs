@@ -7,7 +7,7 @@ use super::{CONTENT_MAX, MessageError};
 /// Returns a text without control characters, except for tabs and ends of lines.
 ///
 /// # Errors
-/// [`MessageError::Content`]: nothing is left of it, or it is too long.
+/// [`MessageError::Content`]: the cleaned text is empty or too long.
 pub fn clean_content(text: &str) -> Result<String, MessageError> {
     let clean: String = text.chars().filter(|char| matches!(char, '\t' | '\n') || !char.is_control()).collect();
     let is_valid = !clean.trim().is_empty() && clean.chars().count() <= CONTENT_MAX;

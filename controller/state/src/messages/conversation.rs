@@ -1,4 +1,4 @@
-//! Conversation of one attempt, as the daemon knows it.
+//! Conversation of one attempt, in the daemon's database.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sluice_contract::{RunId, RunKey};
@@ -42,7 +42,7 @@ impl Store {
         .await
     }
 
-    /// Records what the agent of an attempt said when it was done: one JSON value.
+    /// Records the result that the agent of an attempt reported when it was done: one JSON value.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -59,7 +59,7 @@ impl Store {
         .await
     }
 
-    /// Returns what the agent of the newest attempt said when it was done, as JSON.
+    /// Returns the result that the agent of the newest attempt reported when it was done, as JSON.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -9,16 +9,16 @@ use crate::store::StoreError;
 /// Error of sending, changing or delivering a message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run {}", .0.as_str())]
     NoRun(RunId),
-    /// The run takes no messages any more.
+    /// The run no longer takes messages.
     #[error("the run has finished, and takes no messages; send them to a run that goes on")]
     RunFinished,
-    /// There is no such message of the run.
+    /// The run has no such message.
     #[error("the run has no message {0}; list its messages")]
     NotFound(String),
-    /// The message is on its way, or gone.
+    /// The message is being delivered, or no longer exists.
     #[error("the message is {0}, so it cannot be changed any more")]
     NotChangeable(&'static str),
     /// The text is not valid.

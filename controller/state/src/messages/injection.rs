@@ -1,7 +1,7 @@
 //! Messages that the sidecar adds to calls.
 //!
-//! The sidecar gets the messages of an agent without a worker, and those that are to come with the next call in any case.
-//! Once a worker asks for messages, those that can wait are taken back from the sidecar, unless they are on their way.
+//! The sidecar gets the messages of an agent without a worker, and messages that must come with the next call in any case.
+//! Once a worker asks for messages, those that can wait are taken back from the sidecar, unless they are being delivered.
 
 use rusqlite::{Transaction, params};
 use serde_json::json;
@@ -19,7 +19,7 @@ use crate::store::Store;
 pub struct Injection {
     /// The messages, in the order of their delivery. They count as offered.
     pub list: Vec<PendingMessage>,
-    /// Ids of messages that the sidecar had, and is to have no more. They count as offered until it has the list.
+    /// Ids of messages that the sidecar had, and is not to have any longer. They count as offered until it has the list.
     pub withdrawn: Vec<String>,
     /// True if the sidecar has added a message to the conversation: it can still be lost.
     pub is_watched: bool,
@@ -47,13 +47,13 @@ impl Store {
     /// Decides which messages the sidecar of an attempt is to have, and counts them as offered.
     ///
     /// # Errors
-    /// [`MessageError::RunFinished`]: another attempt is at work, or none.
+    /// [`MessageError::RunFinished`]: another attempt is working, or none.
     pub async fn offer_messages(&self, key: &RunKey) -> Result<Injection, MessageError> {
         let key = key.clone();
         self.change_messages(move |transaction| Ok((offer(transaction, &key)?, None))).await
     }
 
-    /// Puts messages that the sidecar has no more into the queue again, unless they were sent meanwhile.
+    /// Puts messages that the sidecar no longer has into the queue again, unless they were sent meanwhile.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -68,10 +68,10 @@ impl Store {
         .await
     }
 
-    /// Records what became of messages at the sidecar of an attempt. Entries that were read before are left out.
+    /// Records the states of messages at the sidecar of an attempt. Entries that were read before are left out.
     ///
     /// # Errors
-    /// [`MessageError::RunFinished`]: another attempt is at work, or none.
+    /// [`MessageError::RunFinished`]: another attempt is working, or none.
     pub async fn record_injected(
         &self,
         key: &RunKey,
@@ -141,7 +141,7 @@ fn record(
     entry: &InjectedMessage,
     now_us: i64,
 ) -> Result<Option<i64>, MessageError> {
-    // A sidecar may have a message of which the database knows nothing, if the database was restored from a backup.
+    // A sidecar may have a message that is missing in the database, if the database was restored from a backup.
     let Some(message) = find(transaction, &sandbox.key.run_id, &entry.message_id)? else { return Ok(None) };
     if let Some(anchor) = &entry.anchor {
         let anchor = serde_json::to_string(anchor).expect("texts are JSON");

@@ -1,4 +1,4 @@
-//! Operations of senders: they send a message, look at it, remove it, and put it before others.
+//! Operations of senders: they send, read, remove and prioritise messages.
 
 use rusqlite::{Transaction, params};
 use serde_json::json;
@@ -14,11 +14,11 @@ use crate::store::{Parameters, Store};
 /// Selection of messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageFilter {
-    /// Only those in one of these states; none for all.
+    /// Only messages in one of these states; an empty list selects all.
     pub states: Vec<MessageState>,
     /// Only interventions.
     pub interventions: bool,
-    /// Only those that were sent before this one, by its number.
+    /// Only messages that were sent before this one, by its number.
     pub before: Option<i64>,
 }
 
@@ -91,7 +91,7 @@ impl Store {
         .await
     }
 
-    /// Removes a message that is not on its way yet. It stays in the list. Returns it with the state that it had.
+    /// Removes a message that is not being delivered yet. It stays in the list. Returns it with its earlier state.
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].
@@ -115,7 +115,7 @@ impl Store {
         .await
     }
 
-    /// Puts a message that is not on its way yet among those that come first.
+    /// Prioritises a message that is not being delivered yet.
     ///
     /// # Errors
     /// [`MessageError::NotFound`], [`MessageError::NotChangeable`].

@@ -12,13 +12,13 @@ use crate::store::Store;
 /// Way in which a worker takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeMode {
-    /// They are delivered when they are taken.
+    /// They are delivered when the worker takes them.
     Consume,
-    /// They are given again after [`LEASE_US`], until they are acknowledged.
+    /// They are lent again after [`LEASE_US`], until they are acknowledged.
     Lease,
 }
 
-/// Bytes of the texts that a worker takes at once, if they are more than one: the sidecar passes no answer over 1 MiB.
+/// Maximum number of bytes of several texts that a worker takes at once: the sidecar passes no answer over 1 MiB.
 pub const TAKEN_BYTES_MAX: usize = 256 << 10;
 
 /// Those that a worker may take: the sidecar adds the others.
@@ -38,7 +38,7 @@ impl Store {
     /// Gives messages to the worker of an attempt, in the order of their delivery.
     ///
     /// # Errors
-    /// [`MessageError::RunFinished`]: another attempt is at work, or none.
+    /// [`MessageError::RunFinished`]: another attempt is working, or none.
     pub async fn take_messages(
         &self,
         key: &RunKey,
@@ -66,11 +66,11 @@ impl Store {
         .await
     }
 
-    /// Records that the worker of an attempt has messages. Returns the ids of those that it had on lease, or had acknowledged
+    /// Records that the worker of an attempt has messages. Returns the ids of those that were on lease, or acknowledged
     /// before.
     ///
     /// # Errors
-    /// [`MessageError::RunFinished`]: another attempt is at work, or none.
+    /// [`MessageError::RunFinished`]: another attempt is working, or none.
     pub async fn acknowledge_messages(
         &self,
         key: &RunKey,
@@ -108,7 +108,7 @@ fn deliver(
     report(transaction, sandbox, "message.delivered", message, json!({ "way": "worker" }), now_us)
 }
 
-/// Returns the run of an attempt that is at work.
+/// Returns the run of a working attempt.
 fn present(transaction: &Transaction<'_>, key: &RunKey) -> Result<Sandbox, MessageError> {
     let sandbox = run(transaction, &key.run_id)?;
     if sandbox.key == *key && !sandbox.state.is_ended() { Ok(sandbox) } else { Err(MessageError::RunFinished) }

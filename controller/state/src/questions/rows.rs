@@ -48,11 +48,11 @@ pub struct Question {
 /// State of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionState {
-    /// There is no answer yet.
+    /// Not answered yet.
     Open,
-    /// There is an answer.
+    /// Answered.
     Answered,
-    /// No answer came in time, or the attempt is over.
+    /// The time for an answer is over, or the attempt is over.
     Expired,
 }
 
@@ -68,10 +68,10 @@ pub enum QuestionError {
     /// Too many questions are open.
     #[error("{OPEN_MAX} questions of the run are open; wait for an answer")]
     TooManyOpen,
-    /// Too many questions were asked.
+    /// The limit of questions is reached.
     #[error("the run has asked {PER_HOUR} questions within an hour; go on without an answer")]
     TooMany,
-    /// The question is not open any more.
+    /// The question is no longer open.
     #[error("the question is {}, and takes no answer", .0.as_str())]
     Closed(QuestionState),
     /// The answer is not one of the options.
@@ -255,7 +255,7 @@ impl Store {
         .await
     }
 
-    /// Closes questions that nobody answered in time, and those of attempts that are over. Returns their number.
+    /// Closes questions that were not answered in time, and those of attempts that are over. Returns their number.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-/// Longest question in characters.
+/// Maximum length of a question in characters.
 pub const QUESTION_MAX: usize = 1000;
-/// Longest option in characters.
+/// Maximum length of an option in characters.
 pub const OPTION_MAX: usize = 80;
 /// Maximum number of options.
 pub const OPTIONS_MAX: usize = 6;
@@ -18,7 +18,7 @@ pub enum QuestionFault {
     /// The question is empty or too long.
     #[error("a question is 1 to {QUESTION_MAX} characters of plain text")]
     Question,
-    /// There are too many options, or one of them is empty, too long, or there twice.
+    /// There are too many options, or one of them is empty, too long, or a duplicate.
     #[error("options are at most {OPTIONS_MAX} different texts of 1 to {OPTION_MAX} characters")]
     Options,
 }
@@ -33,7 +33,7 @@ pub fn check_question(question: &str, options: &[String]) -> Result<(String, Vec
         return Err(QuestionFault::Question);
     }
     let options: Vec<_> = options.iter().map(|option| plain_text(option).replace('\n', " ")).collect();
-    // Two options that look the same would be one button twice.
+    // Two options that look the same would be two identical buttons.
     let different: BTreeSet<_> = options.iter().map(|option| option.to_lowercase()).collect();
     let are_good = options.len() <= OPTIONS_MAX
         && different.len() == options.len()
@@ -45,14 +45,14 @@ fn has_length(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.chars().count())
 }
 
-/// Removes what is no plain text: control characters but for line ends, and characters without a shape of their own.
+/// Reduces a text to plain text: removes control characters except line ends, and characters without a shape of their own.
 #[must_use]
 pub fn plain_text(text: &str) -> String {
     let plain: String = text.chars().filter(|c| *c == '\n' || !(c.is_control() || is_hidden(*c))).collect();
     plain.trim().to_owned()
 }
 
-/// Returns whether a character is not seen, or changes how others are.
+/// Returns whether a character is invisible, or changes the look of others.
 fn is_hidden(c: char) -> bool {
     matches!(
         u32::from(c),

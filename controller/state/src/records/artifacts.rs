@@ -26,9 +26,9 @@ pub struct ArtifactList {
     pub artifacts: Vec<Artifact>,
     /// Number of files and directories that were left out.
     pub left_out: u64,
-    /// The first of them.
+    /// The first files that were left out.
     pub first_left_out: Vec<LeftOutFile>,
-    /// A stable word for the reason why some of what was there is neither in the list nor in the number.
+    /// A stable reason word if some artifacts are neither in the list nor in the number.
     pub error: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct LeftOutFile {
 }
 
 impl RunRecord {
-    /// Returns the list of artifacts; `None` if there is none yet.
+    /// Returns the list of artifacts; `None` if it was not written yet.
     ///
     /// # Errors
     /// Errors of the file system, and a file with other content.

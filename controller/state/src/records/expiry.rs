@@ -1,4 +1,4 @@
-//! Removal of records whose time is over.
+//! Removal of expired records.
 //!
 //! Only files that a record has are removed, by their names. Nothing here descends into a directory of a record.
 
@@ -20,7 +20,7 @@ use super::{
 const PARTS: [&str; 9] =
     [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS, TRANSCRIPT, TRANSCRIPT_FACTS];
 
-/// File whose modification time is that of the last removal.
+/// File whose modification time is the time of the last removal.
 const STAMP: &str = ".removed";
 
 /// Result of a removal.
@@ -32,7 +32,7 @@ pub struct RemovedRecords {
     pub remaining: Vec<(RunKey, String)>,
 }
 
-/// Returns true if records have to be looked through again: at most once an hour, and 24 times within their time.
+/// Returns true if records have to be checked again: at most once an hour, and 24 times within their retention time.
 #[must_use]
 pub fn is_due(last: Option<SystemTime>, now: SystemTime, keep: Duration) -> bool {
     const HOUR: Duration = Duration::from_secs(3600);

@@ -10,10 +10,10 @@ use super::{RemovedRecords, is_due};
 use crate::layout::Layout;
 use crate::store::{Store, StoreError};
 
-/// Shortest time for which the record of a daemon's run is kept after its end: clients read its output from there.
+/// Minimum time for which the record of a daemon's run is kept after its end: clients read its output from there.
 pub const KEEP_OF_DAEMON_RUNS_MIN: Duration = Duration::from_secs(3600);
 
-/// Removes the records of runs that have been over for this time, if they were not looked through a short time ago. Rows,
+/// Removes the records of runs that have been over for this time, unless they were checked a short time ago. Rows,
 /// receipts and audit files stay.
 ///
 /// # Errors
@@ -32,7 +32,7 @@ pub async fn remove_old_records(layout: &Layout, store: &Store, keep: Duration) 
 }
 
 impl Store {
-    /// Returns the runs of the daemon whose records are needed: those that are not over, and those that ended lately.
+    /// Returns the runs of the daemon whose records are needed: unfinished runs, and runs that ended lately.
     async fn sandboxes_with_records(&self, now: SystemTime, keep: Duration) -> Result<HashSet<RunId>, StoreError> {
         let keep_us = duration_micros(keep.max(KEEP_OF_DAEMON_RUNS_MIN));
         let since_us = unix_micros(now).unwrap_or_default().saturating_sub(keep_us);

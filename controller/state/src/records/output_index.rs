@@ -1,4 +1,4 @@
-//! Entries of the index of a run's output: time, stream and place of each piece.
+//! Entries of the index of a run's output: time, stream and position of each piece.
 //!
 //! Pure.
 

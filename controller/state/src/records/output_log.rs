@@ -1,6 +1,6 @@
 //! Output of a run in the order in which the engine has logged it: bytes in segments, and an index with their times.
 //!
-//! The index decides what is stored: an entry follows its bytes. Bytes without an entry were written by a controller that
+//! The index decides what counts as stored: an entry follows its bytes. Bytes without an entry come from a controller that
 //! was killed in between; the next one cuts them off and writes them again.
 
 use std::fs::{self, File, OpenOptions};
@@ -43,7 +43,7 @@ pub struct LoggedBytes<'a> {
 }
 
 impl OutputLog {
-    /// Opens the output of a record to continue it. Bytes that a killed process has left half stored are cut off.
+    /// Opens the output of a record to continue it. Bytes that a killed process has stored without an entry are cut off.
     ///
     /// # Errors
     /// Errors of the file system, and `WouldBlock` while another writer has it open.
@@ -51,7 +51,7 @@ impl OutputLog {
         let directory = record.directory();
         let path = record.path(OUTPUT_INDEX);
         let index = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-        // A process that is killed gives the lock back.
+        // A killed process releases the lock.
         let index = Flock::lock(index, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
         let bytes = fs::read(&path)?;
         let names = RecordedStream::ALL.map(RecordedStream::as_str);
@@ -75,7 +75,7 @@ impl OutputLog {
         Ok(Self { index, entries, streams, lengths, first })
     }
 
-    /// Returns the number of bytes that were stored of a stream, also of those that were removed meanwhile.
+    /// Returns the number of bytes that were stored of a stream, including bytes that were removed meanwhile.
     #[must_use]
     pub fn stored(&self, stream: RecordedStream) -> u64 {
         self.lengths[stream as usize]
@@ -87,7 +87,7 @@ impl OutputLog {
         self.first.map(|entry| (entry.stream, entry.time_us))
     }
 
-    /// Stores what is not stored yet of a piece. Its stream is stored up to the piece.
+    /// Stores the part of a piece that is not stored yet. Its stream is stored up to the piece.
     ///
     /// # Errors
     /// Errors of the file system; `FileTooLarge` when the index is full.
@@ -101,7 +101,7 @@ impl OutputLog {
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the output has too many pieces"));
             }
             let offset = self.lengths[stream];
-            // In one file: a removed file takes no bytes of another along.
+            // A piece is in one file: a removed file does not take another file's bytes with it.
             let room = Some(self.streams[stream].room()).filter(|room| *room > 0).unwrap_or(PIECE_MAX);
             let (bytes, later) = rest.split_at(rest.len().min(room).min(PIECE_MAX));
             self.streams[stream].write(offset, bytes)?;

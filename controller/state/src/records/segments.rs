@@ -1,6 +1,6 @@
 //! A stream in files of bounded size: the first one and the last two are kept.
 //!
-//! The name of a file has the offset of its first byte in the stream, so that a reader sees what is missing, also while
+//! The name of a file has the offset of its first byte in the stream, so that a reader notices missing bytes, also while
 //! the stream is written.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Number of files that are kept beside the first one.
+/// Number of files that are kept in addition to the first one.
 const LAST: usize = 2;
 
 /// Sizes of the files of one stream.
@@ -26,7 +26,7 @@ impl SegmentLimits {
         Self { each: total / (LAST + 1) }
     }
 
-    /// Returns the number of bytes that are kept of the end of a stream, at most.
+    /// Returns the maximum number of bytes that are kept of the end of a stream.
     #[must_use]
     pub fn tail(self) -> usize {
         self.each * LAST
@@ -54,7 +54,7 @@ impl SegmentWriter {
         Self { directory, name, limits, position: 0, current: None, has_first: false, last: VecDeque::new() }
     }
 
-    /// Continues a stream of which this many bytes count. What is stored beyond them is removed.
+    /// Continues a stream at this number of valid bytes. Bytes stored beyond them are removed.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -80,7 +80,7 @@ impl SegmentWriter {
         Ok(writer)
     }
 
-    /// Returns how many bytes the next file boundary is away; 0 if nothing is kept.
+    /// Returns the number of bytes to the next file boundary; 0 if nothing is kept.
     #[must_use]
     pub fn room(&self) -> usize {
         let len = self.current.as_ref().map_or(0, |(_, len)| *len);

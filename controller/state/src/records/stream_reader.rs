@@ -80,7 +80,7 @@ impl StreamReader {
         for entry in entries {
             let name = entry?.file_name();
             let offset = name.to_str().and_then(|name| offset_of(self.name, name));
-            // The current file began before the position, unless nothing of it was read.
+            // The current file began before the position, unless none of it was read.
             let is_next = |offset: &u64| *offset > self.position || (*offset == self.position && !self.is_at_start());
             if let Some(offset) = offset.filter(is_next) {
                 first = Some(first.map_or(offset, |first| first.min(offset)));
@@ -89,7 +89,7 @@ impl StreamReader {
         Ok(first)
     }
 
-    /// Returns true if the current file begins at the position: nothing of it was read.
+    /// Returns true if the current file begins at the position: none of it was read.
     fn is_at_start(&self) -> bool {
         self.current.as_ref().is_some_and(|mut file| file.stream_position().is_ok_and(|position| position == 0))
     }
@@ -128,7 +128,7 @@ mod tests {
             read += &text(&read_all(&mut reader));
         }
         assert_eq!(read, "abcdefghijklmnopqrstuvwxyz0123456789");
-        // The file from 10 to 20 is gone.
+        // The file from 10 to 20 was removed.
         let late = text(&read_all(&mut StreamReader::new(directory.path(), "stdout")));
         assert_eq!(late, "abcdefghij[10]uvwxyz0123456789");
     }

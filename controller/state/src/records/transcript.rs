@@ -12,7 +12,7 @@ use super::{RunRecord, UNFINISHED};
 
 /// File with the content of the transcript.
 pub const TRANSCRIPT: &str = "transcript.jsonl";
-/// File with what is known of it.
+/// File with the facts about the transcript.
 pub const TRANSCRIPT_FACTS: &str = "transcript.json";
 
 /// Facts of a transcript.
@@ -25,7 +25,7 @@ pub struct TranscriptFacts {
 }
 
 impl RunRecord {
-    /// Returns what is known of the transcript; `None` if the run has left none.
+    /// Returns the facts about the transcript; `None` if the run has left none.
     ///
     /// # Errors
     /// Errors of the file system, and a file with other content.
@@ -41,7 +41,7 @@ impl RunRecord {
         File::open(self.path(TRANSCRIPT))
     }
 
-    /// Begins a transcript. That of a killed controller is replaced.
+    /// Begins a transcript. It replaces the transcript of a killed controller.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -53,7 +53,7 @@ impl RunRecord {
     /// Keeps a transcript that is complete.
     ///
     /// # Errors
-    /// Errors of the file system; then there is no transcript.
+    /// Errors of the file system; then no transcript is stored.
     pub fn complete_transcript(&self, file: &File, facts: TranscriptFacts) -> io::Result<()> {
         file.sync_all()?;
         fs::rename(self.path(&format!("{TRANSCRIPT}{UNFINISHED}")), self.path(TRANSCRIPT))?;

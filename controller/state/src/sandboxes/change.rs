@@ -28,7 +28,7 @@ pub struct NextAttempt {
     pub reason: String,
 }
 
-/// A further attempt that an owner asks for.
+/// A further attempt that an owner requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reopening {
     /// The attempt.
@@ -65,8 +65,8 @@ impl Store {
         .await
     }
 
-    /// Puts a run that has failed into the queue again, before it has ended. The new attempt has what is left of the run's
-    /// cap, and its own hold on the budget. The attempt before must be closed, and its audit file read.
+    /// Puts a run that has failed into the queue again, before it has ended. The new attempt has the rest of the run's
+    /// cap, and its own hold on the budget. The earlier attempt must be closed, and its audit file read.
     ///
     /// # Errors
     /// As of [`Store::step_sandbox`]; [`SandboxError::RetriesSpent`], [`SandboxError::CapSpent`], [`SandboxError::Budget`].
@@ -88,7 +88,7 @@ impl Store {
         .await
     }
 
-    /// Puts a run that has ended without success into the queue again, since a person asks for it. Its agent must be free, and
+    /// Puts a run that has ended without success into the queue again, if a person requests it. Its agent must be free, and
     /// its name must not be in use. It has a new deadline, and no new cap.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Store {
         .await
     }
 
-    /// Ends a run whose attempt is closed, and whose daemon is gone: as was decided, otherwise as cancelled. Returns `None` if
+    /// Ends a run with a closed attempt and no daemon: with the recorded verdict, otherwise as cancelled. Returns `None` if
     /// it has ended, or its attempt is not closed.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Store {
     }
 }
 
-/// Returns the next step of a run of which nothing is left.
+/// Returns the next step of a run whose resources are all gone.
 fn last_step(sandbox: &Sandbox) -> Option<SandboxStep> {
     match (sandbox.state, &sandbox.verdict) {
         (state, _) if state.is_ended() => None,
@@ -259,7 +259,7 @@ fn report_change(
     report(transaction, sandbox, "run.state_changed", &data, now_us)
 }
 
-/// Closes an attempt of which nothing has existed, and releases its hold.
+/// Closes an attempt that never had any resources, and releases its hold.
 fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -> Result<(), SandboxError> {
     transaction.execute(
         "UPDATE runs SET phase = ?3, error_code = ?4, updated_us = ?5 WHERE run_id = ?1 AND attempt = ?2",

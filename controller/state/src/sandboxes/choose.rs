@@ -11,8 +11,8 @@ use crate::events::announce;
 use crate::store::Store;
 
 impl Store {
-    /// Takes the step that `choose` finds for the present state of a run; none if it finds none. Nothing changes between the
-    /// look and the step. Claims and further attempts have functions of their own. Returns the run as it is then.
+    /// Takes the step that `choose` finds for the present state of a run, if any. The state does not change between the
+    /// read and the step. Claims and further attempts have functions of their own. Returns the run as it is then.
     ///
     /// # Errors
     /// [`SandboxError::NotFound`], [`SandboxError::IllegalStep`].

@@ -13,21 +13,21 @@ use crate::events::announce;
 use crate::process::Process;
 use crate::store::Store;
 
-/// Longest wait before a further attempt.
+/// Maximum wait before a further attempt.
 pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
 
-/// Largest numbers of runs that are being created, run or removed at once.
+/// Maximum numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
     /// On this host.
     pub host: u32,
-    /// Of one project.
+    /// Maximum number of one project.
     pub project: u32,
-    /// Of one owner.
+    /// Maximum number of one owner.
     pub owner: u32,
 }
 
-/// Result of one look at the queue.
+/// Result of one check of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claim {
     /// The run that begins now.
@@ -41,16 +41,16 @@ pub struct Claim {
 pub struct ClaimedSandbox {
     /// The run, which is CREATING.
     pub sandbox: Sandbox,
-    /// Generation of the attempt's row of which the daemon records the phases.
+    /// Generation of the attempt's row in which the daemon records the phases.
     pub run_generation: u32,
 }
 
-/// Failure of a run whose attempt something else has closed while it waited.
+/// Failure of a run whose attempt was closed by another process while it waited.
 const CLOSED: &str = "internal";
 
 impl Store {
-    /// Claims the next run of the owner who has the fewest at work: of those whose time has come, whose dependencies have
-    /// succeeded and for which there is room, the oldest of the highest priority. Of several that claim at once, one gets it.
+    /// Claims the next run of the owner who has the fewest working runs: among runs that are due, whose dependencies have
+    /// succeeded and for which there is room, the oldest of the highest priority. If several claim at once, one gets it.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -67,7 +67,7 @@ impl Store {
                     claimed = Some(ClaimedSandbox { sandbox, run_generation });
                     break;
                 }
-                // It must not keep those behind it from their turn.
+                // It must not block the runs after it in the queue.
                 let verdict = SandboxVerdict::Failed { code: CLOSED.to_owned(), message: None };
                 last = take_step(&transaction, &mut sandbox, &SandboxStep::Drop(verdict), CLOSED, now_us)?;
                 ended.push(sandbox);

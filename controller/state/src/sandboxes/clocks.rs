@@ -1,6 +1,6 @@
-//! The clocks of a run: its deadline and its idle time stand still while it is paused, or while an approval waits.
+//! The clocks of a run: its deadline and its idle time are stopped while it is paused, or while an approval waits.
 //!
-//! For at most [`STOPPED_MAX_US`] in all: after that the deadline goes on, so that every run ends.
+//! They stop for at most [`STOPPED_MAX_US`] in all: after that the deadline continues, so that every run ends.
 
 use serde_json::json;
 use sluice_contract::RunId;
@@ -10,10 +10,10 @@ use super::lifecycle::{DesiredState, IllegalStep, SandboxState};
 use super::row::{Sandbox, report, update};
 use crate::store::Store;
 
-/// Longest time for which the clocks of a run stand still, in all.
+/// Maximum time for which the clocks of a run are stopped, in all.
 pub const STOPPED_MAX_US: i64 = 24 * 3600 * 1_000_000;
 
-/// Reason that the clocks of a run stand still.
+/// Reason why the clocks of a run are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockStop {
     /// A person or a rule has paused it, and no call is open.
@@ -23,7 +23,7 @@ pub enum ClockStop {
 }
 
 impl Sandbox {
-    /// Returns the time for which the clocks stand still since they were stopped, as far as it counts.
+    /// Returns the time since the clocks were stopped, as far as it counts.
     #[must_use]
     pub fn stopped_us(&self, now_us: i64) -> i64 {
         let left = (STOPPED_MAX_US - self.stopped_total_us).max(0);
@@ -36,7 +36,7 @@ impl Sandbox {
         self.deadline_us.map(|deadline| deadline.saturating_add(self.stopped_us(now_us)))
     }
 
-    /// Lets the clocks go on: the deadline moves by the time for which they stood still, and the idle time begins anew.
+    /// Restarts the clocks: the deadline moves by the time for which they were stopped, and the idle time begins anew.
     pub(super) fn start_clocks(&mut self, now_us: i64) {
         let stopped = self.stopped_us(now_us);
         if self.clocks_stopped_us.take().is_none() {
@@ -52,7 +52,7 @@ impl Sandbox {
 }
 
 impl Store {
-    /// Records that the clocks of a running run stand still. A pause is an event.
+    /// Records that the clocks of a running run are stopped. A pause is an event.
     ///
     /// # Errors
     /// As of [`Store::step_sandbox`].
@@ -79,7 +79,7 @@ impl Store {
         .await
     }
 
-    /// Records that a run is not paused any more. Its clocks go on, unless they stand still for another reason.
+    /// Records that a run is no longer paused. Its clocks continue, unless another reason stops them.
     ///
     /// # Errors
     /// As of [`Store::step_sandbox`].
@@ -103,10 +103,10 @@ impl Store {
         .await
     }
 
-    /// Records that the owner of a running run wants it to stand still, or to go on.
+    /// Records that the owner of a running run wants to pause it, or to resume it.
     ///
     /// # Errors
-    /// As of [`Store::step_sandbox`]; [`SandboxError::IllegalStep`] for a run that does not work, or is to end.
+    /// As of [`Store::step_sandbox`]; [`SandboxError::IllegalStep`] for a run that does not work, or that is about to end.
     pub async fn want_pause(
         &self,
         run_id: &RunId,
@@ -130,7 +130,7 @@ impl Store {
     }
 }
 
-/// Returns whether a run works: an approval or a question can be about it.
+/// Returns whether a run works, so that it can have approvals and questions.
 pub(crate) fn works(sandbox: &Sandbox) -> bool {
     sandbox.state.is_active() && sandbox.verdict.is_none()
 }

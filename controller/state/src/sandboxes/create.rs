@@ -57,7 +57,7 @@ pub struct NewSandbox {
     pub max_retries: u32,
     /// Failure codes that are retried besides those that always are.
     pub retry_on: Vec<String>,
-    /// JSON of the request. It is kept as it is.
+    /// JSON of the request, stored unchanged.
     pub request: String,
     /// Runs of a higher priority are claimed first.
     pub priority: i64,
@@ -65,7 +65,7 @@ pub struct NewSandbox {
     pub labels: BTreeMap<String, String>,
     /// Runs of the owner that must succeed before this one is claimed.
     pub depends_on: BTreeSet<RunId>,
-    /// Longest time from the first claim to the end, in microseconds.
+    /// Maximum time from the first claim to the end, in microseconds.
     pub run_time_us: i64,
     /// Paths of its mounts in the sandbox, for the event.
     pub mount_paths: Vec<String>,
@@ -73,7 +73,7 @@ pub struct NewSandbox {
     pub queued_max: u32,
     /// Reserved idempotency key of the request.
     pub idempotency: Option<IdempotencyKey>,
-    /// The chat of which it is a turn.
+    /// The chat that the run is a turn of.
     pub chat: Option<NewChat>,
 }
 
@@ -101,7 +101,7 @@ impl Store {
     /// Checks whether a run could be created, and changes nothing.
     ///
     /// # Errors
-    /// Those of [`Store::create_sandbox`].
+    /// The errors of [`Store::create_sandbox`].
     pub async fn check_sandbox(&self, new: NewSandbox, now_us: i64) -> Result<CreatedSandbox, SandboxError> {
         self.create(NewSandbox { idempotency: None, ..new }, now_us, false).await
     }
@@ -207,7 +207,7 @@ pub(super) fn check_queue(transaction: &Transaction<'_>, owner: &str, max: u32) 
     if queued < max { Ok(()) } else { Err(SandboxError::QueueFull(max)) }
 }
 
-/// Adds what a run depends on. These runs exist, so no circle can come about.
+/// Adds the dependencies of a run. They exist already, so no cycle is possible.
 fn insert_dependencies(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,
@@ -228,7 +228,7 @@ fn insert_dependencies(
     Ok(())
 }
 
-/// Inserts the first row of a run. What a new run does not have is null.
+/// Inserts the first row of a run. Values that a new run lacks are null.
 fn insert(transaction: &Transaction<'_>, sandbox: &Sandbox, request: &str) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(

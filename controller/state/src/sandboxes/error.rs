@@ -12,13 +12,13 @@ use crate::store::StoreError;
 /// Error of creating, reading or changing a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run {}", .0.as_str())]
     NotFound(RunId),
     /// Another live run of the owner has the name.
     #[error("a live run has the name {0}; wait for its end, or choose another name")]
     NameTaken(String),
-    /// A run depends on one that its owner does not have.
+    /// A run depends on a run that its owner does not have.
     #[error("depends_on names {0}, which is not a run of this owner")]
     UnknownDependency(String),
     /// The owner has too many runs in the queue.
@@ -36,7 +36,7 @@ pub enum SandboxError {
     /// All automatic attempts were made.
     #[error("the run has had all its {0} retries")]
     RetriesSpent(u32),
-    /// Nothing is left of the cap.
+    /// The cap is completely spent.
     #[error("the attempts before have spent or still hold the whole cap of the run; a new run needs a cap of its own")]
     CapSpent,
     /// The agent prevents it.

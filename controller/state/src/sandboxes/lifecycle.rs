@@ -28,13 +28,13 @@ pub enum SandboxState {
 pub enum DesiredState {
     /// Work to its end.
     Running,
-    /// Stand still.
+    /// Paused.
     Paused,
     /// End.
     Stopped,
 }
 
-/// The way in which a run ends.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxVerdict {
     /// The program succeeded.
@@ -61,15 +61,15 @@ pub enum SandboxStep {
     Complete,
     /// The program works again.
     Resume,
-    /// The way in which it ends is known.
+    /// The outcome is known.
     Decide(SandboxVerdict),
-    /// Nothing of it is left.
+    /// All resources of the run are gone.
     Finish,
-    /// The run ends before anything of it exists.
+    /// The run ends before any of its resources exist.
     Drop(SandboxVerdict),
-    /// Another attempt follows by itself.
+    /// Another attempt follows automatically.
     Retry,
-    /// A person asks for another attempt of a run that has ended.
+    /// A person requests another attempt of a run that has ended.
     Reopen,
 }
 
@@ -217,7 +217,7 @@ pub fn after_step(
         (Creating | Running, _, SandboxStep::Decide(verdict)) | (Completing, None, SandboxStep::Decide(verdict)) => {
             Ok((Completing, Some(verdict.clone())))
         }
-        // A cancellation reaches every run that lives. Of all others, the first verdict stays.
+        // A cancellation affects every live run. For all others, the first verdict stays.
         (Completing, Some(_), SandboxStep::Decide(Cancelled)) => Ok((Completing, Some(Cancelled))),
         (Completing, Some(verdict), SandboxStep::Finish) => Ok((verdict.end(), Some(verdict.clone()))),
         (Completing, Some(SandboxVerdict::Failed { .. }), SandboxStep::Retry) => Ok((Pending, None)),

@@ -126,7 +126,7 @@ impl Store {
         .await
     }
 
-    /// Returns a run; `None` if there is none of this id, or if it is another owner's.
+    /// Returns a run; `None` if no run has this id, or if it belongs to another owner.
     ///
     /// # Errors
     /// Errors of SQLite.

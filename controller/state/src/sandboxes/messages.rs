@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::row::{Sandbox, report};
 
-/// Records the messages of a run that has ended as lost: nobody takes them any more.
+/// Records the messages of a run that has ended as lost, because they cannot be delivered any more.
 pub(super) fn lose_pending(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -> rusqlite::Result<()> {
     let lost: Vec<String> = transaction
         .prepare_cached(
@@ -21,8 +21,8 @@ pub(super) fn lose_pending(transaction: &Transaction<'_>, sandbox: &Sandbox, now
     Ok(())
 }
 
-/// Puts the messages that the attempt before did not take to its end into the queue again. Their places in its conversation
-/// are gone with it.
+/// Puts the messages that the earlier attempt did not complete into the queue again. Their positions in its conversation
+/// are lost with it.
 pub(super) fn queue_again(transaction: &Transaction<'_>, sandbox: &Sandbox) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(

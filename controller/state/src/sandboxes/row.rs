@@ -33,7 +33,7 @@ pub struct Sandbox {
     pub state: SandboxState,
     /// State that the owner wants.
     pub desired_state: DesiredState,
-    /// The way in which it ends, when that is decided.
+    /// The outcome, once it is decided.
     pub verdict: Option<SandboxVerdict>,
     /// Number of automatic retries.
     pub max_retries: u32,
@@ -61,15 +61,15 @@ pub struct Sandbox {
     pub started_us: Option<i64>,
     /// Time of the end.
     pub ended_us: Option<i64>,
-    /// Longest time from the first claim to the end.
+    /// Maximum time from the first claim to the end.
     pub run_time_us: i64,
     /// Time at which the run ends at the latest; set by the first claim.
     pub deadline_us: Option<i64>,
     /// Time since which it is paused.
     pub paused_us: Option<i64>,
-    /// Time since which its clocks stand still.
+    /// Time since which its clocks are stopped.
     pub clocks_stopped_us: Option<i64>,
-    /// Time for which they have stood still before, in all attempts.
+    /// Time for which they were stopped before, in all attempts.
     pub stopped_total_us: i64,
     /// Time of the last work of any kind.
     pub last_work_us: Option<i64>,

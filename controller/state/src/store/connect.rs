@@ -23,7 +23,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens a connection that reads beside the one that writes.
+/// Opens a connection that reads in parallel to the one that writes.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     // Not SQLITE_OPEN_READ_ONLY: the last connection to close must be able to move the WAL into the database.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -36,12 +36,12 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     open().map_err(|error| cannot_open(path, error))
 }
 
-/// Opens an existing database for queries, beside its writers. Nothing is created or upgraded: a database of an older build
+/// Opens an existing database for queries, in parallel to its writers. Nothing is created or upgraded: an older database
 /// is read from an upgraded copy in memory.
 pub(super) fn open_for_queries(path: &Path) -> Result<Connection, StoreError> {
     let opened = open_reader(path).and_then(|connection| with_version(connection, path));
     let (connection, found) = opened.or_else(|error| match error {
-        // A read-only file system: nobody writes, so the file is complete as it is.
+        // In a read-only file system no process writes, so the file is complete as it is.
         StoreError::Open(..) if !wal(path).exists() => with_version(open_immutable(path)?, path),
         error => Err(error),
     })?;
@@ -67,7 +67,7 @@ fn upgraded_copy(from: &Connection, path: &Path) -> Result<Connection, StoreErro
     Ok(copy)
 }
 
-/// Opens a database without a WAL, whose file nobody changes.
+/// Opens a database without a WAL, whose file does not change.
 fn open_immutable(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let name = format!("file:{}?immutable=1", percent_encoded(path));
@@ -116,7 +116,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     if mode != "wal" {
         // Private to the owner, and so are the files that SQLite creates beside it. By its name: see below.
         let _ = std::fs::set_permissions(path, Permissions::from_mode(0o600));
-        // SQLite does not wait for this change: of several first starts, one goes first. The lock is on another file,
+        // SQLite does not wait for this change, so first starts take turns by a lock. The lock is on another file,
         // since closing any descriptor of the database would release SQLite's own locks.
         let _first = lock::lock_logs(file::parent(path)).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -131,7 +131,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     if version(connection).map_err(failed)? == SCHEMA {
         return Ok(());
     }
-    // Of two controllers that start at once, one creates the tables.
+    // If two controllers start at once, one creates the tables.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let found = version(&transaction).map_err(failed)?;
     if found > SCHEMA {

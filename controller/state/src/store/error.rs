@@ -1,4 +1,4 @@
-//! Errors of the database, and which of them pass.
+//! Errors of the database, and which of them are temporary.
 
 use std::io;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-// A failed write or sync of the disk is final: what the file holds is not known after it.
+// A failed write or sync of the disk is final: afterwards, the content of the file is unknown.
 fn is_retryable_sqlite(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     code.is_some_and(|code| {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Result, Row, Statement, params_from_iter};
 pub(crate) struct Parameters(Vec<Value>);
 
 impl Parameters {
-    /// Adds a value, and returns the text that stands for it in a query.
+    /// Adds a value, and returns its placeholder in a query.
     pub(crate) fn bind(&mut self, value: impl Into<Value>) -> String {
         self.0.push(value.into());
         format!("?{}", self.0.len())
@@ -44,7 +44,7 @@ impl Parameters {
     }
 }
 
-/// Returns the conjunction of these conditions; that of none is true.
+/// Returns the conjunction of these conditions; an empty list is true.
 pub(crate) fn all_of(conditions: &[String]) -> String {
     if conditions.is_empty() { "1".to_owned() } else { conditions.join(" AND ") }
 }

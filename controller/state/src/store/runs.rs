@@ -24,9 +24,9 @@ pub struct RunRow {
 /// Kind of the program that drives a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunDriver {
-    /// A command that ends with its run. If it is killed, any other command removes what is left of the run.
+    /// A command that ends with its run. If it is killed, any other command removes the remains of the run.
     Once,
-    /// The daemon. Its runs go on while it is not there, and only a daemon takes them over.
+    /// The daemon. Its runs continue while it is down, and only a daemon takes them over.
     Daemon,
 }
 
@@ -151,7 +151,7 @@ impl Store {
         .await
     }
 
-    /// Deletes a run that left nothing, and its witnesses.
+    /// Deletes a run without remains, and its witnesses.
     ///
     /// # Errors
     /// [`StoreError::Stale`] when another controller has taken over the run.

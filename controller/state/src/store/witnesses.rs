@@ -6,7 +6,7 @@ use sluice_contract::{RunKey, Witness};
 use super::{Store, StoreError, hash, now_us};
 
 impl Store {
-    /// Adds what was seen of a run's audit file. The first witness of a line stays.
+    /// Adds a witness of a run's audit file. The first witness of a line stays.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -22,7 +22,7 @@ impl Store {
         .await
     }
 
-    /// Returns what was seen of a run's audit file, in the order of its lines.
+    /// Returns the witnesses of a run's audit file, in the order of its lines.
     ///
     /// # Errors
     /// Errors of SQLite.

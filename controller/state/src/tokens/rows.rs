@@ -40,9 +40,9 @@ pub struct NewToken {
     pub label: Option<String>,
     /// Time for which it is valid, in microseconds; none for [`Token::LIFE_DEFAULT_US`].
     pub life_us: Option<i64>,
-    /// Chats that it may begin in a day; none for [`crate::chats::ChatCaps::default`]. Of a chat token alone.
+    /// Chats that it may begin in a day; `None` for [`crate::chats::ChatCaps::default`]. Only for a chat token.
     pub runs_per_day: Option<u32>,
-    /// Nano-USD that its chats may cost in a day; none for [`crate::chats::ChatCaps::default`]. Of a chat token alone.
+    /// Nano-USD that its chats may cost in a day; `None` for [`crate::chats::ChatCaps::default`]. Only for a chat token.
     pub cost_per_day: Option<i64>,
 }
 
@@ -77,7 +77,7 @@ pub enum TokenLookup {
     Expired(Token),
     /// The token was revoked.
     Revoked(Token),
-    /// There is none of this value.
+    /// No token has this value.
     Unknown,
 }
 
@@ -87,7 +87,7 @@ pub enum TokenError {
     /// The requested life is too long.
     #[error("a token is valid for 1 second to {max} days; ask for less", max = Token::LIFE_MAX_US / DAY_US)]
     Life,
-    /// There is no such token.
+    /// The token does not exist.
     #[error("there is no token {0}; sluice token list shows all")]
     NotFound(String),
     /// The kernel gave no random bytes.
@@ -247,9 +247,9 @@ impl Store {
 }
 
 impl Token {
-    /// Time for which a token is valid unless another is asked for.
+    /// Default time for which a token is valid.
     pub const LIFE_DEFAULT_US: i64 = 90 * DAY_US;
-    /// Longest time for which a token is valid.
+    /// Maximum time for which a token is valid.
     pub const LIFE_MAX_US: i64 = 366 * DAY_US;
 
     /// Returns true if the token may be used.

@@ -1,6 +1,6 @@
 //! The value of a token: `slu_`, 64 hex digits, and 8 hex digits of a checksum.
 //!
-//! The checksum lets a scanner of secrets tell a token from other text without asking the daemon. It protects nothing.
+//! The checksum lets a scanner of secrets recognise a token without asking the daemon. It gives no protection.
 //!
 //! Pure.
 

@@ -28,9 +28,9 @@ pub struct WebhookRow {
 /// Choice of messages that were given up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageChoice {
-    /// Only those of this webhook.
+    /// Only messages of this webhook.
     pub webhook: Option<String>,
-    /// Only the one with this id.
+    /// Only the message with this id.
     pub id: Option<String>,
 }
 

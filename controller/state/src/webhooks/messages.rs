@@ -46,8 +46,8 @@ pub struct WebhookMessage {
 pub(super) const COLUMNS: &str = "number, webhook, id, seq, event_type, body, created_us, attempts, fault, dead_us";
 
 impl Store {
-    /// Returns the messages of a webhook whose time has come, the longest waiting first, at most `limit`. A time later than any
-    /// wait was written before the clock jumped back: it has come too.
+    /// Returns the due messages of a webhook, the longest waiting first, at most `limit`. A time later than any
+    /// wait was written before the clock jumped back: it counts as due.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -90,8 +90,8 @@ impl Store {
         .await
     }
 
-    /// Records a failed try. Of messages that were given up, the webhook keeps at most `dead_max`, the newest ones. Returns
-    /// the number of those that it dropped for that.
+    /// Records a failed try. The webhook keeps at most `dead_max` messages that were given up, the newest ones. Returns
+    /// the number of messages that it dropped for that.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -41,7 +41,7 @@ impl Store {
         .await
     }
 
-    /// Adds messages about events up to a position, and moves the webhook there. A message that exists already is left out.
+    /// Adds messages about events up to a position, and moves the webhook there. An existing message is left out.
     /// Returns false, and adds nothing, if the webhook is not at the position that the caller has read from.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Store {
         .await
     }
 
-    /// Removes messages that were given up before a time, and everything of webhooks that have not been used since then.
+    /// Removes messages that were given up before a time, and all data of webhooks that have not been used since then.
     /// Returns the number of messages and webhooks.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Path of the messages to add, for `PUT` with [`InjectMessages`].
 pub const INJECT_PATH: &str = "/inject";
-/// Path of what became of them, for `GET` with the query `after=NUMBER`; answers with [`InjectedMessages`].
+/// Path of their states, for `GET` with the query `after=NUMBER`; answers with [`InjectedMessages`].
 pub const INJECTED_PATH: &str = "/injected";
 /// Path that ends the calls under way, for `POST` with [`Interrupt`].
 pub const INTERRUPT_PATH: &str = "/interrupt";
@@ -100,7 +100,7 @@ pub struct InjectedMessages {
 /// A step of one message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedMessage {
-    /// Number of the entry, from 1, without a gap. A sidecar that is started again begins anew, and reports again what is
+    /// Number of the entry, from 1, without a gap. A restarted sidecar begins anew, and again reports messages that are
     /// acknowledged or lost.
     pub number: u64,
     /// Id of the message.

@@ -38,7 +38,7 @@ pub struct HeldCall {
     pub waiting: u64,
     /// Requests of this hold so far, with those that got a 503.
     pub attempts: u64,
-    /// Milliseconds since the first of them.
+    /// Milliseconds since the first of these requests.
     pub waited_ms: u64,
 }
 
@@ -81,13 +81,13 @@ pub struct DecideHold {
     pub reason: String,
 }
 
-/// Decision on a call that waits. It goes on by itself once a raised cap has room for it, or the pause ends.
+/// Decision on a waiting call. It continues by itself once a raised cap has room for it, or the pause ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldDecision {
     /// The call is refused for good.
     Deny,
-    /// The client is told to try again: the call goes on waiting with its next request.
+    /// The client gets the answer to retry: the call continues to wait with its next request.
     Later,
 }
 

@@ -225,7 +225,7 @@ fn samples() -> Vec<String> {
             v: SCHEMA,
             waited_ms: 10,
         }),
-        // Nothing is known of it: what is optional is null, but for what is left out.
+        // All values are unknown: optional members are null, or left out.
         written(&Outcome {
             account: None,
             attempt: 0,

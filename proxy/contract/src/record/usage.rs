@@ -40,7 +40,7 @@ impl Usage {
 
     /// Returns these tokens with `input` as all input, and with a total.
     ///
-    /// Counts that have a total are returned as they are. Counts without one are those of the Messages API, whose input
+    /// Counts that have a total are returned as they are. Counts without one come from the Messages API, whose input
     /// leaves out the cached classes.
     #[must_use]
     pub fn inclusive(self) -> Self {

@@ -76,7 +76,7 @@ impl File {
         file
     }
 
-    /// From here on, outcomes and refusals name the account, and outcomes the model.
+    /// From here on, outcomes and refusals name the account, and outcomes also name the model.
     pub(crate) fn named(self) -> Self {
         Self { is_named: true, ..self }
     }
@@ -226,7 +226,7 @@ impl File {
         self
     }
 
-    /// A refusal that says what was asked for.
+    /// A refusal that names the requested model, parameter and tool.
     pub(crate) fn refused_for(mut self, reason: &str, model: &str, param: &str, tool: Option<&str>) -> Self {
         self.totals.refused += 1;
         let record = record!(
@@ -246,7 +246,7 @@ impl File {
         self
     }
 
-    /// The operator raises caps, stops the clock of the deadline, and lets it go on.
+    /// The operator raises caps, and stops and restarts the clock of the deadline.
     pub(crate) fn controlled(self) -> Self {
         let count = |count| Some(ControlCount(count));
         let from = ControlValues { deadline_s: count(600), max_calls: count(10), ..ControlValues::default() };

@@ -1,4 +1,4 @@
-//! Files that end anywhere: each prefix verifies or says what is open, and each can go on.
+//! Files that end anywhere: each prefix verifies or reports its open calls, and each can be continued.
 
 use proptest::prelude::*;
 use serde_json::Value;

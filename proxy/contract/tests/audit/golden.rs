@@ -43,7 +43,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
 const FIRST: &str = "hold-0123456789ab";
 const SECOND: &str = "hold-ba9876543210";
 
-/// Requests that wait, some of them for the same hold, and each end of a wait.
+/// Requests that wait, some of them for the same hold, and all ends of a wait.
 fn held() -> File {
     File::opened()
         .held(FIRST, "max_calls", Some("11"))
@@ -59,7 +59,7 @@ fn held() -> File {
         .released(FIRST, ReleaseDecision::Left, "client")
 }
 
-/// Refusals with and without the names of what was asked for.
+/// Refusals with and without the requested names.
 fn named_refusals() -> File {
     File::opened()
         .refused()
@@ -84,7 +84,7 @@ fn named() -> File {
 fn golden_files_are_what_is_written() {
     for (name, file, _) in files() {
         let path = dir().join(format!("{name}.jsonl"));
-        // To be set when a golden file is added, and never to change one.
+        // Set it only to add a golden file, and never to change one.
         if std::env::var_os("SLUICE_NEW_GOLDEN").is_some() && !path.exists() {
             std::fs::write(&path, &file.bytes).expect("the directory is there");
         }

@@ -51,7 +51,7 @@ fn a_deleted_line_is_found() {
         less.remove(gone);
         assert_eq!(named(&less), Some((gone as u64 + 1, FaultKind::Seq)), "line {gone} deleted");
     }
-    // Without its end a file is incomplete, and says so.
+    // A file without its end is incomplete, and reported as such.
     assert_eq!(verify(&lines[..lines.len() - 1].concat(), &TrustAnchors::default()).exit_code(), 3);
 }
 
@@ -129,7 +129,7 @@ fn a_file_signed_anew_by_another_key_is_found() {
         let fault = fault(&bytes).expect("found by the key");
         let what = if key.is_some() { FaultKind::UnknownKey } else { FaultKind::Signature };
         assert_eq!((fault.line, fault.kind), (last, what), "{fault}");
-        // Without the key a full rewrite is consistent: that is what the witness is for.
+        // Without the key a full rewrite is consistent: only the witness detects it.
         assert_eq!(verify(&bytes, &TrustAnchors::default()).exit_code(), 3);
     }
     // His signature under our name.

@@ -1,4 +1,4 @@
-//! `verify_audit.py` says of every file what the crate says.
+//! `verify_audit.py` gives the same verdict as the crate for every file.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn ours(bytes: &[u8], trust: &TrustAnchors<'_>) -> String {
     format!("{} {line}", verdict.exit_code())
 }
 
-/// Asks the page about all of them in one process.
+/// Runs the page on all of them in one process.
 fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let path = std::env::temp_dir().join(format!("sluice-page-{}-{name}", std::process::id()));
     let framed = cases.iter().flat_map(|(_, bytes)| [&(bytes.len() as u64).to_le_bytes(), &bytes[..]].concat());

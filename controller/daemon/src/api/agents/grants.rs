@@ -21,7 +21,7 @@ pub(super) async fn checked(context: &ApiContext, grants: Vec<String>) -> Result
     }
     let Some(policy) = &context.policy else { return Err(outside(0)) };
     let policy = policy.grants.clone();
-    // A file system of a network can let its reader wait.
+    // A read from a network file system can block.
     let check = move || {
         let check = |(index, grant): (usize, &String)| policy.check(grant).map_err(|refusal| refused(index, refusal));
         grants.iter().enumerate().try_for_each(check)

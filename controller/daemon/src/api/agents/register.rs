@@ -82,7 +82,7 @@ pub(super) async fn register(
 }
 
 impl Registration {
-    /// Checks all members, and fills in what is left out.
+    /// Checks all members, and fills in defaults for missing ones.
     async fn checked(self, context: &ApiContext, principal: &Principal) -> Result<NewAgent, ApiError> {
         let is_admins = self.owner_id.is_some()
             || self.billing_account_id.is_some()
@@ -112,7 +112,7 @@ impl Registration {
             zone_id: self.zone_id,
             billing_account_id: account.to_string(),
             allow_sandbox: self.allow_sandbox.unwrap_or(true),
-            // Last: it looks at the file system.
+            // Checked last, because it reads the file system.
             grants: super::grants::checked(context, self.grants.unwrap_or_default()).await?,
             metadata,
         })

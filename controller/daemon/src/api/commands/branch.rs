@@ -72,7 +72,7 @@ pub(super) async fn of_branch(
     Ok(Json(Commands { commands: command.map_err(unsafe_word)?.into_iter().collect() }))
 }
 
-/// Returns the step that follows on what is recorded.
+/// Returns the next step for the recorded state of a branch.
 fn next_step(row: &GitRun, head: &str, has_guarded: bool, has_forge: bool, may_merge: bool) -> Option<NextStep> {
     if row.new.publish == PublishRule::Never || row.merged_sha.is_some() {
         return None;

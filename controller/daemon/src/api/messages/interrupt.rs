@@ -1,4 +1,4 @@
-//! The end of the calls under way, with a word for what comes next.
+//! Interrupts: end the calls in progress, with an instruction for the next step.
 
 use axum::Json;
 use axum::extract::State;

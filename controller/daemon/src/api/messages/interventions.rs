@@ -21,7 +21,7 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::timestamp::{timestamp, timestamp_of};
 
-/// Longest source, in characters.
+/// Maximum length of a source in characters.
 const SOURCE_MAX: usize = 64;
 
 /// Body of an intervention.

@@ -1,4 +1,4 @@
-//! The way of a message into the queue: checked, counted, recorded, stored.
+//! Sending of a message to the queue: checked, counted, recorded, stored.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::principal::Principal;
 /// Time for which a request waits until the sidecar has its message.
 const PUSH_WITHIN: Duration = Duration::from_secs(2);
 
-/// The run that a message is for, and who sends it.
+/// The run that receives a message, and the sender.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentTo<'a> {
     pub(super) context: &'a ApiContext,
@@ -66,7 +66,7 @@ async fn store(to: SentTo<'_>, operation: &str, new: MessageToSend) -> Result<St
         let message = "this run gets more messages than it may in a minute; wait as Retry-After says";
         ApiError::too_many("message_rate", message, wait.as_secs() + 1)
     })?;
-    // The text itself is with the run: the log is kept for longer, and is read by others.
+    // The text itself stays with the run: the log is kept for longer, and has other readers.
     let after = json!({
         "characters": new.content.chars().count(),
         "message_id": new.id,

@@ -1,4 +1,4 @@
-//! A message that is taken out of the queue, and back from the sidecar that may have it.
+//! Withdrawal of a message from the queue, and from a sidecar that may have it.
 
 use http::StatusCode;
 use sluice_contract::text::error_chain;
@@ -10,10 +10,10 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::injection::{self, InjectionError};
 
-/// Takes a message out of the queue. One that the sidecar has is taken back from it.
+/// Takes a message out of the queue, and out of the sidecar if that has it.
 ///
 /// # Errors
-/// 404; 409: it is on its way to the agent. 503: the sidecar has it and does not answer, so that it may send it, or has sent it.
+/// 404; 409: it is being delivered to the agent. 503: the sidecar has it and does not answer, so it may send it or has sent it.
 pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) -> Result<StoredMessage, ApiError> {
     let run_id = &sandbox.key.run_id;
     let (removed, before) = context.store.delete_message(run_id, id, now_us()).await?;
@@ -21,7 +21,7 @@ pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) 
         return Ok(removed);
     }
     match take_back(context, sandbox).await {
-        // Without a sidecar, nobody has it.
+        // Without a sidecar, the message cannot have been delivered.
         Err(InjectionError::Control(error)) if error.is_absent() => return Ok(removed),
         Err(InjectionError::Control(error)) => {
             (context.log)(&format!("run {}: a message is not taken back: {}", sandbox.key, error_chain(&error)));
@@ -40,7 +40,7 @@ pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) 
 
 async fn take_back(context: &ApiContext, sandbox: &Sandbox) -> Result<(), InjectionError> {
     injection::push(context, &sandbox.key).await?;
-    // The sidecar has no more of it than what it had sent before.
+    // After this, the sidecar has only the part that it had already sent.
     injection::pull(context, &sandbox.key).await
 }
 

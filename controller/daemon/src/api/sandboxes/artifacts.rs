@@ -171,7 +171,7 @@ pub(super) async fn read(
     let run = lookup::named(&context, &principal, Operation::ReadContent, &path.id).await?;
     let key = attempt(&context, &run, query.attempt)?;
     let list = stored(&context, key.clone()).await?.unwrap_or_default();
-    // The number alone leads to a file.
+    // Only the number is used to find a file.
     let number = list.artifacts.iter().position(|artifact| artifact.path == path.tail).ok_or_else(no_file)?;
     let record = context.layout.records().of(&key);
     let opened = spawn_blocking(move || OpenFile::of(record.open_artifact(number)?));

@@ -123,7 +123,7 @@ fn check_position(path: &Path, after: u64) -> Result<(), AuditReadError> {
         Ok(()) if before == *b"\n" => Ok(()),
         Ok(()) => Err(AuditReadError::Position),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(AuditReadError::Position),
-        // Beyond the largest offset of a file.
+        // The number exceeds the maximum offset of a file.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(AuditReadError::Position),
         Err(error) => Err(error.into()),
     }

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Members that the operator alone sees.
+    /// Members that only the operator sees.
     const HIDDEN: [&str; 12] = [
         "boot_id", "budget_limit_usd", "budget_of", "budget_spent_usd", "build", "by", "certificate", "connect_detail",
         "connect_error", "peer", "pid", "upstream",

@@ -15,7 +15,7 @@ use crate::principal::Principal;
 /// Creates the run of a turn: a run like any other, with the limits and caps of all.
 ///
 /// # Errors
-/// As of a creation; 402 and 429 for what the caps of a chat token forbid.
+/// Errors of a creation; 402 and 429 if the caps of a chat token forbid it.
 pub(in crate::api) async fn create_chat(
     context: &ApiContext,
     principal: &Principal,

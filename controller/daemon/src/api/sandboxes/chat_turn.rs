@@ -27,6 +27,6 @@ pub(in crate::api) struct ChatTurnRequest {
     pub(in crate::api) stay: Option<Duration>,
     /// Hash of the request.
     pub(in crate::api) digest: Hash,
-    /// Headers of the request that say where it comes from.
+    /// Headers with the origin of the request.
     pub(in crate::api) origin: RequestOrigin,
 }

@@ -163,7 +163,7 @@ pub(super) async fn record_and_create(
         ..ControlEntry::default()
     };
     let seq = context.record(principal, entry).await?;
-    // An orchestrator may claim the run as soon as it is there.
+    // An orchestrator may claim the run as soon as it exists.
     context.variables.keep(run_id.clone(), variables);
     match context.store.create_sandbox(sandbox, now_us()).await {
         Ok(created) => Ok((created, mounts)),
@@ -180,7 +180,7 @@ pub(in crate::api) fn sandbox_disabled() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sandbox_disabled", message)
 }
 
-/// Checks that the budgets of the database are those of the budget log, as `sluice run` does: an account whose budget was
+/// Checks that the budgets in the database match the budget log, as `sluice run` does: an account whose budget was
 /// lost must not spend without a limit.
 pub(super) async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
     let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
@@ -231,7 +231,7 @@ struct NewRun {
     variables: Variables,
 }
 
-/// Checks a request, and returns the run that it asks for.
+/// Checks a request, and returns the requested run.
 async fn new_run(
     context: &ApiContext,
     principal: &Principal,
@@ -250,7 +250,7 @@ async fn new_run(
     };
     let payer = match &agent {
         Some(agent) => Some(agent.billing_account_id.clone()),
-        // Without an account, the run is refused below.
+        // A run without an account is refused below.
         None => agent_accounts::default(principal, Some(policy)).ok(),
     };
     let resumed = match &request.resume_from {
@@ -293,7 +293,7 @@ async fn new_run(
         daemon: Process::current()?,
         cap: checked.cap,
         hold_nano: policy.hold,
-        // A chat client decides by itself, and sees the failure at once.
+        // A chat client decides itself whether to retry, and sees the failure at once.
         max_retries: if chat.is_some() { 0 } else { RETRIES },
         retry_on: checked.retry_on,
         request: serde_json::to_string(&checked.stored).map_err(|error| ApiError::internal(&error))?,
@@ -309,7 +309,7 @@ async fn new_run(
     Ok(NewRun { sandbox, variables: checked.variables })
 }
 
-/// Returns the project of the new run. One of others answers like one that does not exist.
+/// Returns the project of the new run. A project of others gets the same answer as a missing one.
 fn project(principal: &Principal, policy: &RunPolicy, owner: &str, name: &str) -> Result<String, ApiError> {
     let is_admin = principal.may(Operation::GrantAgent).is_some();
     let own = policy.project(name, owner).or_else(|| policy.projects.iter().find(|it| is_admin && it.name == name));
@@ -329,8 +329,8 @@ fn repository<'a>(policy: &'a RunPolicy, project: Option<&str>) -> Result<&'a Pr
     })
 }
 
-/// Returns the mount table of an agent's grants. If one of them cannot be mounted, the operator's log says why, and the run
-/// sees none.
+/// Returns the mount table of an agent's grants. If a grant cannot be mounted, the operator's log has the reason, and the
+/// run sees no grant at all.
 async fn mount_table(context: &ApiContext, policy: &RunPolicy, agent: &Agent) -> MountTable {
     match policy.grants.mount_table(&agent.grants).await {
         Ok(table) => table,

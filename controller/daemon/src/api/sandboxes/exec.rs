@@ -129,7 +129,7 @@ pub(super) async fn start(
     let watched = WatchedExec { context, principal, run, slot, seq };
     tokio::spawn(async move {
         let end = watched.watch(end, || control.cancel()).await;
-        // The client may be gone.
+        // The client may have gone.
         let _ = sender.send(end);
     });
     let mut response = stream.into_body().into_response();
@@ -139,7 +139,7 @@ pub(super) async fn start(
     Ok(response)
 }
 
-/// Returns what the control log has of a request: no value of a variable, and of the arguments a digest.
+/// Returns the control log entry of a request. It has no values of variables, and only a digest of the arguments.
 fn entry(exec_id: &str, request: &ExecRequest) -> ControlEntry {
     let argv = serde_json::to_vec(&request.argv).unwrap_or_default();
     let after = json!({
@@ -171,7 +171,7 @@ fn failed(run: &Sandbox, error: ExecError) -> ApiError {
     match error {
         ExecError::Refused(refused) => refuse(&refused),
         ExecError::NotRunning(_) | ExecError::User(_) => super::not_live(run, "exec"),
-        // The words of the engine name its host.
+        // The engine's message may name its host.
         ExecError::Engine(EngineError::Refused(_)) => {
             let message =
                 "the program cannot be started; check that argv[0] is a program in the image, and that cwd exists";

@@ -24,7 +24,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Rows or columns of the largest terminal.
+/// Maximum number of rows or columns of a terminal.
 const SIZE_MAX: u16 = 4096;
 
 async fn find(
@@ -81,7 +81,7 @@ pub(super) async fn write(
             () = live.control.input_closed() => return Err(closed()),
         };
         let Some(piece) = piece else { break };
-        // What a client has sent before it hung up is there.
+        // Data that a client sent before it hung up has already been received.
         let Ok(piece) = piece else { return Err(conflict("stdin_incomplete", "the body ended before its end")) };
         if checked.elapsed() >= context.limits.stream_check {
             checked = Instant::now();

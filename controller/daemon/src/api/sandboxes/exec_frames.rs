@@ -11,7 +11,7 @@ use sluice_runs::forward::OutputChunk;
 
 const NAMES: [&str; 2] = ["stdout", "stderr"];
 
-/// Returns the word for the reason why a program was ended.
+/// Returns the reason word for the end of a program.
 pub(super) fn stop_word(stop: ExecStop) -> &'static str {
     match stop {
         ExecStop::Cancelled => "cancelled",
@@ -20,7 +20,7 @@ pub(super) fn stop_word(stop: ExecStop) -> &'static str {
     }
 }
 
-/// Makes lines of output. A character that comes in two chunks is kept together.
+/// Makes lines of output. A character that arrives in two chunks is kept together.
 #[derive(Debug, Default)]
 pub(super) struct ExecFrames {
     streams: [StreamText; 2],
@@ -49,7 +49,7 @@ impl ExecFrames {
         self.streams[index].take(NAMES[index], bytes)
     }
 
-    /// Returns the last lines: what is left of the output, and the end.
+    /// Returns the last lines: the rest of the output, and the end.
     pub(super) fn end(mut self, end: &ExecEnd) -> Bytes {
         let mut lines = Vec::new();
         for (stream, name) in self.streams.iter_mut().zip(NAMES) {

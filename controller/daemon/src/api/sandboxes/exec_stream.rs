@@ -57,7 +57,7 @@ impl ExecStream {
             }
         }
         let frames = self.frames.take()?;
-        // Without an end, the daemon has lost it, and the client sees no last line.
+        // Without a recorded end, the daemon lost track of the program, and the client sees no last line.
         let end = (&mut self.end).await.ok()?;
         Some(frames.end(&end))
     }

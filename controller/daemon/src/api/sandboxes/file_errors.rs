@@ -12,7 +12,7 @@ impl From<FileError> for ApiError {
     fn from(error: FileError) -> Self {
         let conflict = |code, message: &str| Self::new(StatusCode::CONFLICT, code, message);
         match error {
-            // What is outside does not exist, and no link leads anywhere.
+            // Paths outside the roots do not exist for a client, and links are not followed outside.
             FileError::NotFound | FileError::Outside | FileError::BadPath => no_file(),
             FileError::NotAFile => {
                 conflict("not_a_file", "this is no regular file; list its directory to see what it is")
@@ -46,7 +46,7 @@ pub(super) fn no_file() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_file", message)
 }
 
-/// Returns the error of a run whose workspace is not there: not yet, or not any more.
+/// Returns the error of a run whose workspace does not exist yet, or no longer exists.
 pub(super) fn no_workspace(run: &Sandbox, operation: &'static str) -> ApiError {
     if !run.state.is_ended() {
         return super::not_live(run, operation);

@@ -1,6 +1,6 @@
 //! Files of a sandbox: lists and content.
 //!
-//! The border is [`file_roots`](sluice_runs::file_roots): what is outside of the roots of a run does not exist.
+//! [`file_roots`](sluice_runs::file_roots) sets the border: a path outside the roots of a run does not exist.
 
 use axum::Json;
 use axum::extract::State;
@@ -54,12 +54,12 @@ impl LocatedPath {
         Ok(Self { root: root.clone(), below: below.to_vec() })
     }
 
-    /// Returns whether clients may write there.
+    /// Returns whether clients may write in the root.
     pub(super) fn is_writable(&self) -> bool {
         self.root.is_writable
     }
 
-    /// Does work on files below the root, on a thread that may block. `None` if the root is gone.
+    /// Runs work on files below the root, on a thread that may block. `None` if the root is gone.
     pub(super) async fn with<T: Send + 'static>(
         self,
         work: impl FnOnce(&WorkspaceFiles, &[u8]) -> Result<T, FileError> + Send + 'static,
@@ -217,7 +217,7 @@ pub(super) async fn list(
     let counted = admit_file_work(&context, &principal)?;
     let located = LocatedPath::of(&context, &run, &path, "files").await?;
     let list = move |files: &WorkspaceFiles, path: &[u8]| {
-        // A client that hangs up does not end this work, so the work holds its place.
+        // A client that hangs up does not end this work, so the work keeps its slot.
         let _counted = counted;
         files.list(path, &after)
     };

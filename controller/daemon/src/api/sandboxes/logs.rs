@@ -28,9 +28,9 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::stream_count::CountedStream;
 
-/// Time between two looks for more output.
+/// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of output that are read at one look.
+/// Maximum number of bytes of output in one read.
 const READ_AT_ONCE: usize = 256 << 10;
 
 /// Selection of output.
@@ -117,12 +117,12 @@ pub(super) async fn logs(
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// Returns whether a client asks for text. Its type stays that of a download: no browser shows what a sandbox wrote.
+/// Returns whether a client asks for text. Its content type stays a download, so no browser renders sandbox output.
 fn asks_for_text(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).is_some_and(|accept| accept == "text/plain")
 }
 
-/// Returns the attempt that is asked for: by default the present one, or the one before it while that waits for its turn.
+/// Returns the requested attempt: by default the present one, or the previous one while the present one waits.
 pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -> Result<RunKey, ApiError> {
     let RunKey { run_id, attempt } = &run.key;
     let of = |attempt| RunKey { run_id: run_id.clone(), attempt };
@@ -141,13 +141,13 @@ pub(super) fn attempt(context: &ApiContext, run: &Sandbox, asked: Option<u32>) -
     Ok(key)
 }
 
-/// Returns the error of a run whose record is not there any more.
+/// Returns the error of a run whose record was removed.
 pub(in crate::api) fn record_removed() -> ApiError {
     let message = "there is no record of this attempt: its time is over, or it never began";
     ApiError::new(StatusCode::GONE, "record_removed", message)
 }
 
-/// Reason that output ends before its end. The client sees a broken answer, and not one that looks whole.
+/// Reason why a response ends before the output. The client sees an incomplete response, and not one that seems complete.
 #[derive(Debug, thiserror::Error)]
 enum Cut {
     #[error("the daemon stops")]
@@ -179,7 +179,7 @@ impl Output {
         let mut stop = self.context.stop.clone();
         loop {
             self.check_principal().await?;
-            // Read before the output: what the run has written is there when it is over.
+            // Read before the output, so that all output of a finished run is included.
             let is_over = !self.follow || self.is_over().await?;
             let lines = self.read().await?;
             if !lines.is_empty() {
@@ -204,14 +204,14 @@ impl Output {
         if is_current { Ok(()) } else { Err(Cut::Token) }
     }
 
-    /// Returns whether nothing follows.
+    /// Returns whether the output is complete.
     async fn is_over(&self) -> Result<bool, Cut> {
         let run = self.context.store.find_sandbox(None, &self.key.run_id).await.map_err(|_| Cut::Unreadable)?;
         let run = run.ok_or(Cut::Unreadable)?;
         Ok(run.state.is_ended() || run.key != self.key)
     }
 
-    /// Reads what is there; empty for nothing.
+    /// Reads the available output; empty if there is none.
     async fn read(&mut self) -> Result<Bytes, Cut> {
         let mut reader = self.reader.take().ok_or(Cut::Unreadable)?;
         let (only, form) = (self.only, self.form);

@@ -38,7 +38,7 @@ pub(in crate::api) async fn named(
 /// Returns the run of an id.
 ///
 /// # Errors
-/// As of [`named`]; a name is not taken.
+/// As of [`named`], except that names are not accepted.
 pub(in crate::api) async fn identified(
     context: &ApiContext,
     principal: &Principal,

@@ -1,4 +1,4 @@
-//! The request for a run: its members, their rules, and what is stored of it.
+//! The request for a run: its members, their rules, and the part that is stored.
 //!
 //! Pure.
 
@@ -124,7 +124,7 @@ const LABEL_LENGTH: usize = 63;
 const DEPENDENCIES_MAX: usize = 16;
 const MODELS_MAX: usize = 32;
 const ARGV_BYTES: usize = 64 << 10;
-/// Bytes of all variables of a run: their values are in memory as long as it lives.
+/// Maximum number of bytes of all variables of a run: their values are in memory until it ends.
 const ENV_BYTES: usize = 64 << 10;
 const PRIORITY_MAX: i64 = 100;
 const TTL_MAX: u32 = 1440;
@@ -151,14 +151,14 @@ impl SandboxRequest {
             chat: Some(chat),
             workspace_from,
             chat_stay: stay,
-            // Its worker is to end by its own clock, and not by that of a run without work.
+            // Its worker ends by its own idle time, and not by the idle time of a run without work.
             ttl_minutes: stay
                 .map(|stay| u32::try_from(stay.as_secs() / 60 + IDLE_MARGIN).unwrap_or(TTL_MAX).min(TTL_MAX)),
             ..Self::default()
         })
     }
 
-    /// Checks all members against their rules and the policy, and fills in what is left out.
+    /// Checks all members against their rules and the policy, and fills in defaults for missing ones.
     ///
     /// # Errors
     /// 422, with the name of the member.
@@ -215,7 +215,7 @@ impl SandboxRequest {
     }
 }
 
-/// Values for what a request leaves out.
+/// Default values for members that a request leaves out.
 struct Defaults<'a> {
     models: &'a [String],
     limits: &'a StoredLimits,
@@ -223,7 +223,7 @@ struct Defaults<'a> {
 }
 
 impl<'a> Defaults<'a> {
-    /// Returns those of the program, otherwise those of the host.
+    /// Returns the defaults of the program, otherwise the defaults of the host.
     fn of(graph: Option<&'a Graph>, policy: &'a RunPolicy) -> Self {
         match graph {
             Some(Graph { models, limits, max_cost, .. }) => Self { models, limits, max_cost: *max_cost },

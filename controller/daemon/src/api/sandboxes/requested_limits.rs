@@ -1,4 +1,4 @@
-//! The limits of a requested run: those of a profile, replaced by what the request names, within what admins allow.
+//! The limits of a requested run: taken from a profile, overridden by the request, and bounded by the admins' limits.
 //!
 //! Pure.
 
@@ -53,10 +53,10 @@ const MEMORY_MIN: u64 = 16 << 20;
 /// Least thousandths of a processor that the engine takes.
 const CPU_MILLIS_MIN: u64 = 10;
 
-/// Returns the limits of a run. `standard` is what a run has that names none; no value is higher than that of `most`.
+/// Returns the limits of a run. `standard` has the values for a run that sets none; no value exceeds its value in `most`.
 ///
 /// # Errors
-/// 422: a value that is none, or one that exceeds what is allowed.
+/// 422: a value is invalid, or exceeds the allowed maximum.
 pub(super) fn limits(
     requested: &RequestedLimits,
     profile: Profile,
@@ -93,10 +93,10 @@ pub(super) fn limits(
     })
 }
 
-/// Returns the cap of a run in nano-USD. `standard` is that of a run that names none; no cap is higher than `most`.
+/// Returns the cap of a run in nano-USD. `standard` applies to a run that sets none; no cap exceeds `most`.
 ///
 /// # Errors
-/// 422: a value that is none, or one that exceeds what is allowed.
+/// 422: a value is invalid, or exceeds the allowed maximum.
 pub(super) fn max_cost(
     asked: Option<&Quantity>,
     standard: Option<i64>,

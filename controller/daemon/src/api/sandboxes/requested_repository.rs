@@ -1,4 +1,4 @@
-//! The repository that a run works on: members of the request, and what is stored of them.
+//! The repository that a run works on: members of the request, and the part that is stored.
 //!
 //! Pure. A request names a project and no URL: with a URL, an owner could read repositories of the host, and have the
 //! operator's credentials sent to a server of its choice.
@@ -75,7 +75,7 @@ impl RequestedRepository {
     }
 }
 
-/// Returns the rule of a run: that of its project, or a stricter one.
+/// Returns the rule of a run: the rule of its project, or a stricter one.
 fn publish_rule(asked: Option<&str>, project: PublishRule) -> Result<PublishRule, ApiError> {
     let Some(asked) = asked else { return Ok(project) };
     let rule = PublishRule::of(asked)

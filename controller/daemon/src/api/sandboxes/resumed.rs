@@ -1,4 +1,4 @@
-//! The earlier run that a new one goes on from.
+//! The earlier run that a new run continues from.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -12,7 +12,7 @@ use crate::context::ApiContext;
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// An attempt that another run can go on from.
+/// An attempt that another run can continue from.
 #[derive(Debug)]
 pub(super) struct ResumedAttempt {
     pub(super) key: RunKey,
@@ -23,7 +23,7 @@ pub(super) struct ResumedAttempt {
 /// Returns the newest attempt of a run that has left a transcript or a kept workspace, for another run of the same owner.
 ///
 /// # Errors
-/// 404: there is no such run of this owner. 422: it has left neither, or its workspace was to be kept and is not there, or
+/// 404: the owner has no such run. 422: it has left neither, or its workspace was to be kept and is missing, or
 /// is too large.
 pub(super) async fn resumable(
     context: &ApiContext,

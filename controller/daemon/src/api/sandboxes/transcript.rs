@@ -66,7 +66,7 @@ pub(super) async fn transcript(
     Ok(response)
 }
 
-/// Returns what is known of the transcript of an attempt; `None` without one.
+/// Returns the stored facts about the transcript of an attempt; `None` if it has none.
 pub(super) async fn facts(context: &ApiContext, key: &RunKey) -> Result<Option<TranscriptFacts>, ApiError> {
     let record = context.layout.records().of(key);
     let read = spawn_blocking(move || record.transcript());

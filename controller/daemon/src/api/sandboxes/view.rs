@@ -227,7 +227,7 @@ async fn waiting_for(
     Ok(Some("turn"))
 }
 
-/// Returns what a run that works waits for.
+/// Returns the thing that a working run waits for.
 async fn working_for(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<&'static str>, ApiError> {
     if sandbox.desired_state == DesiredState::Paused {
         return Ok(Some("resume"));

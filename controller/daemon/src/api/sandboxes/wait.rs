@@ -20,10 +20,10 @@ use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Longest wait, and the one of a request that names none.
+/// Maximum waiting time, and the default.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const WAIT: Duration = Duration::from_secs(60);
-/// Time in which events are taken together.
+/// Time in which events are collected.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// State to wait for.

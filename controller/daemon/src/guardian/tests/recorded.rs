@@ -1,7 +1,7 @@
-//! The rules on event logs of real runs: each is met by a run that goes wrong, and by no honest one.
+//! Tests the rules on event logs of real runs: each matches a run that goes wrong, and no well-behaved run.
 //!
-//! The logs are those of the worker of the image with Claude Code, Codex and plain programs, under a real daemon;
-//! tests/agent/record_events.mjs records them anew.
+//! The logs come from the worker of the image with Claude Code, Codex and plain programs, under a real daemon;
+//! tests/agent/record_events.mjs records them again.
 
 use serde::Deserialize;
 

@@ -19,7 +19,7 @@ async fn guardian(daemon: &TestDaemon, host: GuardianRules) -> Guardian {
     Guardian { cursor, ..Guardian::new(context, settings) }
 }
 
-/// Reads the new events, and does what the rules say.
+/// Reads the new events, and carries out the actions of the rules.
 async fn read(guardian: &mut Guardian) {
     guardian.read().await.expect("it works");
     guardian.perform_due().await.expect("it works");
@@ -123,7 +123,7 @@ async fn a_rule_pauses_and_never_resumes() {
     let line = log.last().expect("it is recorded");
     let said = (line.operation.as_str(), line.principal.as_str(), line.reason.as_deref());
     assert_eq!(said, ("sandbox.pause", "daemon", Some("the same tool call was repeated")));
-    // What a paused run still reports meets rules, and changes nothing.
+    // Events that a paused run still reports match rules, and change nothing.
     let mut again = Guardian { runs: HashMap::new(), ..guardian };
     report(&daemon, &id, 3).await;
     read(&mut again).await;

@@ -1,4 +1,4 @@
-//! Work beside a run that is driven: its start, its calls, its changed files, its pauses and its approvals.
+//! Work beside a run in progress: its start, its calls, its changed files, its pauses and its approvals.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ impl Attempt {
         FileReporter::new(Arc::clone(&self.context), self.run.clone(), &self.watches)
     }
 
-    /// Returns what looks after pauses of this attempt.
+    /// Returns the keeper of this attempt's pauses.
     pub(super) fn keeper(&self) -> PauseKeeper {
         let (context, host) = (Arc::clone(&self.context), Arc::clone(&self.service.host));
         PauseKeeper::new(context, host, self.run.key.clone(), Arc::clone(&self.live), self.cancelled.clone())
     }
 
     /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files; and
-    /// looks after its pauses and approvals.
+    /// handles its pauses and approvals.
     pub(super) async fn follow<T>(
         &self,
         driven: impl Future<Output = T>,

@@ -76,7 +76,7 @@ async fn a_message_goes_to_the_sidecar_and_is_followed() {
     talking.sidecar.report(&second, "acknowledged");
     talking.reaches(&second, "delivered").await;
     talking.has(&["one"]).await;
-    // Its place can still be lost, which an event of the run lets the daemon ask for.
+    // Its position can still be lost; an event of the run lets the daemon read it again.
     talking.sidecar.report(&second, "lost");
     talking.send(json!({ "content": "three" })).await;
     talking.reaches(&second, "lost").await;
@@ -93,7 +93,7 @@ async fn messages_are_given_again_after_a_restart() {
     talking.has(&["kept"]).await;
     talking.task.abort();
     assert_eq!(talking.daemon.running.context.conversations.forget(&talking.key()), []);
-    // A sidecar that has lost its list; the daemon that comes next does not know what it has.
+    // A sidecar that has lost its list; the daemon that starts next does not know its messages.
     talking.sidecar = FakeSidecar::listen(&talking.paths.control);
     talking.task = spawn(&talking.daemon, &talking.id).await;
     talking.has(&["kept"]).await;
@@ -107,7 +107,7 @@ async fn a_worker_gets_the_messages_that_can_wait() {
     talking.has(&["waits", "now"]).await;
     let store = talking.daemon.store();
     store.note_worker(&talking.key(), 1).await.expect("it is writable");
-    // The next event of any run lets the daemon look.
+    // The next event of any run lets the daemon read.
     talking.send(json!({ "content": "more" })).await;
     talking.has(&["now"]).await;
     talking.reaches(&waits, "queued").await;
@@ -127,7 +127,7 @@ async fn a_message_that_was_offered_is_taken_back() {
     };
     assert_eq!(delete(&one).await.json()["status"], "deleted");
     assert_eq!(talking.sidecar.contents(), ["2"]);
-    // The sidecar has sent it, and nobody has asked yet.
+    // The sidecar has sent it, and the daemon has not read that yet.
     talking.task.abort();
     talking.sidecar.report(&two, "sent");
     assert_eq!(delete(&two).await.error(), (409, "message_delivered".to_owned()));

@@ -23,11 +23,11 @@ use crate::forge::error::{CredentialFault, ForgeError};
 use crate::forge::repository::RepositoryName;
 use crate::secret_file::read_secret;
 
-/// Time that a token of an installation is used. GitHub lets it live for an hour.
+/// Time for which a token of an installation is used. GitHub's limit is an hour.
 const TOKEN_USED: Duration = Duration::from_secs(50 * 60);
-/// Lifetime of a claim. GitHub allows ten minutes, and its clock may be behind ours.
+/// Lifetime of a claim. GitHub allows ten minutes, and its clock may be slower than ours.
 const CLAIM_LIVES: Duration = Duration::from_secs(8 * 60);
-/// Time by which a claim is dated back, for a clock of GitHub that is behind.
+/// Time by which a claim is backdated, in case GitHub's clock is slower.
 const CLAIM_BACK: Duration = Duration::from_secs(60);
 
 /// The private key of a GitHub App, and its installation.
@@ -48,7 +48,7 @@ impl fmt::Debug for AppKey {
 }
 
 impl AppKey {
-    /// Reads the key of an app from the PEM file that GitHub makes, which its owner alone can read.
+    /// Reads the key of an app from GitHub's PEM file, which only its owner can read.
     ///
     /// # Errors
     /// [`CredentialFault`]
@@ -104,7 +104,7 @@ impl Installation {
 
     /// Returns a token for contents and pull requests of one repository.
     pub(super) async fn token(&self, api: &ForgeClient, repository: &RepositoryName) -> Result<ForgeToken, ForgeError> {
-        // Callers that come meanwhile wait for the one request.
+        // Callers that arrive meanwhile wait for the same request.
         let mut current = self.current.lock().await;
         if let Some((token, _)) = current.as_ref().filter(|(_, until)| Instant::now() < *until) {
             return Ok(token.clone());
@@ -128,7 +128,7 @@ impl Installation {
     }
 }
 
-/// Returns the rights that are asked for. `workflows` is not among them: a push cannot change what CI runs.
+/// Returns the requested permissions. `workflows` is not among them: a push cannot change what CI runs.
 pub(super) fn grant(repository: &RepositoryName) -> serde_json::Value {
     json!({
         "repositories": [repository.name()],

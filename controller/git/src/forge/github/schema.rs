@@ -1,4 +1,4 @@
-//! Requests and answers beside an extract of GitHub's own schema, which `tests/emulate/schema.py` makes.
+//! Checks requests and answers against an extract of GitHub's own schema, which `tests/emulate/schema.py` makes.
 
 use serde_json::{Map, Value, json};
 
@@ -63,7 +63,7 @@ fn requests_are_as_the_schema_of_github_says() {
     assert_eq!(faults(&schema["requests"]["pulls/merge"]["schema"], &wrong, "").len(), 3);
 }
 
-/// Makes a value that has the required members of a schema alone; null where it allows that.
+/// Makes a value with only the required members of a schema; null where it allows that.
 fn least(schema: &Value) -> Value {
     if schema["nullable"] == true {
         return Value::Null;

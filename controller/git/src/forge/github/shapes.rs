@@ -79,7 +79,7 @@ impl GitHubPullRequest {
             },
             is_draft: self.draft,
             mergeable: self.mergeable,
-            // Before the merge it is a commit of a test.
+            // Before the merge, this is the commit of a test merge.
             merge_commit: self.merge_commit_sha.filter(|_| is_merged).map(|sha| commit_id(&sha, what)).transpose()?,
             is_from_fork: self.head.repo.is_none_or(|repo| !repository.is(&repo.full_name)),
             title: self.title,

@@ -13,7 +13,7 @@ fn forge(url: &str) -> Forge {
     GitHub::new(&Upstream::at(url), repository, credential).expect("an address").into()
 }
 
-/// A pull request as GitHub shows it, with these members in place of its own.
+/// A pull request as GitHub shows it, with these members replaced.
 fn shown(members: Value) -> Value {
     let mut shown = json!({
         "number": 7, "node_id": "PR_x", "state": "open", "draft": false, "title": "t", "mergeable": true,
@@ -161,7 +161,7 @@ async fn a_pull_request_is_opened_once() {
     for (answers, waits, opened) in [
         (vec![none(), open.clone()], vec![], 1),
         (vec![existing()], vec![], 0),
-        // The answer is lost, and the next look finds what it has opened.
+        // The answer is lost, and the next read finds the opened pull request.
         (vec![none(), String::new(), existing()], vec![1], 1),
         (vec![failed(), failed(), failed(), none(), open], vec![1, 2, 4], 1),
     ] {

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use crate::forge::error::ForgeError;
 use crate::forge::pull_request::PullRequestState;
 
-/// Most pull requests of one repository.
+/// Maximum number of pull requests of one repository.
 const RECORDS_MAX: usize = 10_000;
 /// Maximum size of a file.
 const FILE_MAX: u64 = 1 << 20;
@@ -67,7 +67,7 @@ impl LocalRecords {
             loop {
                 match file.persist_noclobber(self.path(number)) {
                     Ok(_) => break,
-                    // Another process has taken the number.
+                    // Another process has used the number.
                     Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => file = error.file,
                     Err(error) => return Err(error.error),
                 }

@@ -110,7 +110,7 @@ fn too_many_files_are_an_error_in_the_list() {
 fn a_list_is_made_once_and_after_a_kill_anew() {
     let run = TestRun::new(1 << 20);
     fs::write(run.out("a"), "first").expect("there is room");
-    // Of a controller that was killed before its list was written.
+    // A part left by a controller that was killed before it wrote its list.
     run.record.create_artifact(0).and_then(|mut file| file.write_all(b"part")).expect("there is room");
     run.record.create_artifact(1).expect("there is room");
 

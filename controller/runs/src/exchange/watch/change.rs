@@ -6,7 +6,7 @@ use crate::exchange::diff::{ObjectHash, Version, diff};
 use crate::exchange::lines::LineBudget;
 use crate::exchange::tree::{Kind, TreeEntry};
 
-/// Work that the comparison of one file may take, as the squares of numbers of lines.
+/// Maximum work of the comparison of one file, as the squares of numbers of lines.
 const COMPARISON: u64 = 1 << 26;
 
 /// An observed change of a file.
@@ -16,11 +16,11 @@ pub struct FileChange {
     pub path: Vec<u8>,
     /// Kind of the change.
     pub change: ChangeKind,
-    /// Kind of the file: for a deleted one, that of before.
+    /// Kind of the file: for a deleted one, its earlier kind.
     pub kind: ObservedKind,
     /// Size in bytes; `None` for a deleted file.
     pub size: Option<u64>,
-    /// The diff, or the reason that there is none.
+    /// The diff, or the reason why it is missing.
     pub diff: Result<TextDiff, DiffOmitted>,
 }
 
@@ -31,7 +31,7 @@ pub enum ChangeKind {
     Created,
     /// The file has other content.
     Modified,
-    /// The file is gone.
+    /// The file was removed.
     Deleted,
 }
 
@@ -55,7 +55,7 @@ pub struct TextDiff {
     pub truncated: bool,
     /// Lines that are new.
     pub added: u64,
-    /// Lines that are gone.
+    /// Number of removed lines.
     pub removed: u64,
 }
 

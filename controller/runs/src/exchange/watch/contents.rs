@@ -1,7 +1,7 @@
 //! The content of files before their next change, by its hash, within a limit.
 //!
-//! The content that a run began with stays as long as a file has it. Of later content the oldest goes first: a program that
-//! writes many files must not push out the files that the run was given.
+//! The content at the start of a run stays as long as a file has it. Of later content, the oldest is dropped first: a program
+//! that writes many files must not push out the original files of the run.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Contents {
         self.share.return_content(kept.bytes.len());
     }
 
-    /// Drops the hashes of contents that are gone, once they are many.
+    /// Drops the hashes of dropped contents, once there are many.
     fn forget_gone(&mut self) {
         if self.order.len() > 2 * self.kept.len() + 64 {
             self.order.retain(|hash| self.kept.contains_key(hash));

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time without a notice after which a file is looked at.
+/// Time without a notice after which a file is checked.
 const QUIET: Duration = Duration::from_millis(300);
-/// Longest time that a file waits.
+/// Maximum time that a file waits.
 const WAIT: Duration = Duration::from_secs(2);
-/// Names that wait at once.
+/// Maximum number of waiting names.
 const NAMES: usize = 10_000;
 
 #[derive(Debug, Clone, Copy)]

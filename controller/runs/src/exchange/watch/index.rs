@@ -59,7 +59,7 @@ impl FileIndex {
         !is_new || (self.names.len() < self.entries_max && self.path_bytes + path.len() <= self.paths_max)
     }
 
-    /// Sets what is known of a name, and returns what was known of it.
+    /// Sets the known state of a name, and returns the earlier one.
     pub(super) fn set(&mut self, path: &[u8], name: KnownName) -> Option<KnownName> {
         let walk = self.walk;
         if let Some(item) = self.names.get_mut(path) {
@@ -106,12 +106,12 @@ impl FileIndex {
         self.names
             .range((from, Bound::Unbounded))
             .take_while(move |(path, _)| path.starts_with(&prefix))
-            // The workspace itself is no name in it.
+            // The path of the workspace itself is not a name in it.
             .filter(|(path, _)| !path.is_empty())
     }
 }
 
-/// Returns true for what is not watched: `.sluice` of the workspace, and everything of git.
+/// Returns true for paths that are not watched: `.sluice` of the workspace, and all metadata of git.
 pub(super) fn is_left_out(path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
     parts.clone().next() == Some(b".sluice") || parts.any(|part| part == b".git")

@@ -1,4 +1,4 @@
-//! Limits of the watch of one workspace, and of all together.
+//! Limits of the watch of one workspace, and of all watches together.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ pub struct WatchLimits {
     pub paths: usize,
     /// Directories with notices of the kernel. The others are walked through.
     pub watches: usize,
-    /// Bytes of content that are kept for diffs.
+    /// Maximum number of bytes of content kept for diffs.
     pub content: usize,
     /// Size of a file with a diff.
     pub file: u64,
@@ -92,7 +92,7 @@ impl WatchShare {
     }
 }
 
-/// The part of one owner.
+/// The watch resources of one owner.
 #[derive(Debug, Clone)]
 pub struct OwnerShare {
     share: Arc<WatchShare>,
@@ -143,7 +143,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Takes watches until there are none, and returns their number.
+    /// Takes watches until none is left, and returns their number.
     fn exhaust(share: &OwnerShare) -> usize {
         (0..).take_while(|_| share.take_watch()).count()
     }

@@ -1,6 +1,6 @@
 //! Notices of the kernel about directories of one workspace.
 //!
-//! A directory is watched by its descriptor, so no name in the workspace decides what is watched.
+//! A directory is watched by its descriptor, so names in the workspace cannot redirect the watch.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::limits::OwnerShare;
 use crate::exchange::tree::join;
 
-/// Notices that are read at once. A workspace can make them as fast as they are read.
+/// Maximum number of notices in one read. A workspace can make them as fast as they are read.
 const AT_ONCE: usize = 20_000;
 const BUFFER: usize = 64 << 10;
 
@@ -37,14 +37,14 @@ pub(super) struct Notifier {
 /// Completeness of the notices that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// All of them were there.
+    /// The kernel had room for all notices.
     Complete,
     /// The kernel had no room for some.
     Overflown,
 }
 
 impl Notifier {
-    /// Opens a queue of notices; `None` if the host has no more of them.
+    /// Opens a queue of notices; `None` if the host has no queue left.
     pub(super) fn open(max: usize, share: OwnerShare) -> Option<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         Some(Self { fd, directories: HashMap::new(), max, share })
@@ -58,7 +58,7 @@ impl Notifier {
             .flatten();
         let is_new = added.is_some_and(|watch| self.directories.insert(watch, path.to_vec()).is_none());
         if is_counted && !is_new {
-            // There was no room in the kernel, or the directory had another path before.
+            // The kernel had no room, or the directory had another path before.
             self.share.return_watches(1);
         }
         added
@@ -68,7 +68,7 @@ impl Notifier {
     pub(super) fn forget(&mut self, watch: i32, path: &[u8]) {
         if self.directories.get(&watch).is_some_and(|known| known == path) {
             self.drop_watch(watch);
-            // The kernel ends the watch of a directory that is gone.
+            // The kernel ends the watch of a removed directory.
             let _ = inotify::remove_watch(&self.fd, watch);
         }
     }
@@ -79,7 +79,7 @@ impl Notifier {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
         let mut read = 0;
-        // The rest of the buffer is not in the kernel any more.
+        // The rest of the buffer is no longer in the kernel.
         while read < AT_ONCE || !reader.is_buffer_empty() {
             read += 1;
             let event = match reader.next() {

@@ -1,7 +1,7 @@
-//! Comparison of a workspace with what is known of it.
+//! Compares a workspace with its last known state.
 //!
-//! The sandbox changes names while they are looked at. Each is opened beneath the workspace, through no link and no mount,
-//! and nothing but a regular file is read.
+//! The sandbox can change names during a scan. Each name is opened beneath the workspace, through no link and no mount,
+//! and only regular files are read.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +20,7 @@ use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
 use crate::exchange::tree::{Kind, Tree, TreeEntry, find, join, read_found, split};
 
-/// Longest path of a directory that is entered.
+/// Maximum length of the path of a directory that is entered.
 const PATH_MAX: usize = 4000;
 
 /// Time at which files are compared.
@@ -31,7 +31,7 @@ enum Moment {
     Later,
 }
 
-/// Compares a workspace with what is known of it.
+/// Compares a workspace with its last known state.
 #[derive(Debug)]
 pub(super) struct WorkspaceScanner {
     tree: Tree,
@@ -71,7 +71,7 @@ impl WorkspaceScanner {
         scanner
     }
 
-    /// Looks at everything for the first time.
+    /// Checks the whole workspace for the first time.
     pub(super) fn begin(&mut self, since: Option<SystemTime>) {
         self.moment = Moment::Start(since);
         self.walk(None);
@@ -93,7 +93,7 @@ impl WorkspaceScanner {
         self.notifier.as_ref().map(AsFd::as_fd)
     }
 
-    /// Passes the paths at which something has happened. Returns whether some are missing.
+    /// Passes the paths with notices. Returns whether some notices are missing.
     pub(super) fn drain(&mut self, mut note: impl FnMut(Vec<u8>)) -> Drained {
         let Some(notifier) = &mut self.notifier else { return Drained::Complete };
         notifier.drain(|path| {
@@ -103,20 +103,20 @@ impl WorkspaceScanner {
         })
     }
 
-    /// Looks at everything. Returns false if the time was up before.
+    /// Checks the whole workspace. Returns false if the time was up before.
     pub(super) fn walk(&mut self, until: Option<Instant>) -> bool {
         self.index.set(b"", KnownName::Directory(self.watch_of(b"")));
         self.walk_from(vec![Vec::new()], until)
     }
 
-    /// Looks at one name, and at all below it.
+    /// Checks one name, and all names below it.
     pub(super) fn look_at(&mut self, path: &[u8]) {
         if self.look_again(path) {
             self.walk_from(vec![path.to_vec()], None);
         }
     }
 
-    /// Looks at one name. Returns true for a directory to enter.
+    /// Checks one name. Returns true for a directory to enter.
     fn look_again(&mut self, path: &[u8]) -> bool {
         let (parent, name) = split(path);
         match self.tree.directory(parent) {
@@ -162,7 +162,7 @@ impl WorkspaceScanner {
             if self.must_stop(until) {
                 return false;
             }
-            // It is gone, or the walk had no room left before it.
+            // It is gone, or the walk ran out of room before it.
             self.look_again(&path);
         }
         true
@@ -172,7 +172,7 @@ impl WorkspaceScanner {
         self.sink.is_closed() || until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Compares one name of a directory with what is known of it. Returns true for a directory to enter.
+    /// Compares one name of a directory with its last known state. Returns true for a directory to enter.
     fn look(&mut self, directory: &OwnedFd, parent: &[u8], name: &[u8]) -> bool {
         let path = join(parent, name);
         if path.len() > PATH_MAX || is_left_out(&path) {
@@ -191,7 +191,7 @@ impl WorkspaceScanner {
                 self.vanished(&path);
                 false
             }
-            // What cannot be looked at stays as it was known.
+            // A name that cannot be checked keeps its last known state.
             Err(_) => {
                 self.index.meet(&path);
                 false
@@ -219,7 +219,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Asks for notices about a directory. A directory that took the place of another one gets its own.
+    /// Requests notices about a directory. A directory that replaced another one gets its own.
     fn watch(&mut self, path: &[u8], directory: &OwnedFd) {
         let before = self.watch_of(path);
         let Some(notifier) = &mut self.notifier else { return };
@@ -234,7 +234,7 @@ impl WorkspaceScanner {
         self.index.set(path, KnownName::Directory(watch.or(before)));
     }
 
-    /// Compares a file with what is known of it, and reports the change.
+    /// Compares a file with its last known state, and reports the change.
     fn compare(&mut self, path: &[u8], found: &OwnedFd, entry: TreeEntry) {
         if matches!(self.index.get(path), Some(KnownName::Directory(_))) {
             self.vanished(path);
@@ -337,7 +337,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Reports that a name, and all below it, is gone.
+    /// Reports that a name, and all names below it, are gone.
     fn vanished(&mut self, path: &[u8]) {
         if self.is_removed() {
             return;
@@ -378,7 +378,7 @@ impl WorkspaceScanner {
     }
 }
 
-/// Returns true if the error says that there is no such name.
+/// Returns true if the error says that the name does not exist.
 fn is_gone(error: &std::io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))

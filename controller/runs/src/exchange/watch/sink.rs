@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 
 use super::change::FileChange;
 
-/// Changes of one report.
+/// Maximum number of changes in one report.
 const CHANGES: usize = 256;
-/// Bytes of one report.
+/// Maximum number of bytes in one report.
 const BYTES: usize = 2 << 20;
 
 /// Changes since the last report.
@@ -33,7 +33,7 @@ pub enum WatchNotice {
     LostNotices,
     /// The workspace has more files than are watched.
     TooManyFiles,
-    /// The last look took too long, and was cut.
+    /// The last check took too long, and was cut.
     LastLookCut,
 }
 
@@ -51,7 +51,7 @@ impl WatchNotice {
     }
 }
 
-/// Collects what is found, and passes it on in parts.
+/// Collects changes, and passes them on in parts.
 #[derive(Debug)]
 pub(super) struct Sink {
     reports: mpsc::Sender<WatchReport>,
@@ -82,17 +82,17 @@ impl Sink {
         }
     }
 
-    /// Passes on what was collected.
+    /// Passes on the collected changes.
     pub(super) fn flush(&mut self, seen_until: Option<SystemTime>) {
         self.bytes = 0;
         let report = WatchReport { seen_until, ..std::mem::take(&mut self.pending) };
         if report != WatchReport::default() {
-            // Without a reader, the thread ends at its next look.
+            // Without a reader, the thread ends at its next check.
             let _ = self.reports.blocking_send(report);
         }
     }
 
-    /// Returns true if nobody reads the reports any more.
+    /// Returns true if the reader of the reports is gone.
     pub(super) fn is_closed(&self) -> bool {
         self.reports.is_closed()
     }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Longest time that a test waits.
+/// Maximum waiting time of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Watched {
@@ -50,7 +50,7 @@ impl Watched {
         fs::write(self.path(name), content).expect("there is room");
     }
 
-    /// Puts a file in its place at once: nobody sees a part of it.
+    /// Puts a complete file in its place, so that it is never visible in part.
     fn put(&self, name: &str, content: impl AsRef<[u8]>) {
         let outside = self.directory.path().join("new");
         fs::write(&outside, content).expect("there is room");
@@ -76,7 +76,7 @@ impl Watched {
         }
     }
 
-    /// Ends the watch, and returns all changes that were not taken, by path.
+    /// Ends the watch, and returns all changes that were not read yet, by path.
     async fn finish(mut self) -> (BTreeMap<String, Vec<FileChange>>, Vec<WatchNotice>) {
         self.watch.finish();
         while self.read().await {}
@@ -177,7 +177,7 @@ async fn only_regular_files_are_read() {
     let kinds: Vec<_> = seen
         .iter()
         .map(|(path, changes)| {
-            // A file can be seen before all of it is written.
+            // A file can be seen before it is completely written.
             let last = changes.last().expect("it has one");
             (path.as_str(), last.kind.as_str(), last.diff.as_ref().err().copied())
         })
@@ -303,7 +303,7 @@ async fn known_files_beyond_a_walk_are_compared() {
     fs::write(work(&directory).join("inner/known"), "x\n").expect("there is room");
     let mut watched = Watched::with(directory, Some(SystemTime::UNIX_EPOCH), limits);
     watched.seen("inner/known", ChangeKind::Created).await;
-    // A walk looks at twenty names, and these come first.
+    // A walk checks twenty names, and these come first.
     for n in 0..100 {
         watched.write(&n.to_string(), "x");
     }
@@ -338,6 +338,6 @@ async fn a_sweep_waits_for_the_last_look() {
     let file = File::open(&root).expect("it is there");
     let Err((file, _)) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { panic!("it is held") };
     let (_, _) = watched.finish().await;
-    // The thread lets go of it just after its last report.
+    // The thread releases it just after its last report.
     drop(Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error));
 }

@@ -1,4 +1,4 @@
-//! The thread of one watched workspace: waits for notices, looks, rests.
+//! The thread of one watched workspace: waits for notices, checks, rests.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
@@ -13,20 +13,20 @@ use super::sink::WatchNotice;
 
 /// Time between two readings of notices while names wait.
 const TICK: Duration = Duration::from_millis(100);
-/// Work of one turn, in about.
+/// Approximate time of work in one turn.
 const TURN: Duration = Duration::from_millis(250);
-/// Rest after work, as a multiple of it.
+/// Rest after work, as a multiple of its time.
 const REST: u32 = 4;
 /// Rest after a walk, as a multiple of the time that it took.
 const WALK_REST: u32 = 20;
 /// Shortest time between two walks after lost notices.
 const WALK_AGAIN: Duration = Duration::from_secs(1);
-/// Longest time of the last look.
+/// Maximum time of the last check.
 const LAST_LOOK: Duration = Duration::from_secs(20);
 /// Time by which the clock of files may be late, in about.
 const CLOCK_MARGIN: Duration = Duration::from_millis(20);
 
-/// Reason to go on.
+/// Reason to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     /// Notices, or the end of the time.
@@ -43,7 +43,7 @@ pub(super) struct WatchThread {
     control: PipeReader,
     scanner: WorkspaceScanner,
     dirty: DirtyNames,
-    /// Time before which nothing is looked at.
+    /// Time before which no name is checked.
     rest_until: Instant,
     /// Time of the next walk.
     walk_at: Option<Instant>,
@@ -56,7 +56,7 @@ impl WatchThread {
         Self { control, scanner, dirty: DirtyNames::default(), rest_until, walk_at: None, last_walk }
     }
 
-    /// Watches until the run is over, or nobody reads the reports any more.
+    /// Watches until the run is over, or the reader of the reports is gone.
     pub(super) fn run(mut self, since: Option<SystemTime>) {
         let begun = Instant::now();
         self.scanner.begin(since);
@@ -87,7 +87,7 @@ impl WatchThread {
         let notices = self.scanner.notices().filter(|_| listens).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let next = if listens { next } else { Some(next.unwrap_or(self.rest_until)) };
         let mut waited: Vec<_> = [Some(control), notices].into_iter().flatten().collect();
-        // A signal is a reason to look, and so is everything that cannot be: it is looked at again after a rest.
+        // A signal is a reason to check, and so is everything that has no signal: it is checked again after a rest.
         let _ = poll(&mut waited, timeout(next, now));
         let is_called = waited.first().and_then(PollFd::any).unwrap_or_default();
         if !is_called {
@@ -100,7 +100,7 @@ impl WatchThread {
         }
     }
 
-    /// Reads notices, and looks at the names that have waited long enough.
+    /// Reads notices, and checks the names that have waited long enough.
     fn turn(&mut self) {
         let (begun, now) = (Instant::now(), SystemTime::now());
         if self.drain() == Drained::Overflown {
@@ -128,7 +128,7 @@ impl WatchThread {
                 self.dirty.note(path, begun);
             }
             if self.walk_at.is_none() {
-                // A directory for which there was no watch is walked from now on.
+                // A directory without a watch is walked from now on.
                 self.schedule_walk();
             }
         }
@@ -144,7 +144,7 @@ impl WatchThread {
         let mut is_full = false;
         let drained = self.scanner.drain(|path| is_full |= !dirty.note(path, now));
         if is_full {
-            // A walk looks at them all.
+            // A walk checks them all.
             self.walk_soon();
         }
         drained
@@ -172,7 +172,7 @@ impl WatchThread {
         self.walk_at = self.scanner.is_partial().then(|| Instant::now() + every);
     }
 
-    /// Looks at everything once more.
+    /// Checks the whole workspace once more.
     fn finish(mut self) {
         if !self.scanner.walk(Some(Instant::now() + LAST_LOOK)) {
             self.scanner.sink.notice(WatchNotice::LastLookCut);
@@ -183,7 +183,7 @@ impl WatchThread {
 
 fn timeout(next: Option<Instant>, now: Instant) -> PollTimeout {
     let Some(next) = next else { return PollTimeout::NONE };
-    // Rounded up: a look before the time would be one more.
+    // Rounded up: a check before the time would need another one.
     let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
     PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
 }

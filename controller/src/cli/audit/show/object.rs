@@ -35,7 +35,7 @@ pub(super) fn object(path: &Path, log: &AuditLog, torn: u64) -> Value {
     })
 }
 
-/// Returns one call. The members of an outcome are null as long as there is none.
+/// Returns one call. The members of an outcome are null until it exists.
 fn call(call: &LoggedCall) -> Value {
     let LoggedCall { intent, outcome } = call;
     let outcome = outcome.as_ref();

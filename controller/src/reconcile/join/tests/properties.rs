@@ -32,8 +32,8 @@ fn made_rows() -> impl Strategy<Value = SpendRow> {
 }
 
 proptest! {
-    /// Whatever both sides hold: each receipt has one finding that is no duplicate, each row is in one finding, and once
-    /// all that may be done is done there is nothing left to do.
+    /// For all contents of both sides: each receipt has one finding besides duplicates, each row is in one finding, and after
+    /// all permitted settlements nothing is left to do.
     #[test]
     fn each_row_counts_once_and_repetition_changes_nothing(
         known in prop::collection::vec(statuses(), 0..8),

@@ -39,13 +39,13 @@ fn a_call_that_a_cache_answered_costs_nothing() {
             }
         }
     }
-    // Of a paid row and one of a cache, a receipt does not stand by the cheaper one.
+    // Between a paid row and a cached one, a receipt does not match the cheaper one.
     let other = SpendRow { nanos: 7000, spend: "7e-06".into(), ..row() };
     assert_eq!(
         classes(vec![known(|_| ())], vec![SpendRow { start_us: 0, ..hit.clone() }, other]),
         [FindingClass::AmountDiffers]
     );
-    // What the sidecar took for a hit was none.
+    // The sidecar took a call for a cache hit, but it was not one.
     assert_eq!(classes(vec![in_band()], vec![row()]), [FindingClass::AmountDiffers]);
     // A hit that LiteLLM charges is a call like any other.
     let charged = SpendRow { nanos: 7000, spend: "7e-06".into(), ..hit };
@@ -90,7 +90,7 @@ fn earlier_attempts_of_a_call_belong_to_its_receipt() {
         };
         assert_eq!((sum(|f| f.ledger.as_ref()), sum(|f| f.spend_log.as_ref())), (5600, 5600));
 
-        // Another price of the call itself takes back that alone.
+        // Another price of the call itself reverses only that price.
         let dearer = SpendRow { nanos: 9000, spend: "9e-06".into(), ..row() };
         let changed = join(&input(vec![settled.clone()], vec![attempt(0, false), dearer, attempt(1, true)]));
         let corrected = after(settled, remedy(&changed[0]), "2026-11-20");
@@ -108,7 +108,7 @@ fn an_earlier_attempt_waits_for_its_call() {
         is_failure: true,
         ..row()
     };
-    // An open receipt holds what was reserved for it until its own row is there.
+    // An open receipt holds the reserved amount until its own row exists.
     let waits = join(&input(vec![open(ReceiptStatus::PendingCost)], vec![attempt.clone()]));
     assert_eq!(waits.iter().map(|f| f.class).collect::<Vec<_>>(), [FindingClass::MissingThere, FindingClass::NotYet]);
     assert!(waits.iter().all(|finding| finding.remedy.is_none()));

@@ -91,7 +91,7 @@ fn a_failed_call_that_could_be_billed_stays_open() {
         let way_out = "; if no row will come, sluice budget set acct-1 USD begins the budget anew";
         assert!(findings[0].reason.contains(way_out), "{}", findings[0].reason);
 
-        // What LiteLLM says of it settles it, whenever it comes.
+        // LiteLLM's row for the call settles it, however late it arrives.
         for (row, source) in [(failure_row(), PriceSource::FailureRow), (row(), PriceSource::SpendLog)] {
             let settlement = remedy(&join(&input(vec![known.clone()], vec![row.clone()]))[0]).clone();
             assert_eq!((settlement.nano_usd, settlement.price_source), (Some(row.nanos), source));

@@ -17,7 +17,7 @@ enum Op {
         decision: ApprovalDecision,
         raise: Option<i64>,
     },
-    /// The sidecar gets what is decided.
+    /// The sidecar gets the decision.
     Apply,
     Expire,
     /// The daemon is killed, and another one opens the database.
@@ -79,7 +79,7 @@ async fn play(ops: Vec<Op>) {
             Op::Expire => {
                 for approval in one.store.expire_approvals(now + HOUR + 100).await.expect("it is writable") {
                     assert_eq!(approval.decision, Some(ApprovalDecision::Expired));
-                    // Nobody had to decide while no call waited.
+                    // No person had to decide while no call waited.
                     if approval.held_us.is_some() {
                         model.denied_at = Some(model.cap);
                     }

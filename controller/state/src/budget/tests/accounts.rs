@@ -20,7 +20,7 @@ impl TestDatabase {
         Self { store: Store::open(&directory.path().join("sluice.db")).expect("it is new"), directory }
     }
 
-    /// Another process, as far as SQLite can tell.
+    /// Counts as another process for SQLite.
     fn another(&self) -> Store {
         Store::open(&self.directory.path().join("sluice.db")).expect("it is there")
     }
@@ -40,7 +40,7 @@ impl TestDatabase {
         (granted, spent, held)
     }
 
-    /// A run that is over, of which the ledger has read the log.
+    /// Ends a run, with its log read into the ledger.
     async fn over(&self, name: &str, worth: &str) {
         self.close(name).await;
         self.sql(&format!(
@@ -54,7 +54,7 @@ impl TestDatabase {
         self.store.record(&key(name), 0, &closed, None).await.expect("it is ours");
     }
 
-    /// A receipt, with what was reserved for it.
+    /// Adds a receipt, with the amount that was reserved for it.
     fn receipt(&self, run: &str, call: u32, reserved: &str) {
         self.sql(&format!(
             "INSERT INTO receipts (source_system, source_reference, payload_hash, run_id, attempt, call, call_id, account,
@@ -131,7 +131,7 @@ async fn a_run_without_a_cap_holds_the_default() {
     assert_eq!(admit(&database.store, "r3", None).await, Some(Some(10)));
     assert_eq!(admit(&database.store, "r4", None).await, None);
     assert_eq!(database.amounts().await, (100, 0, 100));
-    // Of a run that is not admitted nothing stays; its name is free.
+    // A refused run leaves no row, so its name is free.
     assert_eq!(database.count("SELECT count(*) FROM runs"), 3);
 }
 
@@ -164,7 +164,7 @@ async fn receipts_replace_the_hold_of_their_run() {
     admit(&database.store, "r1", Some(60)).await.expect("there is enough");
     database.receipt("r1", 1, "'0.00000004'");
     database.entry("r1", 1, "posted", "25");
-    // Its log may be read while it goes on: nothing counts twice.
+    // Its log may be read while it runs: no amount counts twice.
     assert_eq!(database.amounts().await, (100, 25, 35));
     database.over("r1", "complete").await;
     assert_eq!(database.amounts().await, (100, 25, 0));
@@ -205,10 +205,10 @@ async fn a_failed_call_is_held_unless_nobody_bills_it() {
         ));
     }
     database.over("r1", "complete").await;
-    // No provider bills the 404; the 500, and the call without an answer, may have cost what was reserved.
+    // No provider bills the 404; the 500, and the call without an answer, may have cost the reserved amount.
     assert_eq!(database.amounts().await, (100, 0, 40));
 
-    // A reconciliation found no row of any of them.
+    // A reconciliation found no row for any of them.
     let settlement = Settlement::not_billed("r1/0/2");
     database.store.settle(vec![settlement]).await.expect("the database is writable");
     assert_eq!(database.amounts().await, (100, 0, 40));
@@ -266,7 +266,7 @@ async fn a_new_budget_keeps_only_holds_of_open_runs() {
 
     database.set(1000).await;
     assert_eq!(database.amounts().await, (1000, 0, 30));
-    // What comes late is paid from what there is then.
+    // Late entries are paid from the remainder at that time.
     database.entry("over", 1, "settled", "7");
     assert_eq!(database.amounts().await, (1000, 7, 30));
 
@@ -285,7 +285,7 @@ async fn spending_since_the_last_hold_equals_all_spending() {
     for n in 1..=12 {
         let run = format!("r{n}");
         admit(&database.store, &run, Some(300)).await.expect("there is enough");
-        // Of this account, and of another one in between.
+        // Receipts of this account, and of another one in between.
         database.receipt(&run, 1, "NULL");
         database.entry(&run, 1, "posted", "100");
         database.receipt(&format!("other{n}"), 1, "NULL");
@@ -295,7 +295,7 @@ async fn spending_since_the_last_hold_equals_all_spending() {
                   CREATE TRIGGER receipts_stay BEFORE UPDATE ON receipts BEGIN SELECT RAISE(ABORT, 'x'); END;",
         );
         if n > 1 {
-            // What comes of the one before, late.
+            // Late entry of the earlier run.
             database.entry(&format!("r{}", n - 1), 1, "settled", "5");
             spent += 5;
         }

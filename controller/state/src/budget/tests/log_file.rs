@@ -1,4 +1,4 @@
-//! The budget log beside a real database: killed between any two steps, lost, cut, forged.
+//! The budget log with a real database: killed between any two steps, lost, cut, forged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl State {
         BudgetLog { layout: &self.layout, keys: &self.keys, store: &self.store }
     }
 
-    /// The database is gone, and a new one is made.
+    /// The database is lost, and a new one is made.
     fn lose(&mut self) {
         for end in ["", "-wal", "-shm"] {
             let _ = fs::remove_file(self.layout.state().join(format!("sluice.db{end}")));
@@ -151,7 +151,7 @@ async fn without_database_and_log_budgets_must_be_confirmed() {
     state.set(5).await;
     assert!(matches!(state.log().synchronize().await, Err(LogError::Lost(_))));
     assert_eq!(state.log().confirm().await.expect("there is room"), None);
-    // What the account has spent is not known yet.
+    // The spending of the account is not known yet.
     assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Behind { runs: 1, .. })));
     assert!(state.log().check_admission("other").await.expect("it has no budget").is_none());
 
@@ -218,7 +218,7 @@ async fn a_cut_or_forged_log_is_reported() {
     assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none());
 }
 
-/// On one thread: a task that blocked it in its wait for the lock would keep the one that has the lock from going on.
+/// Runs on one thread: a task that blocked it while waiting for the lock would stop the lock's holder from continuing.
 #[tokio::test]
 async fn tasks_that_synchronize_at_once_block_no_thread() {
     let state = State::new();

@@ -43,7 +43,7 @@ impl Tokens {
         kept.expect("it is a turn of a session")
     }
 
-    /// Adds a whole session of one turn, which ends at a time.
+    /// Adds a complete session with one turn, which ends at a time.
     async fn session(&self, run: &str, of: &ChatSession, bytes: u64, ended: i64) -> Vec<RunKey> {
         self.turn(run, of, None, ended - 1).await.expect("the first turn");
         let removed = self.keep(run, bytes).await;

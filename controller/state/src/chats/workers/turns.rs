@@ -1,4 +1,4 @@
-//! The turns of a worker: begun, taken back or interrupted; and the end of the worker.
+//! The turns of a worker: begun, withdrawn or interrupted; and the end of the worker.
 
 use rusqlite::{Transaction, TransactionBehavior, params};
 use sluice_contract::RunId;
@@ -58,7 +58,7 @@ impl Store {
         .await
     }
 
-    /// Ends a turn that has no client: its message is taken back, or its worker is interrupted.
+    /// Ends a turn without a client: its message is withdrawn, or its worker is interrupted.
     ///
     /// # Errors
     /// Errors of SQLite, and of the messages of the run.
@@ -101,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// Tells a waiting worker to end. Returns false if it has a turn, or was told before.
+    /// Requests the end of a waiting worker. Returns false if it has a turn, or was requested to end before.
     ///
     /// # Errors
     /// Errors of SQLite, and of the messages of the run.
@@ -143,7 +143,7 @@ pub(in crate::chats) fn add_first(
         .map(drop)
 }
 
-/// Sends an interrupt whose text begins no turn.
+/// Sends an interrupt that starts no turn.
 fn tell(
     transaction: &Transaction<'_>,
     run_id: &RunId,

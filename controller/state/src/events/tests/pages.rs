@@ -111,7 +111,7 @@ async fn counts_and_searches_are_bounded() {
     let found = page(&log, EventQuery { cursor: found.next_cursor, ..search }).await;
     assert_eq!((seqs(&found.events), found.next_cursor), (vec![1], None));
 
-    // A stream whose filter selects nothing goes on from what it has looked at.
+    // A stream whose filter selects nothing continues from the last position that it examined.
     let filter = EventFilter { types: vec!["none".into()], ..EventFilter::default() };
     let batch = log.after(0, filter.clone()).await;
     assert_eq!((batch.next, batch.is_newest), (i64::from(SEARCH_ROWS_MAX), false));

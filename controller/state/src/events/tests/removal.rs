@@ -78,7 +78,7 @@ async fn a_gap_covers_what_was_removed() {
         log.append_within(agent("r1", "agent.message"), quota).await;
     }
     log.append_within(NewLoggedEvent { owner: "p".into(), ..system("r2", "a") }, quota).await;
-    // 2, 3 and 4 are gone.
+    // 2, 3 and 4 were removed.
     let gap = |from, to| Some(EventGap { from, to });
     assert_eq!(log.after(0, of_run("r1")).await.gap, gap(2, 4));
     assert_eq!(log.after(3, of_run("r1")).await.gap, gap(4, 4));

@@ -74,7 +74,7 @@ async fn a_check_names_missing_files() {
     let run = key("r1.0");
     ledger.ingest(&run, &file(&run, &[priced("1")]), Writer::Gone).await.expect("it is new");
     assert_eq!(ledger.found().await, [(DifferenceKind::NoFile, None)]);
-    // Also if nothing of it was ever posted, and only a line of it was seen.
+    // This also holds if none of it was ever posted, and only one line was seen.
     let unposted = key("r0.0");
     let seen = sluice_contract::Witness { seq: 0, head: Hash::of(b"a line") };
     ledger.store.add_witness(&unposted, seen).await.expect("it is ours");
@@ -108,7 +108,7 @@ async fn an_altered_file_bills_its_witnessed_lines() {
     let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = written(Log::of(&run), &[priced("0.0000054"), priced("1")]);
-    // After the second intent, whose outcome no witness has.
+    // After the second intent, whose outcome no witness covers.
     let line = log.bytes.split_inclusive(|byte| *byte == b'\n').nth(3).expect("there are five");
     let seen = Witness { seq: 3, head: Hash::of(line) };
     ledger.store.add_witness(&run, seen).await.expect("it is ours");

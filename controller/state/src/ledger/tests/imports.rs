@@ -105,7 +105,7 @@ async fn a_rebuild_leaves_an_import_in_the_budget_of_its_time() {
         host.rebuild().await;
 
         assert_eq!(host.spent().await, 1_000_000_000, "signed: {}", !given.is_empty());
-        // An import that adds nothing is no decision.
+        // An import that adds nothing is not recorded as a decision.
         assert!(host.import(&bytes, &given).await.already_imported);
         assert_eq!(host.decisions(), 1);
     }

@@ -1,4 +1,4 @@
-//! Totals: one of them, exact, whichever way it is added up.
+//! Totals: exact, and the same in whichever way they are added up.
 
 use super::*;
 
@@ -37,7 +37,7 @@ proptest! {
             let kept = wait(ledger.store.usage(by, Filter::default())).expect("it is readable");
             let shown = whole.clone().or_zero(kept.unsettled.is_empty());
             prop_assert_eq!((&kept.groups, &kept.total), (&groups, &shown), "{:?}", by);
-            // From all rows, since the time is not a whole day.
+            // Summed from all rows, since the time is not a whole day.
             let since = Filter { since_us: Some(1), ..Filter::default() };
             let added_up = wait(ledger.store.usage(by, since)).expect("it is readable");
             prop_assert_eq!((&added_up.groups, &added_up.total), (&groups, &shown), "{:?}", by);
@@ -136,7 +136,7 @@ async fn a_reversed_entry_counts_no_more() {
     let whole = total(&found.receipts);
     assert_eq!((whole.calls, whole.open, whole.nano_usd, whole.usage.total), (2, 0, Some(10_500), Some(15)));
     let days = grouped(&found.receipts, GroupBy::Day);
-    // What comes late counts in the period in which it comes.
+    // Late entries count in the period in which they arrive.
     assert_eq!(days["2026-12-01"].nano_usd, Some(-5400));
     assert_eq!(days.len(), 2);
     let kept = ledger.store.usage(GroupBy::Day, Filter::default()).await.expect("it is readable");
@@ -164,10 +164,10 @@ async fn a_late_amount_settles_the_run() {
     assert_eq!((statuses(&found), found.unsettled), (vec!["settled"], vec![]));
     let bill = &found.receipts[0];
     assert_eq!((bill.cost_usd.as_deref(), bill.nano_usd), (Some("5.4e-06"), Some(5400)));
-    // Its tokens are those of the outcome, once.
+    // Its tokens come from the outcome, once.
     assert_eq!(bill.usage.and_then(|usage| usage.total), Some(15));
     assert_eq!(total(&found.receipts).usage.total, Some(15));
-    // What came from elsewhere is no business of the files.
+    // Entries from other sources do not affect the files.
     ledger.put(&run, &file(&run, &[unpriced(NullReason::NoCost)]));
     assert_eq!(ledger.found().await, []);
 }

@@ -1,4 +1,4 @@
-//! The same file again, in pieces, by several at once, or as another.
+//! The same file again: in pieces, by several processes at once, or with other content.
 
 use super::*;
 
@@ -143,7 +143,7 @@ async fn a_truncated_file_reverses_nothing() {
 
     assert!(matches!(late, Err(LedgerError::Late { status: "posted", .. })), "{late:?}");
     assert_eq!(statuses(&ledger.all().await), ["posted"]);
-    // With the database's own witness the file itself is found out.
+    // The database's own witness exposes the file itself.
     ledger.put(&run, &cut);
     let found = ledger.found().await;
     assert_eq!(found[0], (DifferenceKind::Tampered, None));
@@ -216,7 +216,7 @@ proptest! {
         ends.sort_unstable();
         for (end, again) in ends {
             for _ in 0..=u8::from(again) {
-                // Its writer lives, or this is a controller that took it for dead.
+                // Its writer lives, or this controller considers it dead by mistake.
                 let writer = if again { Writer::Gone } else { Writer::Alive };
                 wait(pieces.ingest(&run, &bytes[..end], writer)).expect("it only grows");
             }

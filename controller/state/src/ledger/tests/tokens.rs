@@ -167,7 +167,7 @@ async fn a_damaged_database_is_reported_with_advice() {
     let path = ledger.layout.database();
     ledger.sql("PRAGMA wal_checkpoint(TRUNCATE)").expect("no reader is active");
     let mut bytes = std::fs::read(&path).expect("it is there");
-    // Its first page says what the others are.
+    // The first page determines the others.
     let whole = bytes.clone();
     for byte in bytes.iter_mut().skip(4096 * 2) {
         *byte ^= 0x5a;

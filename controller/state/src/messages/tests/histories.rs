@@ -70,7 +70,7 @@ impl Model {
         self.messages.get_mut(at).filter(|message| message.state.is_changeable())
     }
 
-    /// Returns what a worker gets.
+    /// Takes messages for a worker, and returns them.
     fn take(&mut self, lease: bool, limit: u32) -> Vec<String> {
         let now_us = self.now_us;
         let is_free = |message: &ModelMessage| {
@@ -88,7 +88,7 @@ impl Model {
             .collect()
     }
 
-    /// Returns what the sidecar gets; what it is to have no more is queued again.
+    /// Returns the sidecar's messages; messages that it is not to have any longer are queued again.
     fn offer(&mut self) -> Vec<String> {
         use MessageState::{Offered, Queued, Sent};
         let mut list = Vec::new();
@@ -165,7 +165,7 @@ async fn perform(fixture: &mut Fixture, model: &mut Model, op: Op) {
             let listed: Vec<_> = injection.list.into_iter().map(|message| message.message_id).collect();
             assert_eq!(listed, model.offer(), "{model:?}");
         }
-        // The sidecar reports only what it has, or had.
+        // The sidecar reports only messages that it has, or had.
         Op::Injected(at, status) => {
             let is_there = model.messages.get(at).is_some_and(|message| {
                 message.state == MessageState::Offered || message.by_call && message.state != MessageState::Lost
@@ -196,7 +196,7 @@ async fn check(ops: Vec<Op>) {
 proptest! {
     #![proptest_config(Config { cases: 32, max_shrink_iters: 300, ..Config::default() })]
 
-    /// No message is delivered twice or forgotten, in any order of requests and crashes.
+    /// In any order of requests and crashes, no message is delivered twice or forgotten.
     #[test]
     fn messages_follow_their_model(ops in proptest::collection::vec(op(), 0..50)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it can be built");

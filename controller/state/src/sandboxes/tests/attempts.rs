@@ -25,7 +25,7 @@ impl Daemon {
         self.step(run_id, SandboxStep::Decide(failed("internal"))).await;
     }
 
-    /// Closes the row of an attempt, as the controller does, with what its audit file says.
+    /// Closes the row of an attempt, as the controller does, with the spending in its audit file.
     async fn close(&self, sandbox: &Sandbox, spent: i64) {
         let closed = Run { phase: RunPhase::Closed, ..Run::new() };
         self.store.record(&sandbox.key, 1, &closed, None).await.expect("it is ours");

@@ -16,7 +16,7 @@ enum Op {
         priority: i64,
         after: BTreeSet<usize>,
     },
-    /// The daemons that claim, at once if they are two.
+    /// The daemons that claim; two daemons claim at once.
     Claim(Vec<usize>),
     Decide(usize, SandboxVerdict),
     Finish(usize),
@@ -90,13 +90,13 @@ impl Model {
         self.runs[run].state.is_ended() && (self.runs[run].verdict == Some(SandboxVerdict::Success)) == success
     }
 
-    /// Returns the run that must be claimed next: one of the owner with the fewest at work.
+    /// Returns the run that must be claimed next: one of the owner with the fewest working runs.
     fn claim(&mut self) -> Option<usize> {
         let is_doomed = |model: &Self, run: &ModelRun| {
             run.state == SandboxState::Pending && run.after.iter().any(|other| model.has_ended(*other, false))
         };
         while let Some(run) = self.runs.iter().position(|run| is_doomed(self, run)) {
-            // The message names the first of them.
+            // The message names the first one.
             let other = self.runs[run].after.iter().copied().find(|other| self.has_ended(*other, false));
             let message = other.map(|other| format!("run r{other}, on which it depends, did not succeed"));
             let verdict = SandboxVerdict::Failed { code: "dependency_failed".to_owned(), message };
@@ -209,11 +209,11 @@ async fn perform(daemon: &Daemon, op: &Op, model: &Model) -> bool {
     }
 }
 
-/// Claims once with each of these daemons, all at once, and returns what they got.
+/// Claims once with each of these daemons, all at once, and returns their results.
 async fn claim(stores: &[Store; 2], process: &Process, daemons: &[usize], now_us: i64) -> BTreeSet<String> {
     let claims = daemons.iter().map(|number| {
         let store = stores[*number].clone();
-        // Each has a process of its own.
+        // Each daemon has its own process.
         let process = Process { pid: process.pid + i32::try_from(*number).expect("it is small"), ..process.clone() };
         tokio::spawn(async move { store.claim_next(&process, CLAIMS, now_us).await.expect("it is writable") })
     });
@@ -256,7 +256,7 @@ async fn check(ops: Vec<Op>) {
 proptest! {
     #![proptest_config(Config { cases: 24, max_shrink_iters: 300, ..Config::default() })]
 
-    /// Each run is claimed once for each attempt, in its turn and within the limits, whichever daemon asks.
+    /// Each run is claimed once for each attempt, in its turn and within the limits, by any daemon.
     #[test]
     fn two_daemons_share_one_queue(ops in proptest::collection::vec(op(), 0..80)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("it can be built");

@@ -1,4 +1,4 @@
-//! Creation, and what is left when it fails.
+//! Creation of runs, and the state after a failed one.
 
 use super::*;
 use crate::agents::{AgentChange, AgentError};
