@@ -8,4 +8,5 @@ mod credentials;
 mod looks;
 mod publishing;
 mod pushes;
+mod retries;
 mod support;

@@ -11,6 +11,7 @@ use sluice_git::{
 };
 use tempfile::TempDir;
 
+pub(crate) mod delta_bomb;
 pub(crate) mod forge;
 pub(crate) mod http;
 pub(crate) mod raw_push;

@@ -11,9 +11,9 @@ use super::project_repository;
 use super::similar::similar;
 
 /// Members of an entry.
-const MEMBERS: [&str; 14] = [
+const MEMBERS: [&str; 16] = [
     "name", "owners", "repository", "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge",
-    "forge_api", "publish", "merge", "author", "depth",
+    "forge_api", "publish", "merge", "author", "depth", "without_submodules", "without_lfs",
 ];
 /// Characters of a name.
 const NAME_MAX: usize = 63;

@@ -41,6 +41,8 @@ pub struct AdoptedClone {
     pub url: String,
     /// Container that packs what was committed.
     pub collector: Collector,
+    /// True if the workspace stays also when its commits are out.
+    pub keep_workspace: bool,
 }
 
 /// Outcome of a collection, as the record of a run keeps it. The commits are in the repository.
