@@ -9,4 +9,5 @@ mod looks;
 mod publishing;
 mod pushes;
 mod retries;
+mod ssh;
 mod support;

@@ -16,6 +16,7 @@ pub(crate) mod forge;
 pub(crate) mod http;
 pub(crate) mod raw_push;
 pub(crate) mod relay;
+pub(crate) mod sshd;
 
 pub(crate) const BRANCH: &str = "feature/AB-1-add-x";
 
