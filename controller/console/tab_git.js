@@ -62,12 +62,19 @@ function Pull({ pull, merged }) {
     ${pull.fault && html`<p class="small fault-text">The forge was not asked: <${Foreign} inline text=${pull.fault} /></p>`}`;
 }
 
+/** How far the branch and its base are apart. */
+function distance({ ahead, behind, diverged, base_branch: base }) {
+  if (!base || behind === null) return null;
+  const words = `${count(ahead)} ahead, ${count(behind)} behind`;
+  return diverged ? html`${words} <span class="badge yellow">diverged</span>` : words;
+}
+
 function Facts({ branch, pull }) {
   const { url, base_branch: from, base_sha: begun, branch: name, head_sha: head, published_sha: published, publish } = branch;
   const text = (value) => html`<${Foreign} inline text=${value} />`;
   const rows = [
     ["Repository", text(url)], ["Base", from && html`${text(from)} ${begun && html`<${Sha} sha=${begun} />`}`], ["Branch", text(name)],
-    ["Head", head && html`<${Sha} sha=${head} />`],
+    ["Head", head && html`<${Sha} sha=${head} />`], ["Against base", head && distance(branch)],
     ["Published", published ? html`<${Sha} sha=${published} />` : `not yet: ${RULES[publish]}`],
     ["Ticket", branch.ticket && text(branch.ticket)], ["Title", branch.title && text(branch.title)],
     ["Pull request", pull && html`<${Pull} pull=${pull} merged=${branch.merged_sha} />`],

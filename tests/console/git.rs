@@ -96,6 +96,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
     daemon.ended(&id).await;
     let branch = daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json();
     let head = branch["head_sha"].as_str().expect("a commit");
+    browser.shows("2 ahead, 0 behind").await;
     browser.shows(&format!("sluice push {id} --head {head} --accept-guarded")).await;
     browser.click("[role=tabpanel] section[aria-labelledby=patch] button").await;
     browser.shows("b/.github/workflows/ci.yml").await;

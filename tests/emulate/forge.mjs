@@ -1,8 +1,11 @@
 // A forge of GitHub's kind on one port: git over HTTP (`git http-backend`) for the bare repository DIRECTORY/octo/app.git at
 // /octo/app.git, and the API of the emulator at /api/v3. The emulator gets each pushed commit with its id before it is asked for
 // anything. It finds no conflicts; `git merge-tree` does so here, and the first look at two commits gives no decision, as GitHub's
-// does. The token is the one line of DIRECTORY/token. App 7 with installation 70 gets tokens too; its key is written to
-// DIRECTORY/app.pem. A file DIRECTORY/refuses makes every answer a refusal that repeats the credential. GET /_test/requests lists
+// does. A merge is made here too, as a commit of the repository, and so are GraphQL's `markPullRequestReadyForReview` and the answer
+// 409 to a head that has moved. The token is the one line of DIRECTORY/token, its scopes those of DIRECTORY/scopes. App 7 with
+// installation 70 gets tokens too; its key is written to DIRECTORY/app.pem. A file DIRECTORY/refuses makes every answer a refusal
+// that repeats the credential; a file DIRECTORY/moves has another person push to the branch just before each merge. A file DIRECTORY/fails has the
+// number of requests for each of git's services that are answered with 503 first. GET /_test/requests lists
 // the requests, each with the processes of this host that show a token in their arguments or environment while the request waits;
 // GET /_test/tokens lists the tokens of the installation, GET /_test/pulls the pull requests.
 //
@@ -95,6 +98,8 @@ async function tellPushes() {
 
 // -- Answers ------------------------------------------------------------------------------------------------------------
 
+/** Commits of merges in the emulator, and those in the repository. */
+const merges = new Map();
 const requests = [];
 /** Tokens of the installation. */
 const issued = [];
@@ -137,20 +142,84 @@ function end(response, status, type, text) {
   response.end(bytes);
 }
 
-async function answerApi(request, response, path) {
+function tip(branch) {
+  return git('for-each-ref', '--format=%(objectname)', `refs/heads/${branch}`).trim();
+}
+
+function commitOf(tree, message, parent) {
+  const own = ['-c', 'user.name=octo', '-c', 'user.email=octo@localhost'];
+  return git(...own, 'commit-tree', tree, '-p', parent, '-m', message).trim();
+}
+
+/** Makes the commit of a merge, and returns the status and the text of the answer. */
+async function merge(number, { sha, merge_method: method, commit_title: title, commit_message: message }) {
+  const { base, head } = await ask('GET', `${work}/pulls/${number}`);
+  if (existsSync(`${directory}/moves`)) {
+    const last = tip(head.ref);
+    git('update-ref', `refs/heads/${head.ref}`, commitOf(`${last}^{tree}`, 'Pushed meanwhile', last));
+  }
+  if (sha !== tip(head.ref)) {
+    return [409, JSON.stringify({ message: 'Head branch was modified. Review and try the merge again.' })];
+  }
+  if (method !== 'squash') throw new Error(`no merge by ${method} here`);
+  await tellPushes();
+  const made = await ask('PUT', `${work}/pulls/${number}/merge`, { merge_method: method });
+  const [tree] = git('merge-tree', '--write-tree', tip(base.ref), sha).split('\n');
+  const commit = commitOf(tree, `${title}\n\n${message}`, tip(base.ref));
+  git('update-ref', `refs/heads/${base.ref}`, commit);
+  merges.set(made.sha, commit);
+  heads.set(`refs/heads/${base.ref}`, made.sha);
+  return [200, JSON.stringify(made)];
+}
+
+/** Marks a draft as ready, which the emulator's REST API does. */
+async function markReady({ query, variables: { id } }) {
+  if (!query.includes('markPullRequestReadyForReview')) throw new Error(`no such query here: ${query}`);
+  const pulls = await ask('GET', `${work}/pulls?state=all`);
+  const { number } = pulls.find((one) => one.node_id === id);
+  await ask('PATCH', `${work}/pulls/${number}`, { draft: false });
+  return [200, JSON.stringify({ data: { markPullRequestReadyForReview: { pullRequest: { isDraft: false } } } })];
+}
+
+/** Answers what the emulator cannot; undefined for all else. */
+async function answerHere(method, path, body) {
+  if (method === 'POST' && path === '/graphql') return markReady(JSON.parse(body));
+  const [, number] = path.match(/\/pulls\/(\d+)\/merge$/) ?? [];
+  return method === 'PUT' && number ? merge(number, JSON.parse(body)) : undefined;
+}
+
+/** Gives a pull request the head that the branch has, and the decision about conflicts. */
+function asIs(found) {
+  if (found.merged) return { ...found, mergeable: null };
+  return { ...found, head: { ...found.head, sha: tip(found.head.ref) }, mergeable: isMergeable(found) };
+}
+
+async function askEmulator(request, path, body) {
+  const { authorization = '', 'content-type': type = 'application/json' } = request.headers;
+  const answer = await fetch(api + path, { method: request.method, headers: { authorization, 'content-type': type }, body });
+  const text = await answer.text();
+  if (!answer.ok) return [answer.status, text];
+  if (request.method === 'GET' && /\/pulls\/\d+$/.test(path)) return [answer.status, JSON.stringify(asIs(JSON.parse(text)))];
+  if (path === '/app/installations/70/access_tokens') issued.push(JSON.parse(text).token);
+  const [, deleted] = path.match(/\/git\/(refs\/heads\/.+)$/) ?? [];
+  if (request.method === 'DELETE' && deleted) {
+    git('update-ref', '-d', deleted);
+    heads.delete(deleted);
+  }
+  return [answer.status, text];
+}
+
+async function answerApi(request, response, path, isAllowed) {
   const parts = [];
   for await (const part of request) parts.push(part);
   await tellPushes();
-  const { authorization = '', 'content-type': type = 'application/json' } = request.headers;
   const body = parts.length ? Buffer.concat(parts) : undefined;
-  const answer = await fetch(api + path, { method: request.method, headers: { authorization, 'content-type': type }, body });
-  let text = await answer.text();
-  if (request.method === 'GET' && /\/pulls\/\d+$/.test(path) && answer.ok) {
-    const found = JSON.parse(text);
-    text = JSON.stringify({ ...found, mergeable: found.merged ? null : isMergeable(found) });
+  const [status, text] = (isAllowed && await answerHere(request.method, path, body)) || await askEmulator(request, path, body);
+  if (isAllowed && existsSync(`${directory}/scopes`)) {
+    response.setHeader('x-oauth-scopes', readFileSync(`${directory}/scopes`, 'utf8').trim());
   }
-  if (answer.ok && path === '/app/installations/70/access_tokens') issued.push(JSON.parse(text).token);
-  end(response, answer.status, 'application/json', text);
+  const real = [...merges].reduce((known, [emulated, commit]) => known.replaceAll(emulated, commit), text);
+  end(response, status, 'application/json', real);
 }
 
 async function answerGit(request, response, url) {
@@ -179,6 +248,18 @@ async function answerGit(request, response, url) {
   response.end();
 }
 
+/** Failed requests for each of git's services. */
+const failed = new Map();
+
+function isOverloaded(url) {
+  const service = url.searchParams.get('service');
+  const most = existsSync(`${directory}/fails`) ? Number(readFileSync(`${directory}/fails`, 'utf8')) : 0;
+  const count = failed.get(service) ?? 0;
+  if (service === null || count >= most) return false;
+  failed.set(service, count + 1);
+  return true;
+}
+
 async function answer(request, response) {
   const url = new URL(request.url, 'http://localhost');
   if (url.pathname === '/_test/requests') return end(response, 200, 'application/json', JSON.stringify(requests));
@@ -198,14 +279,15 @@ async function answer(request, response) {
     const isApi = url.pathname.startsWith('/api/');
     return end(response, 403, isApi ? 'application/json' : 'text/plain', isApi ? JSON.stringify({ message }) : message);
   }
-  if (url.pathname.startsWith('/api/v3/')) {
+  if (url.pathname.startsWith('/api/')) {
     const before = last;
     last = (async () => {
       await before.catch(() => {});
-      await answerApi(request, response, request.url.slice('/api/v3'.length));
+      await answerApi(request, response, request.url.replace(/^\/api(\/v3)?/, ''), isAllowed);
     })();
     return last;
   }
+  if (isAllowed && isOverloaded(url)) return end(response, 503, 'text/plain', 'try again');
   if (isAllowed) return answerGit(request, response, url);
   response.writeHead(401, { 'www-authenticate': 'Basic realm="forge"', 'content-length': 0 });
   return response.end();

@@ -1,6 +1,7 @@
 //! `--repo URL`: a run works on a clone, and its branch comes out by a push or at the end, and nothing else does.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use sluice_testkit::Sluice;
@@ -196,6 +197,63 @@ async fn a_clone_that_is_gone_keeps_what_was_pushed() {
     assert_eq!((&out["ahead"], &out["pushes"]), (&1.into(), &1.into()), "{out}");
     assert!(report.error_message.expect("an error").contains("/workspace/repo is gone"));
     assert!(report.workspace.is_some(), "what did not come out is kept");
+}
+
+#[tokio::test]
+async fn commits_have_notes_that_stay_here() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let script = format!("{COMMIT} && git push --quiet; {COMMIT}");
+
+    let (report, out, _) = run(&sluice, &bare, &["--publish", "auto"], &script, 0).await;
+
+    let verified = sluice.command(["audit", "verify", &report.run_id, "--json"]).finish().await.expect(0).value();
+    let audit_head = verified["files"][0]["detail"]["head"].as_str().expect("a hash");
+    let own = sluice.state().join("git/runs").join(format!("{}.git", report.run_id));
+    let seen = |words: &[&str]| {
+        let ran = Command::new("git").args(["-c", "safe.directory=*", "-C"]).arg(&own).args(words).output();
+        let ran = ran.expect("git is there");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    let [base, head] = ["base", "head"].map(|name| out[name].as_str().expect("a commit"));
+    let commits = seen(&["rev-list", &format!("{base}..{head}")]);
+    assert_eq!(commits.lines().count(), 2, "{commits}");
+    for commit in commits.lines() {
+        let note = seen(&["notes", "--ref=sluice", "show", commit]);
+        let lines: Vec<_> = note.lines().collect();
+        assert_eq!(lines[0], format!("Sluice-Run: {}.0", report.run_id));
+        assert_eq!(lines[1], format!("Sluice-Audit-Head: {audit_head}"));
+    }
+    assert_eq!(git(&bare, &["for-each-ref", "refs/notes/"]), "");
+    assert_eq!(branches(&bare).len(), 2);
+}
+
+#[tokio::test]
+async fn submodules_and_lfs_are_left_out_on_request() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let work = sluice.dir().join("origin");
+    std::fs::write(work.join(".gitmodules"), "[submodule \"x\"]\n\tpath = x\n\turl = https://forge.test/x\n")
+        .expect("it is ours");
+    std::fs::write(work.join(".gitattributes"), "*.bin filter=lfs\n").expect("it is ours");
+    git(&work, &["add", "--all"]);
+    git(&work, &["commit", "--quiet", "--message", "Add a submodule"]);
+    git(&work, &["push", "--quiet", &bare.display().to_string(), "HEAD:main"]);
+    let repo = bare.display().to_string();
+    let start = async |settings: &str, code| {
+        let project = format!("[[projects]]\nname = 'site'\nowners = ['root']\nrepository = '{repo}'\n{settings}\n");
+        sluice.file("sluice.toml", &project);
+        let url = format!("file://{repo}");
+        sluice.run(["--repo", &url, "--", "cat", "repo/.gitmodules"]).finish().await.expect(code)
+    };
+
+    for (settings, member) in [("", "without_submodules = true"), ("without_submodules = true", "without_lfs = true")] {
+        let refused = start(settings, 125).await;
+        assert!(refused.stderr.contains(member), "{}", refused.stderr);
+    }
+    let ran = start("without_submodules = true\nwithout_lfs = true", 0).await;
+    assert!(ran.stdout.contains("path = x"), "{}", ran.stdout);
 }
 
 #[tokio::test]

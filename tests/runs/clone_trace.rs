@@ -195,3 +195,33 @@ async fn git_works_nowhere_where_a_sandbox_writes() {
     let find = Command::new("find").arg(&places[0]).args(["-name", "alternates"]).output().expect("there is a find");
     assert_eq!(String::from_utf8_lossy(&find.stdout), "", "a repository that borrows objects");
 }
+
+/// The link leads to a repository of the sandbox, and to the mirror that the host has.
+#[tokio::test]
+async fn no_git_follows_a_linked_git_directory() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let (state, writable) = (sluice.state(), sluice.state().join("runs").display().to_string());
+    let places = [state.join("git"), bare.clone()];
+    let url = format!("file://{}#main", bare.display());
+    let own = format!("{PLANT}{COMMIT} && mv .git ../moved && ln -s ../moved .git && {COMMIT}; git status >/dev/null");
+    let of_host = format!("{COMMIT}; rm -rf .git && ln -s {} .git", bare.display());
+    for (script, commits) in [(own, 2), (of_host, 0)] {
+        let words = ["run", "--json", "--repo", &url, "--publish", "auto"].map(str::to_owned);
+        let words: Vec<_> = words.into_iter().chain(in_repository(&script)).collect();
+
+        let (done, run) = traced(&sluice, &words).await;
+
+        let report = done.expect(0).json();
+        let out = report.git.as_ref().expect("it has a branch");
+        assert_eq!(out["ahead"], commits, "{out}\n{}", report.stderr);
+        let container = run.container.expect("the request that starts the container");
+        let after: Vec<_> = run.git().filter(|git| git.line > container).collect();
+        assert!(!after.is_empty(), "the host looks at the branch");
+        after.iter().for_each(|git| assert_in_place(git, &places));
+        let of_sandbox = |one: &&Started| one.program.contains("planted.sh") || one.program.starts_with(&writable);
+        let ran: Vec<_> = run.started.iter().filter(|one| one.line > container).filter(of_sandbox).collect();
+        assert!(ran.is_empty(), "{}", ran[0].program);
+    }
+    assert_eq!(branches(&bare).len(), 2, "one run had commits");
+}

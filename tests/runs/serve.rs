@@ -28,6 +28,7 @@ mod http;
 mod identity;
 mod killed;
 mod langfuse;
+mod merge;
 mod messages;
 mod monitored;
 mod pause;

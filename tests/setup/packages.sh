@@ -27,6 +27,7 @@ need cc gcc libc6-dev
 need node nodejs
 need npm npm
 need git git
+need sshd openssh-server
 need setpriv util-linux
 need valgrind valgrind
 need strace strace

@@ -117,6 +117,29 @@ impl Forge {
         fs::write(self.leash.directory().join("refuses"), "").expect("it is ours");
     }
 
+    /// Another person pushes to a branch. Returns the new commit.
+    pub fn push_to(&self, branch: &str) -> String {
+        let tree = format!("{branch}^{{tree}}");
+        let commit = self.git(["commit-tree", &tree, "-p", branch, "-m", "Pushed elsewhere"]);
+        self.git(["update-ref", &format!("refs/heads/{branch}"), &commit]);
+        commit
+    }
+
+    /// From now on another person pushes to the branch just before each merge.
+    pub fn push_before_merges(&self) {
+        fs::write(self.leash.directory().join("moves"), "").expect("it is ours");
+    }
+
+    /// The next requests for each of git's services fail, as those to a server that is overloaded.
+    pub fn fail_at_first(&self, requests: u32) {
+        fs::write(self.leash.directory().join("fails"), requests.to_string()).expect("it is ours");
+    }
+
+    /// Gives the token these scopes, as those of a classic token of GitHub.
+    pub fn set_scopes(&self, scopes: &str) {
+        fs::write(self.leash.directory().join("scopes"), scopes).expect("it is ours");
+    }
+
     /// All pull requests, as the API shows them.
     pub async fn pulls(&self) -> Vec<Value> {
         self.list("/_test/pulls").await

@@ -87,6 +87,18 @@ pub struct StoredRepository {
     /// True if a pull request is wanted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_request: bool,
+    /// Sender of the request.
+    pub creator: RunCreator,
+}
+
+/// The principal that has created a run. An admin may create one for another owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunCreator {
+    /// Id of the principal.
+    pub principal: String,
+    /// Owner of what the principal makes for itself.
+    pub owner: String,
 }
 
 /// Limits of a run. `None` means no limit of its own.

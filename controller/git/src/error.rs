@@ -89,7 +89,7 @@ pub enum GitError {
     },
     /// The repository has submodules, which are not fetched.
     #[error(
-        "the repository at {url} has submodules (.gitmodules), which a run does not get; allow it to start without them"
+        "the repository at {url} has submodules (.gitmodules), which a run does not get; with without_submodules = true under [[projects]], runs start without them"
     )]
     Submodules {
         /// Address of the repository.
@@ -97,7 +97,7 @@ pub enum GitError {
     },
     /// The repository has files of LFS, which are not fetched.
     #[error(
-        "the repository at {url} has files in Git LFS (filter=lfs in .gitattributes), which a run does not get; allow it to start without them"
+        "the repository at {url} has files in Git LFS (filter=lfs in .gitattributes), which a run does not get; with without_lfs = true under [[projects]], runs start with pointers in their place"
     )]
     Lfs {
         /// Address of the repository.
@@ -194,11 +194,5 @@ impl GitError {
     /// Makes the error of a file for `map_err`.
     pub(crate) fn file(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { what, source }
-    }
-
-    /// Returns true if a later attempt may succeed without a change: a time limit, the network, a moved branch.
-    #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Failed { .. } | Self::File { .. } | Self::BranchMoved { .. })
     }
 }

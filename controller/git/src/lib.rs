@@ -4,6 +4,7 @@
 //! go into a repository of that run alone.
 
 mod advance;
+mod behind;
 mod branch;
 pub mod branch_name;
 mod bundle;
@@ -30,6 +31,7 @@ mod local_repository;
 mod look;
 mod look_parse;
 mod mirror;
+mod notes;
 mod object_check;
 mod object_graph;
 mod object_id;
@@ -45,6 +47,7 @@ mod run_repository;
 mod secret;
 mod secret_file;
 mod transfer;
+mod transport_fault;
 mod version;
 
 pub use branch::{Branch, BranchError};

@@ -85,8 +85,7 @@ impl Mirror {
         options: &MirrorOptions,
     ) -> Result<Self, GitError> {
         home.prepare()?;
-        let depth = options.depth.map(|depth| format!(" depth {depth}")).unwrap_or_default();
-        let paths = home.mirror_paths(url, &format!("{}{depth}", options.scope));
+        let paths = home.mirror_paths(url, &mirror_scope(options));
         let lock = Lock::wait(&paths.lock, WAIT).await?;
         // Its time shows when the mirror was last used.
         lock.touch()?;
@@ -150,6 +149,12 @@ impl Mirror {
         }
         Ok(())
     }
+}
+
+/// Returns what sets the mirrors of one address apart: the project, and the depth of the history.
+pub(crate) fn mirror_scope(options: &MirrorOptions) -> String {
+    let depth = options.depth.map(|depth| format!(" depth {depth}")).unwrap_or_default();
+    format!("{}{depth}", options.scope)
 }
 
 /// Makes the repository of the mirror, if it is not there.
@@ -247,7 +252,7 @@ impl Fetch<'_> {
 
 /// Returns the ref of a branch in a mirror. The repository may have `a` today and `a/b` tomorrow, and no two refs can have
 /// such names, so the ref has a name of a fixed form.
-fn own_reference(branch: &Branch) -> String {
+pub(crate) fn own_reference(branch: &Branch) -> String {
     let digest = Sha256::digest(branch.as_str());
     format!("refs/sluice/branch-{}", hex::encode(&digest[..16]))
 }

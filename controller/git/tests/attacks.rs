@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use sluice_git::{GitError, RunRepository};
 
+use crate::support::delta_bomb::delta_chain;
 use crate::support::raw_push::{WISHES, ZERO, commands, feed, line, pack, push};
 use crate::support::{BRANCH, Host, Workspace, branch, commit, git, identity, listing, write};
 
@@ -232,6 +233,22 @@ async fn a_blob_that_inflates_is_refused() {
     }
     let new = commit(&run.directory, "bomb");
     refused(&host, &run.repository, &push_of(&run, &base, &new), "remove the file from the commits").await;
+}
+
+/// A pack of less than 100 KB. The memory of git ends first, or the limit for one object does.
+#[tokio::test]
+async fn chains_of_deltas_that_inflate_are_refused() {
+    let host = Host::new();
+    let run = workspace(&host).await;
+    let base = head(&run);
+    let new = commit(&run.directory, "bomb");
+    for (deltas, words) in [(16, "not accepted"), (11, "remove the file from the commits")] {
+        let pack = delta_chain(deltas);
+        assert!(pack.len() < 100_000, "{}", pack.len());
+        refused(&host, &run.repository, &[commands(&[(&base, &new, REF)], WISHES), pack].concat(), words).await;
+    }
+    let good = push_of(&run, &base, &new);
+    assert!(push(&run.repository, &good).await.pushed.is_some());
 }
 
 /// Bug: each push had a limit, and their number had none.

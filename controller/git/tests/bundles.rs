@@ -94,3 +94,30 @@ async fn hostile_bundles_change_nothing() {
     assert_eq!(listing(&host.path("state/git/runs/r1.git")), before);
     run.repository.import(&whole[..]).await.expect("it is accepted");
 }
+
+#[tokio::test]
+async fn notes_name_the_attempt_of_each_commit() {
+    let host = Host::new();
+    let run = workspace(&host).await;
+    let own = host.path("state/git/runs/r1.git");
+    let reference = format!("refs/heads/{BRANCH}");
+    let note = |commit: &str| git(&own, ["-c", "safe.directory=*", "notes", "--ref=sluice", "show", commit]);
+    run.repository.note_commits(&"r1.0".parse().expect("a key"), Some("abc")).await.expect("there is nothing to note");
+    let first = commit(&run.directory, "one");
+    let second = commit(&run.directory, "two");
+    run.repository.import_bundle(bundle(&host, &run, &[&reference])).await.expect("it is accepted");
+
+    run.repository.note_commits(&"r1.0".parse().expect("a key"), Some("abc")).await.expect("there is room");
+    let third = commit(&run.directory, "three");
+    run.repository.import_bundle(bundle(&host, &run, &[&reference])).await.expect("it is accepted");
+    for _ in 0..2 {
+        run.repository.note_commits(&"r1.1".parse().expect("a key"), None).await.expect("there is room");
+    }
+
+    let of_first = "Sluice-Run: r1.0\nSluice-Audit-Head: abc";
+    assert_eq!([note(&first), note(&second), note(&third)], [of_first, of_first, "Sluice-Run: r1.1"]);
+    let count = git(&own, ["-c", "safe.directory=*", "rev-list", "--count", "refs/notes/sluice"]);
+    assert_eq!(count, "2", "the same notes are not made again");
+    let advertised = String::from_utf8(run.repository.advertise().await.expect("it is made")).expect("text");
+    assert!(!advertised.contains("notes"), "{advertised}");
+}

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use sluice_git::guarded_paths::Guard;
-use sluice_git::{ChangeStatus, GitHome, GitProgram, visible_path};
+use sluice_git::{ChangeStatus, GitHome, GitProgram, MirrorOptions, RepositoryUrl, visible_path};
 
 use crate::support::raw_push::{WISHES, commands, pack, push};
-use crate::support::{BRANCH, Host, Workspace, commit, git, run_id, write};
+use crate::support::{BRANCH, Host, Workspace, commit, git, run_id, text, write};
 
 async fn workspace(host: &Host) -> Workspace {
     let origin = host.origin("origin");
@@ -115,4 +115,24 @@ async fn attributes_of_the_sandbox_start_nothing() {
     let diff = repository.diff(1 << 20).await.expect("a diff").expect("it is small");
     let diff = String::from_utf8_lossy(&diff);
     assert!(diff.contains("+* diff=evil") && diff.contains("+x\n") && !diff.contains("canary"), "{diff}");
+}
+
+#[tokio::test]
+async fn an_unknown_base_has_no_distance() {
+    let host = Host::new();
+    let origin = host.origin("origin");
+    let run = host.workspace(&origin, "r1", "http://localhost:8080").await;
+    let (url, main) = (RepositoryUrl::parse(&text(&origin)).expect("an address"), "main".parse().expect("a branch"));
+    let unknown = "1".repeat(40).parse().expect("an id");
+    let (own, other) = (MirrorOptions::default(), MirrorOptions { depth: Some(1), ..MirrorOptions::default() });
+    let base = run.repository.base();
+    for (options, branch, base, expected) in [
+        (&own, &main, base, Some(0)),
+        (&own, &main, &unknown, None),
+        (&own, &"gone".parse().expect("a branch"), base, None),
+        (&other, &main, base, None),
+    ] {
+        let found = host.home.commits_since(&url, options, branch, base).await.expect("no fault");
+        assert_eq!(found, expected, "{branch} since {base}");
+    }
 }

@@ -8,4 +8,6 @@ mod credentials;
 mod looks;
 mod publishing;
 mod pushes;
+mod retries;
+mod ssh;
 mod support;

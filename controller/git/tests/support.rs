@@ -12,10 +12,12 @@ use sluice_git::{
 };
 use tempfile::TempDir;
 
+pub(crate) mod delta_bomb;
 pub(crate) mod forge;
 pub(crate) mod http;
 pub(crate) mod raw_push;
 pub(crate) mod relay;
+pub(crate) mod sshd;
 
 pub(crate) const BRANCH: &str = "feature/AB-1-add-x";
 

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use sluice_git::{CommitterIdentity, RepositoryUrl};
+use sluice_git::{Branch, CommitterIdentity, MirrorOptions, RepositoryUrl};
 use sluice_state::git_runs::PublishRule;
 
 /// The repository of a project.
@@ -24,6 +24,10 @@ pub struct ProjectRepository {
     pub author: Option<CommitterIdentity>,
     /// Commits of the history that runs get; all otherwise.
     pub depth: Option<u32>,
+    /// True if runs may start without the submodules of the repository.
+    pub without_submodules: bool,
+    /// True if runs may start with pointers in place of the files that LFS has.
+    pub without_lfs: bool,
 }
 
 impl ProjectRepository {
@@ -38,7 +42,16 @@ impl ProjectRepository {
             may_merge: false,
             author: None,
             depth: None,
+            without_submodules: false,
+            without_lfs: false,
         }
+    }
+
+    /// Returns what a run gets of the repository. `scope` is the name of the project.
+    #[must_use]
+    pub fn mirror_options(&self, scope: String, base: Option<Branch>) -> MirrorOptions {
+        let Self { depth, without_submodules, without_lfs, .. } = *self;
+        MirrorOptions { scope, base, depth, without_submodules, without_lfs }
     }
 }
 

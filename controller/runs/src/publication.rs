@@ -6,7 +6,9 @@
 
 use sluice_contract::RunId;
 use sluice_git::branch_name::candidate;
-use sluice_git::forge::{Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge};
+use sluice_git::forge::{
+    Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge, retrying,
+};
 use sluice_git::pull_request_text::{self, PullRequestFacts};
 use sluice_git::{Branch, BranchSummary, GitError, GitHome, ObjectId, RunRepository, visible_path};
 use sluice_state::git_runs::{GitRun, GitStep, PublishRule};
@@ -153,13 +155,15 @@ impl Publication<'_> {
         if let Some(last) = &row.published_sha {
             let lease: ObjectId = last.parse().map_err(|_| PublicationError::NotPublished)?;
             let target: Branch = row.new.branch.parse()?;
-            repository.publish(&self.project.url, &credentials, &target, head, Some(&lease)).await?;
+            let push = || repository.publish(&self.project.url, &credentials, &target, head, Some(&lease));
+            retrying(&RuntimePause, push).await?;
             return Ok(row.new.branch.clone());
         }
         for nth in 1..=CANDIDATES {
             let name = candidate(&row.new.branch, nth);
             let target: Branch = name.parse()?;
-            match repository.publish(&self.project.url, &credentials, &target, head, None).await {
+            let push = || repository.publish(&self.project.url, &credentials, &target, head, None);
+            match retrying(&RuntimePause, push).await {
                 Ok(_) => return Ok(name),
                 Err(GitError::BranchTaken { .. }) => {}
                 Err(error) => return Err(error.into()),

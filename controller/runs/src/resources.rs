@@ -308,7 +308,7 @@ impl RunResources {
             }
             self.collect_adopted().await;
             let record = self.host.layout.records().of(&self.key);
-            self.file_notes = files::keep_transcript(&self.paths, record.clone()).await.into_iter().collect();
+            self.file_notes.extend(files::keep_transcript(&self.paths, record.clone()).await);
             self.file_notes.extend(files::keep_artifacts(&self.paths, record).await);
             if let Some(workspace) = files::rescue(&self.paths)? {
                 self.collected.get_or_insert_default().report.workspace = Some(workspace);

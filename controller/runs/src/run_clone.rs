@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_git::forge::{RuntimePause, retrying};
 use sluice_git::{Branch, CommitterIdentity, Credentials, GitHome, MirrorOptions, RepositoryUrl, RunRepository};
 use sluice_state::layout::RunPaths;
 use sluice_state::run_tokens::RunTokenValue;
@@ -117,7 +118,8 @@ impl RunClone {
         key: &RunKey,
         driver: RunDriver,
     ) -> Result<LiveClone, CloneError> {
-        let mirror = self.home.mirror(&self.url, &self.credentials, &self.options).await?;
+        let mirror = || self.home.mirror(&self.url, &self.credentials, &self.options);
+        let mirror = retrying(&RuntimePause, mirror).await?;
         let repository = mirror.run_repository(&key.run_id).await?;
         let directory = paths.work.join(REPOSITORY);
         let origin = format!("http://localhost:{PORT}/git/{}.git", key.run_id);
@@ -160,6 +162,11 @@ impl LiveClone {
         }
         report.faults.extend(self.pushes.fault().map(|fault| format!("a push failed: {fault}")));
         report
+    }
+
+    /// Writes into notes which attempt made the commits, and the hash of its audit log.
+    pub(crate) async fn note_commits(&self, key: &RunKey, audit_head: Option<&str>) -> Result<(), CloneError> {
+        Ok(self.repository.note_commits(key, audit_head).await?)
     }
 
     /// Writes the difference between base and head.

@@ -12,9 +12,9 @@ use super::project_repository;
 use super::similar::similar;
 
 /// Members of an entry.
-const MEMBERS: [&str; 14] = [
+const MEMBERS: [&str; 16] = [
     "name", "owners", "repository", "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge",
-    "forge_api", "publish", "merge", "author", "depth",
+    "forge_api", "publish", "merge", "author", "depth", "without_submodules", "without_lfs",
 ];
 /// Characters of an owner.
 const OWNER_MAX: usize = 255;

@@ -15,10 +15,10 @@ use super::file_value::FileFault;
 
 mod app;
 
-/// Members that are only valid together with `repository`.
-const OTHERS: [&str; 11] = [
+/// Members that have a meaning only beside `repository`.
+const OTHERS: [&str; 13] = [
     "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge", "forge_api", "publish", "merge",
-    "author", "depth",
+    "author", "depth", "without_submodules", "without_lfs",
 ];
 /// Maximum number of commits of a shallow history. A larger one is practically complete.
 const DEPTH_MAX: u32 = 1_000_000;
@@ -46,10 +46,7 @@ pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, Fil
         }
         None => PublishRule::Approve,
     };
-    let may_merge = match table.get("merge") {
-        Some(value) => value.get_ref().as_bool().ok_or_else(|| fault(value, "merge is true or false"))?,
-        None => false,
-    };
+    let is_set = |name| table.get(name).map_or(Ok(false), |value| flag(value, name));
     let api = table.get("forge_api").map(forge_api).transpose()?;
     let depth = table.get("depth").map(|value| depth(value, &address)).transpose()?;
     let access = RepositoryAccess {
@@ -62,9 +59,11 @@ pub(super) fn read(table: &DeTable<'_>) -> Result<Option<ProjectRepository>, Fil
         access,
         forge: ForgeSettings { kind: forge, api },
         publish,
-        may_merge,
+        may_merge: is_set("merge")?,
         author: table.get("author").map(author).transpose()?,
         depth,
+        without_submodules: is_set("without_submodules")?,
+        without_lfs: is_set("without_lfs")?,
     }))
 }
 
@@ -108,6 +107,10 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok().filter(|number| *number > 0)
 }
 
+fn flag(value: &Spanned<DeValue<'_>>, name: &str) -> Result<bool, FileFault> {
+    value.get_ref().as_bool().ok_or_else(|| fault(value, &format!("{name} is true or false")))
+}
+
 fn path(value: &Spanned<DeValue<'_>>, name: &str) -> Result<PathBuf, FileFault> {
     let given = PathBuf::from(text(value, name)?);
     // A text that is not a path may be the secret itself, so it is not repeated.
@@ -136,9 +139,11 @@ mod tests {
         let plain = read_text("repository = 'https://h/o/r'").expect("right").expect("a repository");
         assert_eq!(plain, ProjectRepository::of(plain.url.clone()));
         let whole = "repository = 'https://h/o/r'\ncredentials = '/c'\nforge = 'github'\npublish = 'auto'\nmerge = true\n\
-                     author = 'Bot <bot@h>'\ndepth = 50";
+                     author = 'Bot <bot@h>'\ndepth = 50\nwithout_submodules = true\nwithout_lfs = true";
         let whole = read_text(whole).expect("right").expect("a repository");
-        assert_eq!((whole.access.credentials, whole.depth), (Some("/c".into()), Some(50)));
+        let options = whole.mirror_options("x".to_owned(), None);
+        assert_eq!((options.depth, options.without_submodules, options.without_lfs), (Some(50), true, true));
+        assert_eq!(whole.access.credentials, Some("/c".into()));
         assert_eq!((whole.publish, whole.may_merge, whole.forge.kind), (PublishRule::Auto, true, ForgeKind::GitHub));
         assert_eq!(whole.author.map(|author| author.email().to_owned()), Some("bot@h".to_owned()));
     }
@@ -158,6 +163,8 @@ mod tests {
             ("repository = 'https://h/r'\nmerge = 'x'", "merge is true"),
             ("repository = 'https://h/r'\nauthor = 'x'", "author is written"),
             ("repository = 1", "repository is a text"),
+            ("repository = 'https://h/r'\nwithout_submodules = 1", "without_submodules is true or false"),
+            ("without_lfs = true", "without_lfs needs a repository"),
             ("depth = 1", "depth needs a repository"),
             ("repository = 'https://h/r'\ndepth = 0", "depth is a number of commits from 1"),
             ("repository = 'https://h/r'\ndepth = 1000001", "depth is a number of commits from 1"),

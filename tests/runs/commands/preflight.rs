@@ -59,6 +59,25 @@ async fn the_key_of_an_app_is_checked() {
 }
 
 #[tokio::test]
+async fn a_token_that_may_change_workflows_is_reported() {
+    let (upstream, forge) = (Upstream::json(200, json!({"data": []})).start().await, Forge::start().await);
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", &forge.project(""));
+    for (scopes, words) in [
+        ("repo, workflow", "project work: the token has the scope workflow, so a push can change what CI runs"),
+        ("repo, read:org", "project work: the scope workflow is not among them"),
+    ] {
+        forge.set_scopes(scopes);
+
+        let ran = sluice.command(["preflight", "--json"]).finish().await.expect(0);
+
+        assert!(detail(&ran, "token scopes").starts_with(words), "{scopes}: {}", detail(&ran, "token scopes"));
+    }
+    let shown = sluice.command(["preflight"]).finish().await.expect(0);
+    assert!(!shown.stdout.contains(forge.token()) && !shown.stderr.contains(forge.token()), "{}", shown.stdout);
+}
+
+#[tokio::test]
 async fn a_host_user_with_the_sandboxes_id_is_reported() {
     let upstream = Upstream::json(200, json!({"data": []})).start().await;
     let passwd = std::fs::read_to_string("/etc/passwd").expect("every host has it");

@@ -1,5 +1,4 @@
-//! Runs of the daemon with a forge of GitHub's kind: a conflict is reported and nothing is tried, and the credential is nowhere
-//! but in its file and in the requests to the forge.
+//! Runs of the daemon with a forge of GitHub's kind: the credential is nowhere but in its file and in the requests to the forge.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +14,7 @@ use super::http::{self, DaemonAnswer};
 use super::*;
 
 /// Commits a change, and pushes it as agents do.
-const COMMIT_AND_PUSH: &str = "cd repo && echo four >>text && git commit -qam 'Add a line' && git push -q";
+pub(super) const COMMIT_AND_PUSH: &str = "cd repo && echo four >>text && git commit -qam 'Add a line' && git push -q";
 
 /// Prints all that a program of a sandbox can see of processes and variables, and the names of the files that have a text,
 /// which comes backwards. One file has it for certain.
@@ -23,7 +22,7 @@ const LOOK: &str = "env; git -C repo config --list --show-origin; cat /proc/[0-9
     printf %s \"$BACKWARDS\" | rev >/tmp/planted; \
     printf 'found in %s\\n' $(grep -rlaFs --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr -f /tmp/planted /); rm /tmp/planted";
 
-fn on_repository(script: &str, repository: Value) -> Value {
+pub(super) fn on_repository(script: &str, repository: Value) -> Value {
     let mut request = shell(script);
     request["project"] = json!("work");
     request["repository"] = repository;
@@ -31,13 +30,13 @@ fn on_repository(script: &str, repository: Value) -> Value {
 }
 
 /// Creates a run as the owner of a token, and returns its id.
-async fn create(address: &str, token: &str, request: &Value) -> String {
+pub(super) async fn create(address: &str, token: &str, request: &Value) -> String {
     let created = http::send(address, token, "POST", "/api/v1/sandboxes", request).await;
     assert_eq!(created.status, 201, "{}", created.text);
     body(&created)["run_id"].as_str().expect("an id").to_owned()
 }
 
-fn body(answer: &DaemonAnswer) -> Value {
+pub(super) fn body(answer: &DaemonAnswer) -> Value {
     let (_, body) = answer.text.split_once("\r\n\r\n").expect("a head");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {}", answer.text))
 }
@@ -118,60 +117,6 @@ impl Drop for Sampler {
     }
 }
 
-#[tokio::test]
-async fn a_conflict_is_reported_and_nothing_is_tried() {
-    let (upstream, forge) = (Upstream::never().start().await, Forge::start().await);
-    let sluice = Sluice::to(&upstream);
-    sluice.file("sluice.toml", &forge.project("publish = 'auto'\nmerge = true"));
-    let daemon = sluice.serve().await;
-    let alice = http::token(&sluice, "alice", "owner", "acct-1").await;
-    let repository = json!({"ticket": "AB-8", "pull_request": true});
-    let id = create(&http::address(&daemon), &alice, &on_repository(COMMIT_AND_PUSH, repository)).await;
-    let run = daemon.ended(&id).await;
-    assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
-    let branch = daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json();
-    let head = branch["published_sha"].as_str().unwrap_or_else(|| panic!("it is published: {branch}"));
-    let main = forge.change_main("one\ntwo\nthree\nfive\n");
-
-    // Root is an admin, and another person than the owner.
-    let refused = daemon.command(["merge", &id, "--head", head]).finish().await.expect(1);
-
-    assert!(refused.stderr.contains("has_conflicts"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("let a new run resolve them"), "{}", refused.stderr);
-    let pull = daemon.get(&format!("/api/v1/sandboxes/{id}/git/pr")).await.expect(200).json();
-    assert_eq!((&pull["state"], &pull["mergeable"]), (&json!("open"), &json!(false)), "{pull}");
-    let pulls = forge.pulls().await;
-    assert_eq!((&pulls[0]["draft"], &pulls[0]["state"]), (&json!(true), &json!("open")), "{pulls:?}");
-    let requests = forge.requests().await;
-    let changes =
-        requests.iter().filter(|request| request["path"].as_str().is_some_and(|path| path.starts_with("/api/")));
-    let changes: Vec<_> = changes.filter(|request| request["method"] != "GET").map(|one| &one["path"]).collect();
-    assert_eq!(changes, [&json!("/api/v3/repos/octo/app/pulls")], "only the pull request was opened");
-    assert_eq!(forge.branches(), ["feature/AB-8", "main"]);
-    assert_eq!((forge.git(["rev-parse", "main"]), forge.git(["rev-parse", "feature/AB-8"])), (main, head.to_owned()));
-    let control = std::fs::read_to_string(sluice.state().join("audit/control.jsonl")).expect("it is there");
-    assert!(control.contains("has_conflicts"), "{control}");
-}
-
-#[tokio::test]
-async fn a_conflict_ends_the_command_of_the_host() {
-    let (upstream, forge) = (Upstream::never().start().await, Forge::start().await);
-    let sluice = Sluice::to(&upstream);
-    sluice.file("sluice.toml", &forge.project("merge = true"));
-    let run = sluice.run(["--json", "--repo", &forge.url(), "--pr", "--", "sh", "-c", COMMIT_AND_PUSH]);
-    let report = run.finish().await.expect(0).json();
-    let out = report.git.expect("it has a branch");
-    let main = forge.change_main("one\ntwo\nthree\nfive\n");
-
-    let head = out["head"].as_str().expect("a commit");
-    let refused = sluice.command(["merge", &report.run_id, "--head", head]).finish().await.expect(1);
-
-    assert!(refused.stderr.contains("it has conflicts with its base"), "{}", refused.stderr);
-    assert_eq!(forge.git(["rev-parse", "main"]), main);
-    let requests = forge.requests().await;
-    assert!(requests.iter().all(|request| request["method"] != "PUT" && request["method"] != "DELETE"), "{requests:?}");
-}
-
 /// A run of the daemon and one of the command line get a part of the history, and their branches get to the forge.
 #[tokio::test]
 async fn a_shallow_clone_is_published() {
@@ -249,6 +194,26 @@ async fn the_credential_of_a_forge_is_nowhere_else() {
     for request in with_credential {
         assert!(request["processes"].as_u64() > Some(3), "they were looked at: {request}");
         assert_eq!(request["shown"], json!([]), "processes while the forge was asked: {request}");
+    }
+}
+
+/// The clone and the push meet a forge that is overloaded at first.
+#[tokio::test]
+async fn git_tries_again_at_an_overloaded_forge() {
+    let (upstream, forge) = (Upstream::never().start().await, Forge::start().await);
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", &forge.project("publish = 'auto'"));
+    forge.fail_at_first(2);
+
+    let run = sluice.run(["--repo", &forge.url(), "--ticket", "AB-1", "--", "sh", "-c", COMMIT_AND_PUSH]);
+    run.finish().await.expect(0);
+
+    assert_eq!(forge.branches(), ["feature/AB-1", "main"]);
+    let requests = forge.requests().await;
+    for service in ["git-upload-pack", "git-receive-pack"] {
+        let asks =
+            |one: &&Value| one["isAllowed"] == true && one["path"].as_str().is_some_and(|path| path.ends_with(service));
+        assert!(requests.iter().filter(asks).count() >= 3, "{service}: {requests:?}");
     }
 }
 

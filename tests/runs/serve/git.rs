@@ -41,6 +41,15 @@ impl Forge {
     fn file(&self, branch: &str, path: &str) -> String {
         git(&self.bare, &["show", &format!("{branch}:{path}")])
     }
+
+    /// Kept workspace of a run, which may not exist.
+    fn kept(&self, id: &str) -> PathBuf {
+        self.sluice.state().join("kept").join(format!("{id}.0"))
+    }
+
+    fn remove_kept(&self) {
+        std::fs::remove_dir_all(self.sluice.state().join("kept")).expect("we are root");
+    }
 }
 
 /// A bare repository with one commit on `main`.
@@ -60,6 +69,13 @@ fn on_repository(script: &str, repository: Value) -> Value {
 
 async fn branch_of(daemon: &Daemon<'_>, id: &str) -> Value {
     daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json()
+}
+
+/// The event with what came out of a run.
+async fn received(daemon: &Daemon<'_>, id: &str) -> Value {
+    let events = daemon.events(id).await;
+    let received = events.iter().find(|event| event["event_type"] == "git.received").expect("it is told");
+    received["event_data"].clone()
 }
 
 async fn post(daemon: &Daemon<'_>, id: &str, path: &str, body: Value) -> ClientAnswer {
@@ -272,6 +288,51 @@ async fn a_killed_daemon_loses_no_commits() {
     assert_eq!(received.len(), 1, "{received:?}");
     assert_eq!(received[0]["event_data"]["is_complete"], true, "{received:?}");
     assert!(forge.sluice.containers().await.is_empty());
+    assert!(!forge.kept(&id).exists(), "all is out");
+}
+
+/// Bug: the daemon deleted commits that were nowhere else when the bundle of them failed.
+#[tokio::test]
+async fn a_workspace_stays_while_its_commits_are_inside() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let commit = "cd repo && echo four >> text && git add -A && git";
+    for script in [
+        format!("{commit} commit -qm x && cd .. && mv repo clone && ln -s /etc repo"),
+        format!("{commit} -c user.email=boss@example.org commit -qm x && cd .. && cp -r repo clone"),
+    ] {
+        let id = daemon.create(on_repository(&script, json!({}))).await;
+        let run = daemon.ended(&id).await;
+
+        let received = received(&daemon, &id).await;
+        assert_eq!(received["is_complete"], false, "{received}\n{run}");
+        let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
+        assert_eq!(text, "one\ntwo\nthree\nfour\n");
+        let seen = daemon.get(&format!("/api/v1/sandboxes/{id}/files/workspace/clone/text")).await;
+        assert_eq!(seen.text(), text, "its owner sees it");
+    }
+    assert_eq!(forge.branches(), ["main"]);
+    forge.remove_kept();
+}
+
+#[tokio::test]
+async fn adopted_commits_that_stay_inside_are_kept() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let script = format!("{COMMIT_AND_WAIT}; cd .. && mv repo clone");
+    let id = daemon.create(on_repository(&script, json!({}))).await;
+    has_begun(&forge, &id).await;
+
+    daemon.kill().await;
+    go(&forge.sluice, &id);
+    let daemon = forge.sluice.serve().await;
+    daemon.ended(&id).await;
+
+    let received = received(&daemon, &id).await;
+    assert_eq!(received["is_complete"], false, "{received}");
+    let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
+    assert_eq!(text, "one\ntwo\nthree\nfour\nfive\n");
+    forge.remove_kept();
 }
 
 /// The forge is watched, so that the daemon is killed between the publication and what follows it.
@@ -298,6 +359,29 @@ async fn publication_goes_on_after_a_kill() {
 }
 
 #[tokio::test]
+async fn a_branch_tells_how_far_its_base_has_moved() {
+    let forge = Forge::new("").await;
+    let daemon = forge.sluice.serve().await;
+    let id = daemon.create(on_repository(COMMIT_AND_PUSH, json!({}))).await;
+    daemon.ended(&id).await;
+    let distance = async || {
+        let branch = branch_of(&daemon, &id).await;
+        ["ahead", "behind", "diverged"].map(|name| branch[name].clone())
+    };
+    assert_eq!(distance().await, [json!(1), json!(0), json!(false)]);
+
+    let commit = git(&forge.bare, &["commit-tree", "main^{tree}", "-p", "main", "-m", "Elsewhere"]);
+    git(&forge.bare, &["update-ref", "refs/heads/main", commit.trim()]);
+    assert_eq!(distance().await[1], json!(0), "a look fetches nothing");
+    let next = daemon.create(on_repository("true", json!({}))).await;
+    daemon.ended(&next).await;
+
+    assert_eq!(distance().await, [json!(1), json!(1), json!(true)]);
+    let other = branch_of(&daemon, &next).await;
+    assert_eq!([&other["ahead"], &other["behind"], &other["diverged"]], [&json!(0), &json!(0), &json!(false)]);
+}
+
+#[tokio::test]
 async fn large_uncommitted_files_are_told_in_events() {
     let forge = Forge::new("publish = 'auto'").await;
     let daemon = forge.sluice.serve().await;
@@ -307,9 +391,7 @@ async fn large_uncommitted_files_are_told_in_events() {
     let run = daemon.ended(&id).await;
 
     assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
-    let events = daemon.events(&id).await;
-    let received = events.iter().find(|event| event["event_type"] == "git.received").expect("it is told");
-    let data = &received["event_data"];
+    let data = received(&daemon, &id).await;
     assert_eq!((&data["is_complete"], &data["has_uncommitted"]), (&json!(true), &json!(false)), "{data}");
     assert!(data["uncommitted_fault"].as_str().is_some_and(|fault| fault.contains("object ")), "{data}");
 }

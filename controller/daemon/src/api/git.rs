@@ -29,6 +29,7 @@ use pull_request::PullRequestView;
 mod errors;
 mod publishing;
 mod pull_request;
+mod second_person;
 
 #[derive(OpenApi)]
 #[openapi(paths(
@@ -72,6 +73,12 @@ pub(super) struct GitView {
     title: Option<String>,
     /// Number of new commits.
     commits: usize,
+    /// Number of commits of the branch that its base did not have when the run began.
+    ahead: u64,
+    /// Number of commits that the base has got since then, as the last run found it that began there; null if it is not known.
+    behind: Option<u64>,
+    /// True if both have commits of their own: a merge may meet conflicts.
+    diverged: bool,
     /// Changed files.
     files: Vec<ChangedFileView>,
     /// Changed files that CI or the forge obey. To publish them, a person has to accept them.
@@ -212,6 +219,11 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
     let _counted = admit_look(context, principal)?;
     let look = look(context, run).await?;
     let pull_request = PullRequestView::recorded(&row);
+    let ahead = look.as_ref().map_or(0, |look| look.ahead);
+    let behind = match &look {
+        Some(look) => behind(context, run, &row, look).await,
+        None => None,
+    };
     let files = look.as_ref().map(|look| look.files.iter().map(file).collect()).unwrap_or_default();
     Ok(GitView {
         url: row.new.url,
@@ -224,6 +236,9 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
         ticket: row.new.ticket,
         title: row.new.title,
         commits: look.as_ref().map_or(0, |look| look.commits.len()),
+        ahead,
+        behind,
+        diverged: ahead > 0 && behind.is_some_and(|behind| behind > 0),
         files,
         guarded_paths: look.as_ref().map(guarded_of).unwrap_or_default(),
         is_too_large: look.is_some_and(|look| look.too_large),
@@ -232,6 +247,14 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
         last_error: row.last_error,
         retry_count: row.retry_count,
     })
+}
+
+/// Returns how far the base of a run has moved. What is not found is not known: the mirror may be removed at any time.
+async fn behind(context: &ApiContext, run: &Sandbox, row: &GitRun, look: &BranchSummary) -> Option<u64> {
+    let project = crate::git::project(context, run)?;
+    let branch = row.new.base_branch.as_deref()?.parse().ok()?;
+    let options = project.mirror_options(run.project.clone()?, None);
+    context.git.commits_since(&project.url, &options, &branch, &look.base).await.ok().flatten()
 }
 
 fn file(file: &ChangedFile) -> ChangedFileView {

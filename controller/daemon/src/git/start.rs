@@ -1,6 +1,6 @@
 //! The clone that a run begins with.
 
-use sluice_git::{Branch, CommitterIdentity, MirrorOptions};
+use sluice_git::{Branch, CommitterIdentity};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::run_clone::{AdoptedClone, CloneCollector, RunClone};
@@ -10,7 +10,7 @@ use sluice_state::store::{StoreError, now_us};
 
 use crate::context::ApiContext;
 use crate::run_refusal::RunRefusal;
-use crate::stored_request::StoredRepository;
+use crate::stored_request::{StoredRepository, StoredRequest};
 
 /// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
 /// that the run has pushed.
@@ -42,12 +42,7 @@ pub(crate) async fn begin(
         home: context.git.clone(),
         url: project.url.clone(),
         credentials: project_access::credentials(project).await.map_err(RunRefusal::host)?,
-        options: MirrorOptions {
-            scope: run.project.clone().unwrap_or_default(),
-            base,
-            depth: project.depth,
-            ..MirrorOptions::default()
-        },
+        options: project.mirror_options(run.project.clone().unwrap_or_default(), base),
         branch,
         identity: identity(project, run).map_err(RunRefusal::host)?,
     })
@@ -60,10 +55,12 @@ pub(crate) async fn begin(
 pub(crate) async fn adopted(
     context: &ApiContext,
     run: &Sandbox,
+    stored: &StoredRequest,
     collector: CloneCollector,
 ) -> Result<Option<AdoptedClone>, StoreError> {
     let row = context.store.find_git_run(&run.key.run_id).await?;
-    Ok(row.map(|row| AdoptedClone { home: context.git.clone(), url: row.new.url, collector }))
+    let (home, keep_workspace) = (context.git.clone(), stored.keep_workspace);
+    Ok(row.map(|row| AdoptedClone { home, url: row.new.url, collector, keep_workspace }))
 }
 
 /// Returns the repository of a run's project.

@@ -124,7 +124,7 @@ impl Attempt {
             output: Some(self.service.output_max),
         };
         let collector = self.service.planner.collector(stored);
-        let clone = git::adopted(&self.context, &self.run, collector).await.unwrap_or_else(|error| {
+        let clone = git::adopted(&self.context, &self.run, stored, collector).await.unwrap_or_else(|error| {
             (self.context.log)(&format!("{}: its clone is not found: {}", shown(&self.run.key), error_chain(&error)));
             None
         });
@@ -157,6 +157,7 @@ impl Attempt {
         resume(host, &stored, &mut request.spec.exchange)?;
         if let Some(repository) = &stored.repository {
             request.spec.clone = Some(Arc::new(git::begin(context, run, repository).await?));
+            request.spec.exchange.has_clone = true;
         }
         let warning = choose_bridge(&host.engine, &host.proxy, &mut request).await.map_err(RunRefusal::host)?;
         warning.iter().for_each(|text| (context.log)(&format!("{}: {text}", shown(&run.key))));

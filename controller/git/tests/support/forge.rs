@@ -114,3 +114,21 @@ fn cgi_response(output: &[u8]) -> Response<Whole> {
     }
     response.body(Whole::new(output[end + 4..].to_vec())).expect("a response")
 }
+
+/// Serves the bare repositories below `root`, after this status for the first requests.
+pub(crate) async fn failing_forge(root: &Path, status: u16, requests: usize) -> (Server, Seen) {
+    let seen = Seen::default();
+    let (root, known) = (root.to_owned(), seen.clone());
+    let server = serve(move |request| {
+        known.add(&request);
+        let fails = known.all().len() <= requests;
+        let served = (!fails).then(|| backend(root.clone(), request, true));
+        async move {
+            match served {
+                Some(served) => served.await,
+                None => Response::builder().status(status).body(Whole::new(Vec::new())).expect("a response"),
+            }
+        }
+    });
+    (server.await, seen)
+}

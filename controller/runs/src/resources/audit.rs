@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluice_contract::text::error_chain;
-use sluice_contract::{RunKey, TrustAnchors, Witness, reader};
+use sluice_contract::{Hash, RunKey, TrustAnchors, Witness, reader};
 use sluice_state::keys::Keys;
 use sluice_state::ledger::{self, AuditSource, ParsedAudit, Writer};
 use sluice_state::receipt::{self, RunTotals};
@@ -81,6 +81,11 @@ impl RunAudit {
         if self.totals.fault.is_none() {
             self.totals.fault = fault.map(str::to_owned);
         }
+    }
+
+    /// Returns the hash of the last line, once the file is checked.
+    pub(super) fn head(&self) -> Option<Hash> {
+        self.parsed.as_ref().and_then(|parsed| parsed.head)
     }
 
     /// Returns the sums, and the file for the ledger.

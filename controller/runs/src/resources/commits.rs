@@ -7,8 +7,8 @@ use sluice_state::store::RunDriver;
 
 use super::{RunResources, container_blueprint, files};
 use crate::blueprint::{container_name, identity};
-use crate::exchange::{Collected, ExchangeReport};
-use crate::run_clone::{AdoptedClone, CloneReport, RunClone, recall, remember, remove_collector};
+use crate::exchange::{Collected, ExchangeReport, FileExchange};
+use crate::run_clone::{AdoptedClone, CloneReport, LiveClone, RunClone, recall, remember, remove_collector};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 
@@ -35,7 +35,7 @@ impl RunResources {
             Ok(None) | Err(_) => None,
         };
         match recalled {
-            Some(report) => self.collected = Some(of_report(report)),
+            Some(report) => self.take_adopted(report, &clone),
             None => self.adopted_clone = Some(clone),
         }
     }
@@ -45,6 +45,7 @@ impl RunResources {
         let Some(live) = self.clone.take().filter(|_| spec.clone.is_some()) else { return collected };
         let container = container_blueprint(&self.host, &self.key, &self.paths, spec);
         let report = live.collect(&self.host.engine, container, &self.paths).await;
+        self.note_commits(&live).await;
         self.remember_commits(&report);
         collected.errors.extend(report.faults.iter().cloned());
         if let Some(patch) = &spec.exchange.patch {
@@ -65,8 +66,9 @@ impl RunResources {
                 Ok(Some(live)) => {
                     let container = clone.container(&self.host, &self.key, &self.paths);
                     let report = live.collect(&self.host.engine, container, &self.paths).await;
+                    self.note_commits(&live).await;
                     self.remember_commits(&report);
-                    self.collected = Some(of_report(report));
+                    self.take_adopted(report, &clone);
                 }
                 Ok(None) => {}
                 Err(error) => self.collected.get_or_insert_default().errors.push(error_chain(&error)),
@@ -77,6 +79,24 @@ impl RunResources {
             if let Err(error) = remove_collector(&self.host.engine, &container_name(&self.key), &labels).await {
                 self.file_notes.push(format!("the container that packs commits is left: {}", error_chain(&error)));
             }
+        }
+    }
+
+    /// Takes the commits of a run that another controller began. Its workspace is kept for them alone, unless its request says
+    /// more.
+    fn take_adopted(&mut self, report: CloneReport, clone: &AdoptedClone) {
+        let collected = of_report(report);
+        let keep = clone.keep_workspace;
+        let exchange = FileExchange { keep, has_clone: true, ..FileExchange::default() };
+        exchange.release(&self.paths, &collected);
+        self.collected = Some(collected);
+    }
+
+    /// Notes are for people: without them, the commits are out all the same.
+    async fn note_commits(&mut self, live: &LiveClone) {
+        let head = self.audit.head().map(|head| head.to_string());
+        if let Err(error) = live.note_commits(&self.key, head.as_deref()).await {
+            self.file_notes.push(format!("the run's commits have no notes: {}", error_chain(&error)));
         }
     }
 

@@ -39,8 +39,10 @@ pub struct AdoptedClone {
     pub home: GitHome,
     /// Address of the repository, without credentials.
     pub url: String,
-    /// Container that packs the commits.
+    /// Container that packs what was committed.
     pub collector: CloneCollector,
+    /// True if the workspace stays also when its commits are out.
+    pub keep_workspace: bool,
 }
 
 /// Outcome of a collection, as the record of a run keeps it. The commits are in the repository.

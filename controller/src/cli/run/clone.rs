@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use sluice_git::branch_name::{BranchNameError, BranchParts, BranchPrefix, branch_name};
-use sluice_git::{
-    Branch, BranchError, CommitterIdentity, IdentityError, MirrorOptions, RepositoryUrl, UrlError, split_branch,
-};
+use sluice_git::{Branch, BranchError, CommitterIdentity, IdentityError, RepositoryUrl, UrlError, split_branch};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::{ForgeKind, ForgeSettings, ProjectRepository};
 use sluice_runs::publication::PublicationError;
@@ -72,7 +70,7 @@ pub(super) async fn clone(
     }
     let prefix = args.task_type.as_deref().map(str::parse::<BranchPrefix>).transpose()?.unwrap_or_default();
     let parts = BranchParts { prefix, ticket: args.ticket.as_deref(), title: args.title.as_deref(), run_id };
-    let options = MirrorOptions { scope, base, depth: project.depth, ..MirrorOptions::default() };
+    let options = project.mirror_options(scope, base);
     let branch: Branch = branch_name(&parts)?.parse()?;
     let home = git_home(&settings.host.state_dir);
     let failed = |source| CloneRequestError::Credentials { url: url.to_string(), source };

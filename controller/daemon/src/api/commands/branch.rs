@@ -99,7 +99,7 @@ fn command(step: NextStep, id: &str, head: &str, base: &str) -> Result<CommandVi
         ),
         NextStep::OpenPullRequest => ("Open its pull request", vec!["sluice", "pr", id], "pr", json!(null)),
         NextStep::Merge => (
-            "Merge its pull request, as another person than the owner of the run",
+            "Merge its pull request, as another person than its owner and its creator",
             vec!["sluice", "merge", id, "--head", head],
             "pr/merge",
             json!({ "head_sha": head }),

@@ -14,6 +14,7 @@ use sluice_state::sandboxes::Sandbox;
 use utoipa::ToSchema;
 
 use super::publishing::object_id;
+use super::second_person::is_second_person;
 use super::{admit_look, publication, refused, row};
 use crate::api::sandboxes::{lookup, record};
 use crate::api::{Context, NoQuery};
@@ -132,8 +133,8 @@ async fn open_now(context: &Arc<ApiContext>, run: &Sandbox) -> Result<PullReques
     PullRequestView::recorded(&row).ok_or_else(ApiError::not_found)
 }
 
-/// Merges the pull request of a run, if the branch is still the commit that was looked at. Another person than the owner of
-/// the run merges it.
+/// Merges the pull request of a run, if the branch is still the commit that was looked at. Another person than the owner and
+/// the creator of the run merges it.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/git/pr/merge", request_body = Merge,
     params(("id" = String, Path, description = "Id, or a name of the own owner")),
@@ -154,8 +155,10 @@ pub(super) async fn merge(
 ) -> Result<Json<PullRequestView>, ApiError> {
     const OPERATION: &str = "git.merge";
     let run = lookup::named(&context, &principal, Operation::Publish, &id).await?;
-    if run.owner == principal.owner {
-        let message = "another person than the owner of the run merges it; ask an admin";
+    row(&context, &run).await?;
+    let creator = context.stored_request(&run.key.run_id).await?.repository.map(|stored| stored.creator);
+    if !is_second_person(&principal, &run.owner, creator.as_ref()) {
+        let message = "another person than the owner and the creator of the run merges it; ask another admin";
         return Err(ApiError::new(http::StatusCode::FORBIDDEN, "second_person", message));
     }
     let head = object_id(&body.value.head_sha)?;

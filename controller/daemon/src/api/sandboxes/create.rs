@@ -267,7 +267,8 @@ async fn new_run(
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
     if let Some(asked) = asked_repository {
-        checked.stored.repository = Some(asked.check(repository(policy, project.as_deref())?, run_id.as_str())?);
+        checked.stored.repository =
+            Some(asked.check(repository(policy, project.as_deref())?, run_id.as_str(), principal)?);
     }
     let (agent, account) = match agent {
         Some(agent) => {

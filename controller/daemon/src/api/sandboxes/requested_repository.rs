@@ -11,7 +11,8 @@ use sluice_state::git_runs::PublishRule;
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
-use crate::stored_request::StoredRepository;
+use crate::principal::Principal;
+use crate::stored_request::{RunCreator, StoredRepository};
 
 /// Work on the repository of the project. The run gets a clone on a branch of its own.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -41,7 +42,12 @@ impl RequestedRepository {
     ///
     /// # Errors
     /// 422, with the name of the member.
-    pub(super) fn check(self, project: &ProjectRepository, run_id: &str) -> Result<StoredRepository, ApiError> {
+    pub(super) fn check(
+        self,
+        project: &ProjectRepository,
+        run_id: &str,
+        principal: &Principal,
+    ) -> Result<StoredRepository, ApiError> {
         if let Some(base) = &self.base {
             base.parse::<Branch>().map_err(|error| invalid("base", format!("repository.base: {error}")))?;
         }
@@ -71,6 +77,7 @@ impl RequestedRepository {
             title: self.title,
             publish: publish.as_str().to_owned(),
             pull_request: self.pull_request,
+            creator: RunCreator { principal: principal.id.clone(), owner: principal.owner.clone() },
         })
     }
 }
@@ -100,7 +107,7 @@ mod tests {
         let request: RequestedRepository = serde_json::from_value(request).expect("a request");
         let url = RepositoryUrl::parse("https://forge.test/o/r").expect("an address");
         let project = ProjectRepository { publish: project, ..ProjectRepository::of(url) };
-        request.check(&project, "r_1")
+        request.check(&project, "r_1", &Principal::root(0))
     }
 
     #[test]
