@@ -14,6 +14,7 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::stored_request::{StoredRepository, StoredRequest};
 
 /// Task of a run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,6 +25,22 @@ pub(crate) struct Task {
     /// OpenAI messages, as the agent got them; empty for a program without messages.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Value>,
+    /// Program and arguments, if the request named them in place of a graph's.
+    argv: Option<Vec<String>>,
+    /// Work on the repository of its project, as the request asked for it.
+    repository: Option<TaskRepository>,
+}
+
+/// Work of a run on a repository.
+#[derive(Debug, Serialize, ToSchema)]
+struct TaskRepository {
+    base: Option<String>,
+    ticket: Option<String>,
+    title: Option<String>,
+    /// Type of the work, the first part of the branch.
+    r#type: Option<String>,
+    publish: String,
+    pull_request: bool,
 }
 
 /// Returns the messages with which a run began.
@@ -48,16 +65,26 @@ pub(super) async fn task(
         return Err(record_removed());
     }
     let request = context.stored_request(&run.key.run_id).await?;
-    Ok(Json(Task::of(&run.key, request.messages.unwrap_or_default())))
+    Ok(Json(Task::of(&run.key, request)))
 }
 
 impl Task {
     /// Returns the task of a run.
-    pub(crate) fn of(key: &RunKey, messages: Vec<Value>) -> Self {
+    pub(crate) fn of(key: &RunKey, request: StoredRequest) -> Self {
+        let messages = request.messages.unwrap_or_default();
         let task = match &messages[..] {
             [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
             _ => None,
         };
-        Self { sandbox_id: key.run_id.to_string(), task, messages }
+        let repository = request.repository.map(TaskRepository::of);
+        Self { sandbox_id: key.run_id.to_string(), task, messages, argv: request.argv, repository }
+    }
+}
+
+impl TaskRepository {
+    fn of(stored: StoredRepository) -> Self {
+        let StoredRepository { base, branch, ticket, title, publish, pull_request } = stored;
+        let r#type = branch.split_once('/').map(|(prefix, _)| prefix.to_owned());
+        Self { base, ticket, title, r#type, publish, pull_request }
     }
 }
