@@ -37,6 +37,7 @@ use super::retries::wait_before_retry;
 use super::run_signals::{RunSignal, run_signals};
 use super::service::{PlannedRun, RunService, shown};
 use super::steps::{is_retryable, take_step};
+use super::watchdog::RequestedTimes;
 use crate::context::ApiContext;
 use crate::git;
 use crate::mount_table::MountTable;
@@ -343,7 +344,7 @@ impl Attempt {
         let text = stored.map_err(|error| error_chain(&error))?.ok_or("its request is gone")?;
         let stored: StoredRequest =
             serde_json::from_str(&text).map_err(|error| format!("its request cannot be read: {error}"))?;
-        self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
+        self.live.set_limits(RequestedTimes::of(&stored), stored.limits.workspace);
         Ok(stored)
     }
 

@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use sluice_runs::run_clock::RunClock;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 use tokio::sync::{Notify, watch};
 
-use super::watchdog::LiveFacts;
+use super::watchdog::{LiveFacts, RequestedTimes};
 
 /// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,8 +24,10 @@ pub(crate) struct PauseWish {
 #[derive(Debug, Default)]
 pub(crate) struct LiveRun {
     open_calls: AtomicU64,
-    /// Idle time of its request, once that is read.
-    ttl: OnceLock<Option<Duration>>,
+    /// Idle times of its request, once that is read.
+    times: OnceLock<RequestedTimes>,
+    /// Bytes that its workspace may take on disk, once its request is read.
+    workspace_max: OnceLock<u64>,
     /// Times in microseconds since 1970; 0 for none.
     watched_us: AtomicI64,
     last_call_us: AtomicI64,
@@ -104,19 +105,24 @@ impl LiveRun {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }
 
-    /// Sets the idle time of the request; none for that of the host.
-    pub(super) fn set_ttl(&self, ttl: Option<Duration>) {
+    /// Sets what the request says about idle times, and about the bytes of its workspace.
+    pub(super) fn set_limits(&self, times: RequestedTimes, workspace_max: u64) {
         // A request does not change.
-        let _ = self.ttl.set(ttl);
+        let _ = (self.times.set(times), self.workspace_max.set(workspace_max));
+    }
+
+    /// Returns the bytes that its workspace may take on disk; `None` before the request is read.
+    pub(super) fn workspace_max(&self) -> Option<u64> {
+        self.workspace_max.get().copied()
     }
 
     /// Returns what is known; `None` before the request is read.
     pub(super) fn facts(&self) -> Option<LiveFacts> {
-        let ttl = *self.ttl.get()?;
+        let times = *self.times.get()?;
         let time = |time: &AtomicI64| Some(time.load(Ordering::Relaxed)).filter(|us| *us > 0);
         Some(LiveFacts {
             open_calls: self.open_calls.load(Ordering::Relaxed),
-            ttl,
+            times,
             watched_us: self.watched_us.load(Ordering::Relaxed),
             last_call_us: time(&self.last_call_us),
             done_us: time(&self.done_us),

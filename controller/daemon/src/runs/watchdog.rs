@@ -9,6 +9,8 @@ use std::time::Duration;
 use sluice_contract::time::duration_micros;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 
+use crate::stored_request::StoredRequest;
+
 /// Time for which work counts that only the agent claims.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
 /// Words of heartbeats that say that the worker works.
@@ -39,8 +41,8 @@ impl Default for RunTimes {
 pub struct LiveFacts {
     /// Calls that have not ended.
     pub open_calls: u64,
-    /// Idle time of its request; `None` for that of the host.
-    pub ttl: Option<Duration>,
+    /// Idle times of its request.
+    pub times: RequestedTimes,
     /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
     /// in microseconds since 1970.
     pub watched_us: i64,
@@ -48,6 +50,26 @@ pub struct LiveFacts {
     pub last_call_us: Option<i64>,
     /// Time at which the agent said that it was done.
     pub done_us: Option<i64>,
+}
+
+/// Idle times that a request names; `None` for those of the host. A request names one of them at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestedTimes {
+    /// `ttl_minutes`: also for a run whose worker says that it works.
+    pub ttl: Option<Duration>,
+    /// `limits.idle`.
+    pub idle: Option<Duration>,
+}
+
+impl RequestedTimes {
+    /// Returns the times of a request.
+    #[must_use]
+    pub fn of(request: &StoredRequest) -> Self {
+        Self {
+            ttl: request.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)),
+            idle: request.limits.idle_s.map(Duration::from_secs),
+        }
+    }
 }
 
 /// Time that a program has to end by itself after its agent said that it was done.
@@ -114,10 +136,10 @@ fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Opt
         return None;
     }
     let is_working = run.heartbeat_status.as_deref().is_some_and(|status| WORKING.contains(&status));
-    let (code, limit) = match facts.ttl {
+    let (code, limit) = match facts.times.ttl {
         Some(ttl) => ("ttl_expired", ttl),
         None if is_working => ("stuck_running", times.stuck),
-        None => ("idle_timeout", times.idle),
+        None => ("idle_timeout", facts.times.idle.unwrap_or(times.idle)),
     };
     if limit.is_zero() || since(last_work(run)?, now_us) < limit {
         return None;
@@ -196,7 +218,13 @@ mod tests {
     }
 
     fn facts(open_calls: u64) -> Option<LiveFacts> {
-        Some(LiveFacts { open_calls, ttl: None, watched_us: 0, last_call_us: None, done_us: None })
+        Some(LiveFacts {
+            open_calls,
+            times: RequestedTimes::default(),
+            watched_us: 0,
+            last_call_us: None,
+            done_us: None,
+        })
     }
 
     fn code(run: &Sandbox, open_calls: u64, now_us: i64) -> Option<&'static str> {
@@ -232,13 +260,24 @@ mod tests {
         let beats = Sandbox { heartbeat_status: Some("running".to_owned()), ..run(SandboxState::Running) };
         for running in [run(SandboxState::Running), beats] {
             for minutes in [1, 30] {
-                let ttl = Some(Duration::from_secs(minutes * 60));
-                let facts = facts(0).map(|facts| LiveFacts { ttl, ..facts });
+                let times = RequestedTimes { ttl: Some(Duration::from_secs(minutes * 60)), idle: None };
+                let facts = facts(0).map(|facts| LiveFacts { times, ..facts });
                 let end = 2 * MINUTE + i64::try_from(minutes).expect("a few") * MINUTE;
                 let code = |now_us| overdue(&running, facts, &RunTimes::default(), now_us).map(|due| due.code);
                 assert_eq!((code(end - 1), code(end)), (None, Some("ttl_expired")), "{minutes}");
             }
         }
+    }
+
+    #[test]
+    fn limits_idle_ends_a_run_without_a_working_worker() {
+        let times = RequestedTimes { ttl: None, idle: Some(Duration::from_secs(60)) };
+        let facts = facts(0).map(|facts| LiveFacts { times, ..facts });
+        let code = |run: &Sandbox, now_us| overdue(run, facts, &RunTimes::default(), now_us).map(|due| due.code);
+        let silent = run(SandboxState::Running);
+        assert_eq!((code(&silent, 3 * MINUTE - 1), code(&silent, 3 * MINUTE)), (None, Some("idle_timeout")));
+        let beats = Sandbox { heartbeat_status: Some("running".to_owned()), ..run(SandboxState::Running) };
+        assert_eq!((code(&beats, 16 * MINUTE), code(&beats, 17 * MINUTE)), (None, Some("stuck_running")));
     }
 
     #[test]
