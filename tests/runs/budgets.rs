@@ -231,7 +231,7 @@ async fn an_overspending_call_is_billed_and_blocks_later_runs() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     // Prices that are too low: the call is let through, and costs more than the account has.
-    let prices = prices(&sluice, "1.3e-8");
+    let prices = prices(&sluice, "1e-8");
     budget(&sluice, &["set", "acct-1", "0.000001"]).await.expect(0);
     let run = || sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(1)).finish();
     run().await.expect(0);

@@ -146,7 +146,7 @@ async fn a_run_over_its_cap_says_so_with_amounts() {
     // Prices that are too low: the call fits, and costs more than the cap.
     let prices = sluice.file(
         "prices.json",
-        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1.3e-8,"output_cost_per_token":1.3e-8}}]}"#,
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-8,"output_cost_per_token":1e-8}}]}"#,
     );
     let words = ["--model", "m", "--prices", &prices, "--max-cost-usd", "0.000001"];
 

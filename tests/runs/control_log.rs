@@ -1,6 +1,5 @@
 //! What an operator does at the command line is a line of the control log before it takes effect.
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_testkit::{Sluice, Upstream};
 
@@ -25,10 +24,9 @@ async fn run_with_branch(sluice: &Sluice) -> (String, String) {
 
 /// Leaves a container and a sidecar behind.
 async fn leave_a_run(sluice: &Sluice) {
-    let live = sluice.run(["--", "sleep", "600"]).spawn();
-    sluice.started().await;
-    live.signal(Signal::SIGKILL);
-    live.finish().await;
+    let live = sluice.run(["--", "sh", "-c", "echo started; sleep 600"]).spawn();
+    live.prints("started").await;
+    live.kill().await;
 }
 
 #[tokio::test]
@@ -37,7 +35,7 @@ async fn commands_that_change_something_are_recorded_first() {
     let sluice = Sluice::to(&upstream);
     let (run, head) = run_with_branch(&sluice).await;
     let run = run.as_str();
-    let key = "0".repeat(64);
+    let key = include_str!("../../proxy/contract/tests/golden/key.pub").trim();
     leave_a_run(&sluice).await;
     let mut before = lines(&sluice);
     assert_eq!(before, [[""; 3]; 0], "runs are in their own audit files");
@@ -50,7 +48,7 @@ async fn commands_that_change_something_are_recorded_first() {
         (vec!["budget", "add", "acct-1", "5"], "budget.add", "acct-1", false),
         (vec!["budget", "confirm"], "budget.confirm", "", true),
         (vec!["audit", "rotate-key"], "audit.rotate_key", "", true),
-        (vec!["audit", "import-key", &key], "audit.import_key", "", true),
+        (vec!["audit", "import-key", key], "audit.import_key", "", true),
         (vec!["prune", "--before", "2026-01-01"], "prune", "", true),
         // Its LiteLLM has no spend log.
         (vec!["reconcile", "--run", run, "--correct", "--no-wait"], "reconcile.correct", run, false),
@@ -66,7 +64,7 @@ async fn commands_that_change_something_are_recorded_first() {
         let seq = before.len().to_string();
         let mut expected = vec![[operation, object, "accepted"].map(str::to_owned)];
         expected.extend((!succeeds).then(|| [operation, &seq, "failed"].map(str::to_owned)));
-        assert_eq!(after[before.len()..], expected, "{words:?}: {}", ran.stderr);
+        assert_eq!(after[before.len()..], expected, "{words:?}: {}{}", ran.stdout, ran.stderr);
         before = after;
     }
     sluice.command(["sweep"]).finish().await.expect(0);

@@ -20,7 +20,8 @@ async fn stating(cost: &'static str) -> Upstream {
 async fn budgeted<'a>(sluice: &'a Sluice) -> Daemon<'a> {
     let info = format!(r#"{{"input_cost_per_token":{PRICE},"output_cost_per_token":{PRICE}}}"#);
     let prices = sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{info}}}]}}"#));
-    let daemon = sluice.serve_with(["--prices", &prices]).await;
+    sluice.file("sluice.toml", &format!("prices = '{prices}'\n"));
+    let daemon = sluice.serve().await;
     daemon.request("PUT", "/api/v1/budgets/default", &json!({"kind": "set", "usd": "3"})).await.expect(200);
     daemon
 }

@@ -291,6 +291,7 @@ async fn a_workspace_over_its_limit_ends_the_run() {
     daemon.reaches(&within, "COMPLETED").await;
     let refused = daemon.request("POST", "/api/v1/sandboxes", &filling("3g")).await.expect(422).json();
     assert_eq!(refused["error"]["details"], json!({"field": "limits.workspace", "min": 1 << 20, "max": 2_u64 << 30}));
+    daemon.stop().await;
     sluice.assert_nothing_left().await;
 }
 
