@@ -230,8 +230,8 @@ async fn a_run_without_cap_is_capped_at_its_hold() {
 async fn an_overspending_call_is_billed_and_blocks_later_runs() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    // Prices that are too low by far: the call is let through, and costs more than the account has.
-    let prices = prices(&sluice, "1e-9");
+    // Prices that are too low: the call is let through, and costs more than the account has.
+    let prices = prices(&sluice, "1e-8");
     budget(&sluice, &["set", "acct-1", "0.000001"]).await.expect(0);
     let run = || sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(1)).finish();
     run().await.expect(0);

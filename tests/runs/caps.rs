@@ -143,10 +143,10 @@ async fn cached_prices_serve_with_a_warning_without_litellm() {
 async fn a_run_over_its_cap_says_so_with_amounts() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    // Prices that are too low by far: the call fits, and costs more than the cap.
+    // Prices that are too low: the call fits, and costs more than the cap.
     let prices = sluice.file(
         "prices.json",
-        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-9,"output_cost_per_token":1e-9}}]}"#,
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-8,"output_cost_per_token":1e-8}}]}"#,
     );
     let words = ["--model", "m", "--prices", &prices, "--max-cost-usd", "0.000001"];
 

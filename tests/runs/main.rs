@@ -14,6 +14,7 @@ mod clone;
 mod clone_large;
 mod clone_trace;
 mod commands;
+mod control_log;
 mod files;
 mod hardening;
 mod hostile;

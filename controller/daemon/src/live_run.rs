@@ -8,6 +8,8 @@ use sluice_runs::run_clock::RunClock;
 use sluice_state::sandboxes::{Sandbox, SandboxState};
 use tokio::sync::{Notify, watch};
 
+use crate::stored_request::StoredRequest;
+
 /// State that the rows of a run want it to have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
@@ -24,8 +26,8 @@ pub(crate) struct PauseWish {
 pub struct LiveFacts {
     /// Calls that have not ended.
     pub open_calls: u64,
-    /// Idle time of its request; `None` for that of the host.
-    pub ttl: Option<Duration>,
+    /// Idle times of its request.
+    pub times: RequestedTimes,
     /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
     /// in microseconds since 1970.
     pub watched_us: i64,
@@ -35,12 +37,34 @@ pub struct LiveFacts {
     pub done_us: Option<i64>,
 }
 
+/// Idle times that a request names; `None` for those of the host. A request names one of them at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestedTimes {
+    /// `ttl_minutes`: also for a run whose worker reports work.
+    pub ttl: Option<Duration>,
+    /// `limits.idle`.
+    pub idle: Option<Duration>,
+}
+
+impl RequestedTimes {
+    /// Returns the times of a request.
+    #[must_use]
+    pub fn of(request: &StoredRequest) -> Self {
+        Self {
+            ttl: request.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)),
+            idle: request.limits.idle_s.map(Duration::from_secs),
+        }
+    }
+}
+
 /// Knowledge of a run's task about the run.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRun {
     open_calls: AtomicU64,
-    /// Idle time of its request, once that is read.
-    ttl: OnceLock<Option<Duration>>,
+    /// Idle times of its request, once that is read.
+    times: OnceLock<RequestedTimes>,
+    /// Bytes that its workspace may take on disk, once its request is read.
+    workspace_max: OnceLock<u64>,
     /// Times in microseconds since 1970; 0 for none.
     watched_us: AtomicI64,
     last_call_us: AtomicI64,
@@ -118,19 +142,24 @@ impl LiveRun {
         !self.is_stopping.swap(true, Ordering::Relaxed)
     }
 
-    /// Sets the idle time of the request; `None` for the host's idle time.
-    pub(crate) fn set_ttl(&self, ttl: Option<Duration>) {
+    /// Sets the idle times of the request, and the limit for the bytes of its workspace.
+    pub(crate) fn set_limits(&self, times: RequestedTimes, workspace_max: u64) {
         // A request does not change.
-        let _ = self.ttl.set(ttl);
+        let _ = (self.times.set(times), self.workspace_max.set(workspace_max));
+    }
+
+    /// Returns the bytes that its workspace may take on disk; `None` before the request is read.
+    pub(crate) fn workspace_max(&self) -> Option<u64> {
+        self.workspace_max.get().copied()
     }
 
     /// Returns the known facts; `None` before the request is read.
     pub(crate) fn facts(&self) -> Option<LiveFacts> {
-        let ttl = *self.ttl.get()?;
+        let times = *self.times.get()?;
         let time = |time: &AtomicI64| Some(time.load(Ordering::Relaxed)).filter(|us| *us > 0);
         Some(LiveFacts {
             open_calls: self.open_calls.load(Ordering::Relaxed),
-            ttl,
+            times,
             watched_us: self.watched_us.load(Ordering::Relaxed),
             last_call_us: time(&self.last_call_us),
             done_us: time(&self.done_us),

@@ -3,6 +3,7 @@
 //! Counters of runs and calls come from the event log alone: `follower` reads committed events, `measurement` maps an event
 //! to its counters, and `instruments` has the numbers. `scrape` adds figures from the database at the time of the request.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -11,6 +12,7 @@ use sluice_runs::timings::Timings;
 
 pub(crate) mod engine_probe;
 pub(crate) mod follower;
+mod held_calls;
 mod host_report;
 mod instruments;
 mod label_values;
@@ -19,6 +21,7 @@ mod read_position;
 mod scrape;
 pub(crate) mod upstream_probe;
 
+pub(crate) use held_calls::HeldCalls;
 pub use host_report::HostCheck;
 pub(crate) use read_position::ReadPosition;
 pub(crate) use scrape::{METRICS_TYPE, Scrape, age};
@@ -50,6 +53,8 @@ pub struct Monitor {
     started: Instant,
     /// Time of the start in the text of audit files.
     started_at: String,
+    /// Number of calls that wait for a person.
+    held: Arc<AtomicU64>,
     instruments: Mutex<Instruments>,
 }
 
@@ -75,6 +80,7 @@ impl Monitor {
             host: HostReport::of(checks),
             started: Instant::now(),
             started_at: humantime::format_rfc3339_micros(SystemTime::now()).to_string(),
+            held: Arc::default(),
             instruments: Mutex::new(Instruments::new(env!("CARGO_PKG_VERSION"))),
         }
     }
@@ -82,6 +88,16 @@ impl Monitor {
     /// Returns the time of the start.
     pub(crate) fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Returns the calls of one run that wait for a person: none yet.
+    pub(crate) fn held_calls(&self) -> HeldCalls {
+        HeldCalls::of(&self.held)
+    }
+
+    /// Returns the number of calls that wait for a person.
+    fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Counts an error of an audit log: a failed write, or a wrong line.

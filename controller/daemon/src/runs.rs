@@ -9,6 +9,7 @@ mod attempt;
 mod call_events;
 pub(crate) mod cancellation;
 mod chat_workspace;
+mod disk_keeper;
 pub mod failure_text;
 pub(crate) mod file_event;
 mod file_events;

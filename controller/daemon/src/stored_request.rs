@@ -125,4 +125,17 @@ pub struct StoredLimits {
     /// Rate of calls, such as `5/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
+    /// Seconds without work after which the run ends; none for the time of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u64>,
+    /// Bytes that the workspace may take on disk. A request of an earlier version has none.
+    #[serde(default = "workspace_default")]
+    pub workspace: u64,
+}
+
+/// Bytes of a workspace whose request does not say: 10 GiB.
+pub const WORKSPACE_DEFAULT: u64 = 10 << 30;
+
+fn workspace_default() -> u64 {
+    WORKSPACE_DEFAULT
 }

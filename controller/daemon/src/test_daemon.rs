@@ -86,6 +86,8 @@ pub(crate) fn policy() -> RunPolicy {
         max_tokens: None,
         max_concurrency: None,
         rate: None,
+        idle_s: None,
+        workspace: 1 << 30,
     };
     RunPolicy {
         graphs: vec![Graph {
@@ -113,7 +115,13 @@ pub(crate) fn policy() -> RunPolicy {
         models: vec!["small".to_owned()],
         accounts: Vec::new(),
         account: "acct-host".to_owned(),
-        limits_max: StoredLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
+        limits_max: StoredLimits {
+            timeout_s: 7200,
+            memory: 2 << 30,
+            cpu_millis: 2000,
+            workspace: 2 << 30,
+            ..limits.clone()
+        },
         limits,
         run_time: Duration::from_secs(7200),
         max_cost: None,

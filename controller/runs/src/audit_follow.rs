@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use sluice_contract::reader::Cursor;
 use sluice_state::audit_tail::{TailError, read_lines};
+use sluice_state::ledger::{CostBounds, ImplausibleCost};
 
-use crate::call_event::{CallEvent, RefusedRequest, events_of, is_hold, refusal_of};
+use crate::call_event::{CallEvent, HoldChange, RefusedRequest, events_of, hold_change_of, refusal_of, without_cost};
 
 /// Time between two reads of the file.
 const EVERY: Duration = Duration::from_millis(50);
@@ -21,6 +22,7 @@ const LINES_AT_ONCE: usize = 256;
 pub struct AuditFollower {
     path: PathBuf,
     next: Cursor,
+    bounds: CostBounds,
 }
 
 /// Events of new lines.
@@ -28,8 +30,10 @@ pub struct AuditFollower {
 pub struct FollowedEvents {
     /// The events, in the order of the file.
     pub events: Vec<CallEvent>,
-    /// Number of lines about calls that wait for a person.
-    pub holds: usize,
+    /// Changes of the calls that wait for a person, in the order of the file.
+    pub holds: Vec<HoldChange>,
+    /// Costs that cannot be true.
+    pub implausible: Vec<ImplausibleCost>,
     /// Requests that the sidecar has refused, in the order of the file.
     pub refusals: Vec<RefusedRequest>,
     /// Position after their lines, from which another follower continues.
@@ -37,10 +41,11 @@ pub struct FollowedEvents {
 }
 
 impl AuditFollower {
-    /// Starts at a position: `Cursor::default()` or the one after the last stored event.
+    /// Starts at a position: `Cursor::default()` or the one after the last stored event. Of calls that began before it, no cost is
+    /// known to be implausible.
     #[must_use]
     pub fn new(path: PathBuf, next: Cursor) -> Self {
-        Self { path, next }
+        Self { path, next, bounds: CostBounds::default() }
     }
 
     /// Returns the events of the lines that are complete now, or `None` without a new line. Events may be empty: not each
@@ -50,12 +55,19 @@ impl AuditFollower {
     /// [`TailError`]. After a wrong line, a file has no more events; the tally at the end reports it.
     pub fn read_new(&mut self) -> Result<Option<FollowedEvents>, TailError> {
         let (begin, mut events, mut refusals) = (self.next, Vec::new(), Vec::new());
-        let (mut holds, mut lines) = (0, 0);
+        let (mut holds, mut implausible, mut lines) = (Vec::new(), Vec::new(), 0);
+        let bounds = &mut self.bounds;
         let mut next = begin;
         let result = read_lines(&self.path, &mut next, |line| {
-            events.extend(events_of(line));
+            match bounds.take(&line.record) {
+                Some(cost) => {
+                    events.extend(events_of(line).into_iter().map(without_cost));
+                    implausible.push(cost);
+                }
+                None => events.extend(events_of(line)),
+            }
             refusals.extend(refusal_of(line));
-            holds += usize::from(is_hold(line));
+            holds.extend(hold_change_of(line));
             lines += 1;
             if lines < LINES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -65,7 +77,7 @@ impl AuditFollower {
             Err(_) if next != begin => {}
             result => result?,
         }
-        Ok((next != begin).then_some(FollowedEvents { events, holds, refusals, next }))
+        Ok((next != begin).then_some(FollowedEvents { events, holds, implausible, refusals, next }))
     }
 
     /// Waits for new lines. Cancel-safe: lines that were not returned are returned by the next call.

@@ -7,6 +7,7 @@
 use serde::Serialize;
 use sluice_contract::audit_line::{AuditLine, Record};
 use sluice_contract::record::{CallResult, CostSource, Intent, NullReason, Outcome, Timing, Usage};
+use sluice_state::ledger::IMPLAUSIBLE;
 
 /// An event of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,8 +79,8 @@ pub enum CallCost {
     },
     /// Not known.
     Unknown {
-        /// The reason, if the sidecar said it.
-        reason: Option<NullReason>,
+        /// The reason, if the sidecar said it, or `implausible`.
+        reason: Option<&'static str>,
     },
 }
 
@@ -106,10 +107,38 @@ pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
     }
 }
 
-/// Returns whether a line concerns a call that waits for a person, or no longer waits.
+/// Returns an event without its cost, which is implausible.
 #[must_use]
-pub fn is_hold(line: &AuditLine<'_>) -> bool {
-    matches!(line.header.kind.as_str(), "held" | "released")
+pub fn without_cost(event: CallEvent) -> CallEvent {
+    match event {
+        CallEvent::Ended(ended) => {
+            let cost = CallCost::Unknown { reason: Some(IMPLAUSIBLE) };
+            CallEvent::Ended(Box::new(CallEnded { cost, ..*ended }))
+        }
+        event => event,
+    }
+}
+
+/// What a line says of calls that wait for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldChange {
+    /// A call waits.
+    Begun,
+    /// A call does not wait any more.
+    Ended,
+    /// No call waits: another sidecar continues the file, and has none of the connections.
+    AllEnded,
+}
+
+/// Returns the change of a line.
+#[must_use]
+pub fn hold_change_of(line: &AuditLine<'_>) -> Option<HoldChange> {
+    match &line.record {
+        Record::Held(_) => Some(HoldChange::Begun),
+        Record::Released(_) => Some(HoldChange::Ended),
+        Record::Recovered(_) => Some(HoldChange::AllEnded),
+        _ => None,
+    }
 }
 
 /// A request that the sidecar has refused.
@@ -147,7 +176,7 @@ fn started(intent: &Intent<'_>) -> CallStarted {
 fn ended(outcome: &Outcome<'_>) -> CallEnded {
     let cost = match &outcome.cost_usd {
         Some(usd) => CallCost::Known { usd: usd.to_string(), source: outcome.cost_source },
-        None => CallCost::Unknown { reason: outcome.null_reason },
+        None => CallCost::Unknown { reason: outcome.null_reason.map(NullReason::as_str) },
     };
     CallEnded {
         call: outcome.call,

@@ -20,6 +20,7 @@ mod baseline;
 mod changes;
 mod copy;
 mod diff;
+pub mod disk_usage;
 mod error;
 mod executed;
 mod git_config;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, exit};
-use sluice_state::ledger::PendingPost;
+use sluice_state::ledger::{ImplausibleCost, PendingPost};
 use sluice_state::run::{Run, RunPhase, RunVerdict, StepFailure};
 use sluice_state::store::StoreError;
 use tokio::task::JoinHandle;
@@ -68,6 +68,7 @@ impl Completion {
         let TeardownEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
         let stdout = output.0.text();
         let verdict = run.verdict.as_ref().expect("a run that is over has a verdict");
+        let implausible = totals.implausible.first().map(ImplausibleCost::describe);
         let mut evidence = RunEvidence {
             verdict,
             contract: self.contract,
@@ -79,6 +80,7 @@ impl Completion {
             output_error: None,
             audit_fault: totals.fault.as_deref(),
             budget: totals.budget.as_deref(),
+            implausible: implausible.as_deref(),
             no_connection: totals.no_connection.as_deref(),
         };
         let judged =

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::KeyError;
 use sluice_state::ledger::{AuditArchive, LedgerError};
 use sluice_state::run::RunPhase;
@@ -48,6 +50,18 @@ pub struct Leftover {
     /// Reason why it was not removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// Names in the line of the control log; a host with more has their number.
+const RECORDED_NAMES: usize = 100;
+
+/// Returns the line of the control log about leftovers that are about to be removed.
+#[must_use]
+pub fn swept_entry(leftovers: &[Leftover]) -> ControlEntry {
+    let names = leftovers.iter().map(|leftover| format!("{} {}", leftover.kind, leftover.name));
+    let names: Vec<_> = names.take(RECORDED_NAMES).collect();
+    let after = json!({ "leftovers": names, "count": leftovers.len() });
+    ControlEntry { operation: "sweep".to_owned(), after: Some(after), ..ControlEntry::default() }
 }
 
 /// Facts about a leftover that was taken down.

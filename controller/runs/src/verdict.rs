@@ -1,6 +1,6 @@
 //! The outcome of a run: one word and one exit code, from its verdict, its output and its audit log.
 //!
-//! Pure. The order of the checks is the contract: the audit log, our own actions, memory, then the program.
+//! Pure. The order of the checks is the contract: the audit log, false costs, our own actions, memory, then the program.
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{exit, reason};
@@ -31,6 +31,8 @@ pub enum ErrorCode {
     CreationFailed,
     /// A cap on calls, tokens or dollars ended the run.
     BudgetExceeded,
+    /// The answer to a call stated a cost that cannot be true.
+    ImplausibleCost,
     /// The account's budget has too little left to start the run.
     InsufficientCredits,
     /// The audit log is incomplete, so there may be unknown calls; or the sidecar ended before the run, which then had
@@ -89,6 +91,8 @@ pub struct RunEvidence<'a> {
     pub audit_fault: Option<&'a str>,
     /// Message of a call that was refused for its cost.
     pub budget: Option<&'a str>,
+    /// Message about a cost that cannot be true.
+    pub implausible: Option<&'a str>,
     /// Message about calls that found no connection to the upstream.
     pub no_connection: Option<&'a str>,
 }
@@ -137,6 +141,10 @@ fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFai
     let internal = |message: String| RunFailure::new(ErrorCode::Internal, exit::NOT_STARTED, message);
     if let Some(fault) = evidence.audit_fault {
         return Err(RunFailure::new(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE, fault));
+    }
+    if let Some(message) = evidence.implausible {
+        // It also explains why the daemon has stopped the run.
+        return Err(RunFailure::new(ErrorCode::ImplausibleCost, exit::BUDGET, message));
     }
     // A failed write stops a run like SIGPIPE; any other cause came before it.
     let is_cause =
@@ -253,6 +261,7 @@ impl ErrorCode {
             Self::OutputTruncated => "output_truncated",
             Self::CreationFailed => "creation_failed",
             Self::BudgetExceeded => reason::BUDGET_EXCEEDED,
+            Self::ImplausibleCost => "implausible_cost",
             Self::InsufficientCredits => "insufficient_credits",
             Self::AuditFailed => "audit_failed",
             Self::Cancelled => "cancelled",

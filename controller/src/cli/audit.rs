@@ -5,10 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use sluice_contract::PublicKey;
+use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::Keys;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::operator_record;
 use super::output::{OutputFormat, print, print_json};
 
 mod approvals;
@@ -162,13 +165,23 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             own_keys(state)?;
             let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
             let given = given_keys(key)?;
-            given.iter().try_for_each(|key| keys.import(key)).map_err(|error| CommandError::failed(&error))?;
+            let ids: Vec<_> = given.iter().map(PublicKey::id).collect();
+            let after = Some(json!({ "key_ids": ids }));
+            let entry = ControlEntry { operation: "audit.import_key".to_owned(), after, ..ControlEntry::default() };
+            let recorded = operator_record::begin(state, entry)?;
+            let imported =
+                given.iter().try_for_each(|key| keys.import(key)).map_err(|error| CommandError::failed(&error));
+            recorded.end(imported)?;
             print_keys(&given, keys.current().ok().as_ref(), (*json).into());
             Ok(ExitCode::SUCCESS)
         }
         AuditCommand::RotateKey { json } => {
             own_keys(state)?;
-            let key = Keys::open(state).and_then(|keys| keys.rotate()).map_err(|error| CommandError::failed(&error))?;
+            let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
+            let before = keys.current().ok().map(|key| json!({ "key_id": key.id() }));
+            let entry = ControlEntry { operation: "audit.rotate_key".to_owned(), before, ..ControlEntry::default() };
+            let recorded = operator_record::begin(state, entry)?;
+            let key = recorded.end(keys.rotate().map_err(|error| CommandError::failed(&error)))?;
             print_keys(std::slice::from_ref(&key), Some(&key), (*json).into());
             Ok(ExitCode::SUCCESS)
         }

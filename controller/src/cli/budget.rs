@@ -1,12 +1,15 @@
 //! `sluice budget`: limits the spending of accounts.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
 use sluice_contract::{Account, exit, units};
 use sluice_state::budget::{Balance, BudgetError, BudgetHold, BudgetLog, LogError};
+use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
@@ -15,6 +18,7 @@ use sluice_state::store::Store;
 use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::operator_record::{self, RecordedOperation};
 use super::output::{OutputFormat, print, print_json, say, terminal_width};
 use super::table::{Column, Table};
 
@@ -143,7 +147,7 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     if let BudgetCommand::History { account, json, csv, .. } = command {
         let events = store.budget_history(account.as_ref()).await?;
         match (json, csv) {
-            (true, _) => print_json(&serde_json::json!({ "changes": events })),
+            (true, _) => print_json(&json!({ "changes": events })),
             (false, true) => print(&history::csv(&events)),
             (false, false) => print(&history::table(&events)),
         }
@@ -159,7 +163,9 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     match command {
         BudgetCommand::Set { account, usd, json, .. } => {
             let replaced = store.budgets(Some(account)).await?;
-            store.set_budget(account, *usd).await?;
+            let before = replaced.first().map(|(_, balance, _)| amounts(balance));
+            let recorded = begin(state, "budget.set", Some(account), before, Some(*usd))?;
+            recorded.end(store.set_budget(account, *usd).await.map_err(CommandError::from))?;
             for (_, balance, _) in replaced {
                 say(&format!("the budget of {account} begins anew; it replaces one with {balance}"));
             }
@@ -167,16 +173,20 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
             show(&store, Some(account), (*json).into()).await?;
         }
         BudgetCommand::Add { account, usd, json, .. } => {
-            store.add_budget(account, *usd).await?;
+            let before = before(&store, account).await?;
+            let recorded = begin(state, "budget.add", Some(account), before, Some(*usd))?;
+            recorded.end(store.add_budget(account, *usd).await.map_err(CommandError::from))?;
             follow(&log, status).await?;
             show(&store, Some(account), (*json).into()).await?;
         }
         BudgetCommand::Remove { account, json, .. } => {
-            store.remove_budget(account).await?;
+            let before = before(&store, account).await?;
+            let recorded = begin(state, "budget.remove", Some(account), before, None)?;
+            recorded.end(store.remove_budget(account).await.map_err(CommandError::from))?;
             let followed = follow(&log, status).await;
             match OutputFormat::from(*json) {
                 OutputFormat::Json if followed.is_err() => {}
-                OutputFormat::Json => print_json(&serde_json::json!({ "removed": account.to_string() })),
+                OutputFormat::Json => print_json(&json!({ "removed": account.to_string() })),
                 OutputFormat::Text => print(&format!("{account} has no budget any more, so nothing limits it\n")),
             }
             followed?;
@@ -184,10 +194,12 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         BudgetCommand::History { .. } => {}
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
         BudgetCommand::Confirm { json, .. } => {
-            let aside = log.confirm().await.map_err(BudgetError::from)?;
+            let recorded = begin(state, "budget.confirm", None, None, None)?;
+            let confirmed = log.confirm().await.map_err(|error| CommandError::from(BudgetError::from(error)));
+            let aside = recorded.end(confirmed)?;
             let budgets = budgets(&store, None).await?;
             if *json {
-                print_json(&serde_json::json!({ "budgets": budgets, "previous_log": aside }));
+                print_json(&json!({ "budgets": budgets, "previous_log": aside }));
             } else {
                 aside.iter().for_each(|aside| print(&format!("the previous log is {}\n", aside.display())));
                 print(&table(&budgets));
@@ -195,6 +207,33 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the amounts of a budget before a change; none if the account has no budget.
+async fn before(store: &Store, account: &Account) -> Result<Option<Value>, CommandError> {
+    Ok(store.budgets(Some(account)).await?.first().map(|(_, balance, _)| amounts(balance)))
+}
+
+fn amounts(balance: &Balance) -> Value {
+    json!({ "granted_usd": usd(balance.granted), "spent_usd": usd(balance.spent) })
+}
+
+/// Records a change of a budget before it takes effect. `nanos` is the amount that is set or added.
+fn begin(
+    state: &Path,
+    operation: &str,
+    account: Option<&Account>,
+    before: Option<Value>,
+    nanos: Option<i64>,
+) -> Result<RecordedOperation, CommandError> {
+    let entry = ControlEntry {
+        operation: operation.to_owned(),
+        object: account.map(Account::to_string),
+        before,
+        after: nanos.map(|nanos| json!({ "usd": usd(nanos.into()) })),
+        ..ControlEntry::default()
+    };
+    operator_record::begin(state, entry)
 }
 
 /// Compares log and database before a command. A fault stops changes, but not `show` and `confirm`.
@@ -258,7 +297,7 @@ async fn budgets(store: &Store, account: Option<&Account>) -> Result<Vec<Account
 async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
     let shown = budgets(store, account).await?;
     if format == OutputFormat::Json {
-        print_json(&serde_json::json!({ "budgets": shown }));
+        print_json(&json!({ "budgets": shown }));
     } else {
         print(&table(&shown));
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 use sluice_contract::text::sanitize;
+use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, PruneOrder, Pruned};
@@ -13,6 +14,7 @@ use sluice_state::ledger::{AuditArchive, PruneOrder, Pruned};
 use super::database::{lock_files, open, open_for_queries};
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::operator_record;
 use super::output::{print, print_json};
 use super::parse::time;
 
@@ -55,7 +57,12 @@ pub(super) async fn run(args: &PruneArgs) -> Result<ExitCode, CommandError> {
     let (layout, keys) = (Layout::at(&state), Keys::at(&state));
     let public = keys.public().map_err(|error| failed(&error))?;
     let archive = AuditArchive { layout: &layout, store: &store, keys: &public };
-    let pruned = archive.prune(&keys, &order).await.map_err(|error| failed(&error))?;
+    let recorded = if args.dry_run { None } else { Some(operator_record::begin(&state, args.entry())?) };
+    let pruned = archive.prune(&keys, &order).await.map_err(|error| failed(&error));
+    let pruned = match recorded {
+        Some(recorded) => recorded.end(pruned)?,
+        None => pruned?,
+    };
     if args.json {
         let Pruned { runs, bytes, kept, newer } = &pruned;
         let files = runs.len();
@@ -66,6 +73,17 @@ pub(super) async fn run(args: &PruneArgs) -> Result<ExitCode, CommandError> {
         print(&text(args, &pruned));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl PruneArgs {
+    /// Returns the line of the control log.
+    fn entry(&self) -> ControlEntry {
+        ControlEntry {
+            operation: "prune".to_owned(),
+            after: Some(json!({ "before": self.before, "archive": self.archive })),
+            ..ControlEntry::default()
+        }
+    }
 }
 
 fn text(args: &PruneArgs, pruned: &Pruned) -> String {

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use sluice_contract::{Account, exit};
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_runs::observer::Observation;
 use sluice_runs::signals;
+use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::AuditArchive;
@@ -18,6 +20,7 @@ use super::database::open;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
+use super::operator_record;
 use super::output::{fail, failure, print, print_object};
 use super::parse::{at_least_one_second, run_or_attempt, since};
 use super::progress;
@@ -91,13 +94,20 @@ pub(super) async fn run(args: &ReconcileArgs) -> Result<ExitCode, CommandError> 
         exit::USAGE => error,
         _ => CommandError { code: exit::NOT_STARTED, ..error },
     })?;
-    match args.watch {
-        None => {
-            let outcome = reconcile_once(args, &settings, &store).await?;
+    let recorded = match args.correct {
+        true => Some(operator_record::begin(&settings.host.state_dir, args.entry())?),
+        false => None,
+    };
+    let done = match args.watch {
+        None => reconcile_once(args, &settings, &store).await.map(|outcome| {
             show(args, &outcome);
-            Ok(exit_code(&outcome))
-        }
+            exit_code(&outcome)
+        }),
         Some(every) => watch(args, &settings, &store, every).await,
+    };
+    match recorded {
+        Some(recorded) => recorded.end(done),
+        None => done,
     }
 }
 
@@ -174,6 +184,16 @@ async fn catch_up(state: &Path, store: &Store) -> Result<(), CommandError> {
 }
 
 impl ReconcileArgs {
+    /// Returns the line of the control log about a correction.
+    fn entry(&self) -> ControlEntry {
+        ControlEntry {
+            operation: "reconcile.correct".to_owned(),
+            object: self.run.clone().or_else(|| self.account.as_ref().map(Account::to_string)),
+            after: Some(json!({ "since": self.since })),
+            ..ControlEntry::default()
+        }
+    }
+
     fn question(&self) -> Result<ReconcileQuestion, CommandError> {
         if let Some(run) = &self.run {
             let (run_id, attempt) = run_or_attempt(run);

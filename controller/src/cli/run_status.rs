@@ -117,7 +117,7 @@ fn exit_code(outcome: Option<&str>, failure: Option<&str>, recorded: Option<i32>
             _,
             Some("creation_failed" | "internal" | "stale_start" | "node_lost" | "dependency_failed" | "disk_exceeded"),
         ) => exit::NOT_STARTED,
-        (_, Some("budget_exceeded" | "insufficient_credits")) => exit::BUDGET,
+        (_, Some("budget_exceeded" | "implausible_cost" | "insufficient_credits")) => exit::BUDGET,
         (_, Some("audit_failed")) => exit::AUDIT_INCOMPLETE,
         (_, Some("agent_failed")) => exit::FAILED,
         (_, Some("interrupted")) => INTERRUPTED,
@@ -155,6 +155,7 @@ mod tests {
             ("failed", Some("agent_failed"), Some(143), 1),
             ("failed", Some("interrupted"), Some(0), 130),
             ("failed", Some("budget_exceeded"), Some(1), 121),
+            ("failed", Some("implausible_cost"), Some(143), 121),
             ("failed", Some("audit_failed"), Some(0), 120),
             ("failed", Some("of_a_later_version"), Some(7), 7),
         ] {

@@ -11,7 +11,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_runs::event_log::LogLevel;
 use sluice_runs::host::Host;
 use sluice_runs::repository_retention::remove_old_repositories;
-use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep};
+use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep, swept_entry};
 use sluice_state::daemon_lock::DaemonLock;
 use sluice_state::records::remove_old_records;
 
@@ -20,7 +20,7 @@ use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, say};
-use super::{progress, stderr_log};
+use super::{operator_record, progress, stderr_log};
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::RecordSettings;
 
@@ -81,8 +81,7 @@ async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Com
         SweepScope::OneShot => None,
         SweepScope::All => Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?),
     };
-    let leftovers = sweep(&host, SweepMode::Remove, scope, &progress::silent()).await;
-    let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
+    let leftovers = remove_leftovers(&host, scope).await?;
     remove_records(&host, settings.record).await;
     if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
         // A failure is not reported: the next run or sweep tries again, and no user requested this.
@@ -91,7 +90,21 @@ async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Com
     Ok(leftovers)
 }
 
-/// Writes a leftover to the log, if messages are JSON lines.
+/// Removes leftovers. If there are some, the control log has them first.
+async fn remove_leftovers(host: &Arc<Host>, scope: SweepScope) -> Result<Vec<Leftover>, CommandError> {
+    let swept = async |mode| {
+        let swept = sweep(host, mode, scope, &progress::silent()).await;
+        swept.map_err(|error| CommandError::failed(&error))
+    };
+    let found = swept(SweepMode::DryRun).await?;
+    if found.is_empty() {
+        return swept(SweepMode::Remove).await;
+    }
+    let recorded = operator_record::begin(host.layout.state(), swept_entry(&found))?;
+    recorded.end(swept(SweepMode::Remove).await)
+}
+
+/// Writes a leftover to the log, if there is one.
 fn log(leftover: &Leftover) {
     if stderr_log::is_json() {
         let level = if leftover.removed == Some(false) { LogLevel::Error } else { LogLevel::Info };

@@ -64,6 +64,8 @@ pub struct AgentRunDefaults {
     pub rate: Option<String>,
     /// Nano-USD.
     pub max_cost: Option<i64>,
+    /// Bytes of a workspace on disk.
+    pub workspace: u64,
     /// Policy of calls, and further limits, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
 }
@@ -107,6 +109,7 @@ impl SettingLayers {
                 pids: self.required("pids", values::pids)?,
             },
             models: self.parse("model", values::models)?.unwrap_or_default(),
+            workspace: self.required("workspace_max", daemon_values::workspace_max)?,
             max_calls: self.parse("max_calls", values::number)?,
             max_tokens: self.parse("max_tokens", values::number)?,
             max_concurrency: self.parse("max_concurrency", values::number)?,

@@ -14,6 +14,8 @@ use super::values;
 
 type Parsed<T> = Result<T, InvalidValue>;
 
+/// Minimum bytes of a workspace.
+const WORKSPACE_MIN: u64 = 1 << 20;
 /// Maximum time of a daemon's run.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Maximum time for which the worker of a chat session may wait.
@@ -36,6 +38,8 @@ pub struct HighestLimits {
     pub rate: Option<String>,
     /// Nano-USD.
     pub max_cost: Option<i64>,
+    /// Bytes of a workspace on disk.
+    pub workspace: Option<u64>,
 }
 
 /// Maximum numbers of running runs.
@@ -113,6 +117,7 @@ fn set(highest: &mut HighestLimits, name: &str, value: &str) -> Parsed<()> {
         "max_tokens" => highest.max_tokens = Some(positive(value)?),
         "max_concurrency" => highest.max_concurrency = Some(positive(value)?),
         "rate" => highest.rate = Some(rate(value)?),
+        "workspace" => highest.workspace = Some(workspace_max(value)?),
         "max_cost_usd" => match values::nano_usd(value)? {
             0 => return invalid("a run without money makes no call; leave it out".to_owned()),
             nanos => highest.max_cost = Some(nanos),
@@ -120,12 +125,18 @@ fn set(highest: &mut HighestLimits, name: &str, value: &str) -> Parsed<()> {
         _ => {
             return invalid(
                 "there is no such limit; there are timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, \
-                 rate, max_cost_usd"
+                 rate, workspace, max_cost_usd"
                     .to_owned(),
             );
         }
     }
     Ok(())
+}
+
+/// Parses the bytes that a workspace may take on disk.
+pub(super) fn workspace_max(value: &str) -> Parsed<u64> {
+    let bytes = values::size(value)?;
+    if bytes >= WORKSPACE_MIN { Ok(bytes) } else { invalid(format!("'{value}' is less than 1m, which no run can use")) }
 }
 
 /// Parses a number for the host, or `NAME=VALUE` words.
@@ -269,7 +280,7 @@ mod tests {
     #[test]
     fn limits_are_words_with_values() {
         let all = "timeout=3h memory=4g cpus=2.5 pids=1024 max_calls=100 max_tokens=2000 max_concurrency=8 rate=5 \
-                   max_cost_usd=1.5";
+                   workspace=20g max_cost_usd=1.5";
         let expected = HighestLimits {
             timeout: Some(Duration::from_secs(3 * 3600)),
             memory: Some(4 << 30),
@@ -280,6 +291,7 @@ mod tests {
             max_concurrency: Some(8),
             rate: Some("5/s".to_owned()),
             max_cost: Some(1_500_000_000),
+            workspace: Some(20 << 30),
         };
         assert_eq!(limits_max(all), Ok(expected));
         assert_eq!(limits_max(""), Ok(HighestLimits::default()));
@@ -288,6 +300,7 @@ mod tests {
             ("disk=1g", "disk: there is no such limit"),
             ("timeout=25h", "timeout: '25h' is too long"),
             ("max_calls=0", "max_calls: 0 would allow no call"),
+            ("workspace=1k", "workspace: '1k' is less than 1m"),
             ("max_cost_usd=0", "max_cost_usd: a run without money"),
             ("rate=fast", "rate: 'fast' is not a rate"),
         ] {

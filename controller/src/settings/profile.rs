@@ -26,7 +26,7 @@ pub(super) struct Profile {
 }
 
 /// Settings that all runs of a host share: a profile cannot have them.
-const OF_HOST: [&str; 49] = [
+const OF_HOST: [&str; 50] = [
     "upstream", "ca", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
     "sidecar_uid", "sidecar_gid", "record_keep", "log_format", "listen", "run_dir", "tls_cert", "tls_key",
     "behind_proxy", "sandbox_enabled", "images", "limits_max", "max_running", "max_queued", "run_deadline",
@@ -34,7 +34,7 @@ const OF_HOST: [&str; 49] = [
     "metrics_public", "viewer_files", "chat_remote", "chat_hang_up", "chat_resume", "chat_session",
     "chat_session_idle", "chat_session_keep", "chat_session_max", "chat_session_space", "event_rate", "event_keep",
     "events_per_run", "event_disk_free", "artifacts_max", "on_cap", "ask_timeout", "second_person_usd",
-    "session_approval_max",
+    "session_approval_max", "workspace_max",
 ];
 
 impl Profile {

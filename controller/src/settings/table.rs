@@ -45,11 +45,12 @@ pub const ITEMS: &[SettingItem] = items![
     "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
     "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
     "images" "SLUICE_IMAGES" = None, "images that requests to the daemon may name beside those of agents: NAME@sha256:DIGEST, or the id of a local one";
-    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, max_cost_usd; default: what the settings give to agents";
+    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, workspace, max_cost_usd; default: what the settings give to agents";
     "max_running" "SLUICE_MAX_RUNNING" = Some("host=20 owner=20 project=5"), "runs of the daemon that may be at work: a number for the host, or NAME=VALUE for host, owner, project";
     "max_queued" "SLUICE_MAX_QUEUED" = Some("1000"), "runs of one owner that may wait in the queue of the daemon";
     "run_deadline" "SLUICE_RUN_DEADLINE" = Some("2h"), "longest time from the first claim of a daemon's run to its end, retries included; at most 24h";
-    "run_idle_timeout" "SLUICE_RUN_IDLE_TIMEOUT" = Some("10m"), "time without work after which a run of the daemon ends, unless its request has ttl_minutes; 0 for never";
+    "workspace_max" "SLUICE_WORKSPACE_MAX" = Some("10g"), "bytes that the workspace of a daemon's run may take on disk, unless its request has limits.workspace";
+    "run_idle_timeout" "SLUICE_RUN_IDLE_TIMEOUT" = Some("10m"), "time without work after which a run of the daemon ends, unless its request has limits.idle or ttl_minutes; 0 for never";
     "stuck_timeout" "SLUICE_STUCK_TIMEOUT" = Some("15m"), "the same for a run whose worker says that it works; 0 for never";
     "heartbeat_timeout" "SLUICE_HEARTBEAT_TIMEOUT" = Some("120s"), "time without a heartbeat and without a call after which a run of the daemon ends whose worker sent heartbeats; 0 for never";
     "stale_start" "SLUICE_STALE_START" = Some("3m"), "longest time from the claim of a daemon's run to the start of its program";

@@ -13,6 +13,7 @@ use sluice_contract::reader::{self, Record};
 use sluice_contract::record::Usage;
 
 use crate::audit_tail::{TailError, read_lines};
+use crate::ledger::{CostBounds, ImplausibleCost};
 
 /// Sums over the lines that were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -37,6 +38,7 @@ pub struct LiveUsage {
 pub struct LiveUsageReader {
     at: reader::Cursor,
     usage: LiveUsage,
+    bounds: CostBounds,
     is_broken: bool,
 }
 
@@ -50,7 +52,8 @@ impl LiveUsageReader {
             return Ok(&self.usage);
         }
         let add = |line: &AuditLine<'_>| {
-            self.usage.add(&line.record);
+            let implausible = self.bounds.take(&line.record);
+            self.usage.add(&line.record, implausible.as_ref());
             ControlFlow::Continue(())
         };
         match read_lines(path, &mut self.at, add) {
@@ -63,7 +66,8 @@ impl LiveUsageReader {
 }
 
 impl LiveUsage {
-    fn add(&mut self, record: &Record) {
+    /// Adds a record. An implausible cost is not known.
+    fn add(&mut self, record: &Record, implausible: Option<&ImplausibleCost>) {
         match record {
             Record::Intent(_) => {
                 self.calls += 1;
@@ -73,7 +77,7 @@ impl LiveUsage {
                 self.open_calls = self.open_calls.saturating_sub(1);
                 outcome.usage.iter().for_each(|usage| self.usage.add(&usage.inclusive()));
                 let cost = outcome.cost_usd.as_deref().and_then(|cost| Usd::parse(cost).ok());
-                match cost.filter(Usd::is_countable) {
+                match cost.filter(|cost| cost.is_countable() && implausible.is_none()) {
                     Some(cost) => {
                         let sum = self.nano_usd.unwrap_or_default();
                         self.nano_usd = Some(sum.saturating_add(cost.to_nanos().into()));

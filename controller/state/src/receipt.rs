@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{AuditLog, LoggedCall, RunKey, could_be_billed, reader, reason};
+use sluice_contract::{AuditLog, LoggedCall, RunKey, Usd, could_be_billed, reader, reason};
 
-use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
+use crate::ledger::{IMPLAUSIBLE, ImplausibleCost, ParsedAudit, ReceiptStatus, implausible_cost, reference, status};
 use crate::no_connection::no_connection;
 use crate::over_cap::{OverCap, over_caps};
 
@@ -35,7 +35,7 @@ pub struct Receipt {
     /// Dollars as the provider writes them.
     pub cost_usd: Option<String>,
     /// Reason that tokens or dollars are null.
-    pub null_reason: Option<NullReason>,
+    pub null_reason: Option<&'static str>,
     /// True if the cost is unknown, and a provider could bill the call.
     #[serde(skip)]
     pub could_be_billed: bool,
@@ -58,6 +58,8 @@ pub struct RunTotals {
     pub budget: Option<String>,
     /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
+    /// Costs that are not posted, because they cannot be true.
+    pub implausible: Vec<ImplausibleCost>,
     /// Caps that the known use exceeds.
     pub over_caps: Vec<OverCap>,
     /// Message about calls that found no connection to the upstream.
@@ -72,7 +74,13 @@ pub struct RunTotals {
 #[must_use]
 pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let log = reading.log();
-    let receipts: Vec<_> = log.calls().iter().map(|call| receipt(&reading.key, call)).collect();
+    let cap = log.open().and_then(|open| open.limits.max_cost_usd.clone());
+    let implausible = |call: &LoggedCall| implausible_cost(&call.intent, call.outcome.as_ref()?, cap.as_deref());
+    let receipts = log.calls().iter().map(|call| match implausible(call) {
+        Some(_) => without_cost(receipt(&reading.key, call)),
+        None => receipt(&reading.key, call),
+    });
+    let receipts: Vec<_> = receipts.collect();
     let litellm_budgets = exhausted(&log);
     // A complete log without calls says that nothing was used.
     let is_unused = receipts.is_empty() && reading.fault.is_none() && reading.lines > 0;
@@ -82,12 +90,13 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
         refused: log.totals().refused,
         refused_by_reason: log.refused().clone(),
         usage: used,
-        cost_usd: priced.then(|| log.totals().cost().to_string()),
+        cost_usd: priced.then(|| cost(&receipts)),
         budget: match litellm_budgets.first() {
             _ if log.refused().contains_key(reason::BUDGET_EXCEEDED) => Some(cap_reached(&log, &used)),
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
+        implausible: log.calls().iter().filter_map(implausible).collect(),
         over_caps: over_caps(&log, &used),
         no_connection: no_connection(&log),
         lines: reading.lines,
@@ -122,6 +131,13 @@ fn usage(receipts: &[Receipt]) -> Usage {
     sum
 }
 
+/// Adds up the known costs, as the ledger does: each rounded to nano-USD.
+fn cost(receipts: &[Receipt]) -> String {
+    let costs = receipts.iter().filter_map(|receipt| Usd::parse(receipt.cost_usd.as_deref()?).ok());
+    let nanos = costs.map(|cost| cost.to_nanos()).fold(0, i64::saturating_add);
+    Usd::from_nanos(nanos).to_string()
+}
+
 fn no_tokens() -> Usage {
     let zero = Some(0);
     Usage { cache_write: zero, cached_input: zero, input: zero, output: zero, reasoning: zero, total: zero }
@@ -137,6 +153,17 @@ pub fn audit_log_to(bytes: &[u8], last: u64) -> AuditLog {
         }
     }
     log
+}
+
+/// Returns the receipt of a call whose cost is implausible.
+fn without_cost(receipt: Receipt) -> Receipt {
+    Receipt {
+        status: ReceiptStatus::PendingCost,
+        cost_usd: None,
+        null_reason: Some(IMPLAUSIBLE),
+        could_be_billed: true,
+        ..receipt
+    }
 }
 
 fn receipt(key: &RunKey, call: &LoggedCall) -> Receipt {
@@ -157,6 +184,6 @@ fn receipt(key: &RunKey, call: &LoggedCall) -> Receipt {
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
         usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
         cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
-        null_reason: outcome.and_then(|o| o.null_reason),
+        null_reason: outcome.and_then(|o| o.null_reason).map(NullReason::as_str),
     }
 }

@@ -8,14 +8,14 @@ use super::commands::{faults, ran};
 use super::*;
 
 /// A call whose client waits for as long as a person thinks, and tries again as it is told to.
-const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
+pub(super) const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
-fn asking(script: &str, limits: &Value) -> Value {
+pub(super) fn asking(script: &str, limits: &Value) -> Value {
     json!({"argv": ["sh", "-c", script], "model": "m", "on_cap": "ask", "limits": limits})
 }
 
 /// Waits until a call of the run waits for an approval, and returns it.
-async fn held(daemon: &Daemon<'_>, id: &str) -> Value {
+pub(super) async fn held(daemon: &Daemon<'_>, id: &str) -> Value {
     let mut approvals = Value::Null;
     let is_held = poll(PATIENCE, async || {
         approvals = daemon.get(&format!("/api/v1/sandboxes/{id}/approvals")).await.expect(200).json();
@@ -26,7 +26,7 @@ async fn held(daemon: &Daemon<'_>, id: &str) -> Value {
     all.into_iter().find(|it| it["held_at"].is_string()).expect("it was there")
 }
 
-async fn decide(daemon: &Daemon<'_>, id: &str, approval: &Value, decision: &str, status: u16) -> Value {
+pub(super) async fn decide(daemon: &Daemon<'_>, id: &str, approval: &Value, decision: &str, status: u16) -> Value {
     let approval_id = approval["approval_id"].as_str().expect("an id");
     let path = format!("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision");
     let body = json!({"decision": decision, "digest": approval["digest"], "reason": "a test"});

@@ -302,3 +302,31 @@ async fn two_runs_are_compared_and_live_ones_shown() {
     let found = faults(&[("compare", here), ("compare", remote), ("top", top)]).await;
     assert!(found.is_empty(), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_run_of_a_daemon_is_made_again_there() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let program = ["--", "sh", "-c", "echo $WORD"];
+    let flags = ["--label", "team=core", "--env", "WORD=one", "--memory", "64m", "--priority", "3"];
+    let first = detached(&daemon, &[&["--name", "nightly"], &flags[..], &program].concat()).await;
+    daemon.reaches(&first, "COMPLETED").await;
+
+    let missing = ran(&daemon, &["rerun", "nightly"], 125).await;
+    let named = ran(&daemon, &["rerun", "nightly", "--run-id", "r1"], 125).await;
+    let again = daemon.command(["rerun", "nightly", "--model", "other", "--json"]).env("WORD", "two").finish().await;
+    let again = again.expect(0).value();
+
+    assert!(missing.stderr.contains("set WORD in the environment"), "{}", missing.stderr);
+    assert!(named.stderr.contains("leave out --run-id"), "{}", named.stderr);
+    let second = again["sandbox_id"].as_str().expect("an id");
+    let run = daemon.reaches(second, "COMPLETED").await;
+    assert_ne!(second, first);
+    assert_eq!(daemon.logged(second, 1).await[0]["text"], "two\n");
+    let earlier = daemon.run(&first).await;
+    for name in ["graph_id", "image", "labels", "limits", "priority", "env_names", "on_cap", "metadata"] {
+        assert_eq!(run[name], earlier[name], "{name}");
+    }
+    assert_eq!((&run["models"], &run["name"]), (&json!(["other"]), &Value::Null), "{run}");
+}

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use sluice_testkit::prometheus::{Prometheus, deployed};
 
+use super::approvals::{PATIENT_CALL, asking, decide, held};
 use super::*;
 
 const REFUSED: &str = "curl -s $OPENAI_BASE_URL/nothing > /dev/null";
@@ -33,16 +34,41 @@ fn promtool_accepts_the_example_and_its_alerts() {
     promtool(&["test", "rules", "sluice.rules.test.yml"]);
 }
 
-#[tokio::test]
-async fn a_real_prometheus_reads_a_live_daemon() {
-    let upstream = Upstream::provider("hello").start().await;
-    let sluice = Sluice::to(&upstream);
-    let daemon = sluice.serve().await;
+/// Starts a Prometheus that reads a daemon with a token of the role `metrics`.
+async fn watched(sluice: &Sluice, daemon: &Daemon<'_>) -> Prometheus {
     let words = ["token", "create", "--owner", "prometheus", "--role", "metrics"];
     let created = sluice.command(words).finish().await;
     assert_eq!(created.code, 0, "{}", created.stderr);
     let prometheus = Prometheus::of(&daemon.address(), created.stdout.trim()).await;
     prometheus.reaches(r#"up{job="sluice"}"#, "1").await;
+    prometheus
+}
+
+#[tokio::test]
+async fn prometheus_counts_calls_that_wait_for_a_person() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let prometheus = watched(&sluice, &daemon).await;
+    prometheus.reaches("sluice_held_calls", "0").await;
+
+    let id = daemon.create(asking(&format!("{CALL} && {PATIENT_CALL}"), &json!({"max_calls": 1}))).await;
+    let approval = held(&daemon, &id).await;
+    prometheus.reaches("sluice_held_calls", "1").await;
+    decide(&daemon, &id, &approval, "approve", 200).await;
+    daemon.reaches(&id, "COMPLETED").await;
+
+    prometheus.reaches("sluice_held_calls", "0").await;
+    prometheus.reaches(r#"sluice_approval_wait_seconds_count{decision="approve"}"#, "1").await;
+    prometheus.reaches(r#"sluice_approval_wait_seconds_sum{decision="approve"} > bool 0"#, "1").await;
+}
+
+#[tokio::test]
+async fn a_real_prometheus_reads_a_live_daemon() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let prometheus = watched(&sluice, &daemon).await;
 
     let id = daemon.create(shell(&format!("{CALL}; {CALL}; {REFUSED}; exit 3"))).await;
     daemon.ended(&id).await;
@@ -68,7 +94,7 @@ async fn a_real_prometheus_reads_a_live_daemon() {
         assert_eq!(prometheus.verdict(&query).await, "success", "{query}");
     }
     let alerts = prometheus.alerts().await;
-    assert_eq!(alerts.len(), 9, "{alerts:?}");
+    assert_eq!(alerts.len(), 10, "{alerts:?}");
     assert!(alerts.iter().all(|(_, health)| health == "ok"), "{alerts:?}");
     let status = daemon.get("/api/v1/monitoring/status").await.expect(200).json();
     assert_eq!((&status["engine"]["reachable"], &status["sidecars"]), (&json!(true), &json!(0)), "{status}");

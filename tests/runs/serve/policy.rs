@@ -229,3 +229,84 @@ async fn runs_of_an_account_have_its_profile() {
         ("refused\n".to_owned(), String::new())
     );
 }
+
+/// Takes all notices that the kernel gives to one user, and says how many.
+const TAKE_ALL: &str = "import ctypes, itertools
+libc = ctypes.CDLL(None)
+print('took', next(n for n in itertools.count() if libc.inotify_init() < 0), flush=True)
+__import__('signal').pause()";
+/// Waits for the notice of a file that it makes.
+const WATCH: &str = "import ctypes, os
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init()
+assert watch >= 0 and libc.inotify_add_watch(watch, b'.', 0x100) >= 0
+open('made', 'w').close()
+print('saw', os.read(watch, 4096)[16:20].decode(), flush=True)";
+
+#[tokio::test]
+async fn one_sandbox_takes_no_notices_from_another() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let python = |script: &str| json!({"argv": ["python3", "-c", script], "model": "m"});
+    let greedy = daemon.create(python(TAKE_ALL)).await;
+    let took = daemon.logged(&greedy, 1).await[0]["text"].clone();
+    assert!(took.as_str().is_some_and(|text| text.starts_with("took 1")), "the limit of a user: {took}");
+
+    let other = daemon.create(python(WATCH)).await;
+
+    let ended = daemon.reaches(&other, "COMPLETED").await;
+    assert_eq!(daemon.logged(&other, 1).await[0]["text"], "saw made\n", "{ended}");
+    let seen = daemon.events(&other).await;
+    assert!(seen.iter().any(|event| event["event_data"]["file_path"] == "/workspace/made"), "{seen:?}");
+    daemon.request("DELETE", &format!("/api/v1/sandboxes/{greedy}"), &Value::Null).await.expect(202);
+    daemon.reaches(&greedy, "COMPLETED").await;
+}
+
+#[tokio::test]
+async fn a_workspace_over_its_limit_ends_the_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", "workspace_max = '1g'\nlimits_max = { workspace = '2g' }\n");
+    let daemon = sluice.serve().await;
+    // Where no change is reported, and by a file with holes that takes nothing.
+    let script =
+        "truncate -s 1T holes; mkdir -p repo/.git; head -c 33554432 /dev/urandom > repo/.git/hidden; sleep 600";
+    let filling = |limit: &str| {
+        let mut request = shell(script);
+        request["limits"] = json!({"workspace": limit});
+        request
+    };
+
+    let (over, within) = (daemon.create(filling("16m")).await, daemon.create(filling("64m")).await);
+    let run = daemon.reaches(&over, "FAILED").await;
+
+    assert_eq!(run["failure_code"], "disk_exceeded", "{run}");
+    assert!(run["error_message"].as_str().is_some_and(|text| text.contains("limits.workspace")), "{run}");
+    let waited = daemon.command(["wait", &over]).finish().await;
+    assert_eq!(waited.code, 125, "{}", waited.stderr);
+    let run = daemon.run(&within).await;
+    assert_eq!((&run["state"], &run["limits"]["workspace"]), (&json!("RUNNING"), &json!("67108864")), "{run}");
+    daemon.request("DELETE", &format!("/api/v1/sandboxes/{within}"), &Value::Null).await.expect(202);
+    daemon.reaches(&within, "COMPLETED").await;
+    let refused = daemon.request("POST", "/api/v1/sandboxes", &filling("3g")).await.expect(422).json();
+    assert_eq!(refused["error"]["details"], json!({"field": "limits.workspace", "min": 1 << 20, "max": 2_u64 << 30}));
+    daemon.stop().await;
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_request_names_its_own_idle_time() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let mut request = shell("sleep 600");
+    request["limits"] = json!({"idle": "2s"});
+
+    let run = daemon.ended(&daemon.create(request.clone()).await).await;
+
+    assert_eq!((&run["failure_code"], &run["limits"]["idle"]), (&json!("idle_timeout"), &json!("2s")), "{run}");
+    request["ttl_minutes"] = json!(5);
+    let both = daemon.request("POST", "/api/v1/sandboxes", &request).await.expect(422).json();
+    assert!(both["error"]["message"].as_str().is_some_and(|text| text.contains("leave one of them out")), "{both}");
+}

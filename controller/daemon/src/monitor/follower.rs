@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_contract::RunId;
+use sluice_state::approvals::ApprovalError;
 use sluice_state::events::{EventFilter, LoggedEvent};
-use sluice_state::sandboxes::{Sandbox, SandboxError};
-use sluice_state::store::Store;
+use sluice_state::sandboxes::SandboxError;
+use sluice_state::store::{Store, StoreError};
 use tokio::time::sleep;
 
 use super::Monitor;
-use super::measurement::{COUNTED_TYPES, needs_run, of_event};
+use super::measurement::{COUNTED_TYPES, Measurement, closed_approval, needs_run, of_approval, of_event};
 use crate::loops::Loops;
 use crate::stop_signal::StopSignal;
 
@@ -21,6 +23,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of events in one read.
 const EVENTS: u32 = 200;
+
+/// The database cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Approval(#[from] ApprovalError),
+}
 
 /// Counts events until the signal.
 pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, loops: Arc<Loops>, log: fn(&str), mut stop: StopSignal) {
@@ -49,14 +62,13 @@ pub(crate) async fn run(store: Store, monitor: Arc<Monitor>, loops: Arc<Loops>, 
 }
 
 /// Counts the events after the position, to the end of the log.
-async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), SandboxError> {
+async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), ReadError> {
     let filter =
         EventFilter { types: COUNTED_TYPES.iter().map(ToString::to_string).collect(), ..EventFilter::default() };
     loop {
         let batch = store.events_after(monitor.read.get(), filter.clone(), EVENTS).await?;
         for event in &batch.events {
-            let run = if needs_run(event) { find_run(store, event).await? } else { None };
-            of_event(event, run.as_ref()).iter().for_each(|measurement| monitor.count(measurement));
+            measure(store, event).await?.iter().for_each(|measurement| monitor.count(measurement));
             // An event is counted once, also if the next one cannot be.
             monitor.read.set(event.seq);
         }
@@ -67,9 +79,16 @@ async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), SandboxError>
     }
 }
 
-async fn find_run(store: &Store, event: &LoggedEvent) -> Result<Option<Sandbox>, SandboxError> {
-    match event.sandbox_id.as_deref().and_then(|id| id.parse().ok()) {
-        Some(id) => store.find_sandbox(None, &id).await,
-        None => Ok(None),
+/// Returns what an event counts, with what the database has of its run or its approval.
+async fn measure(store: &Store, event: &LoggedEvent) -> Result<Option<Measurement>, ReadError> {
+    let run: Option<RunId> = event.sandbox_id.as_deref().and_then(|id| id.parse().ok());
+    let approval = run.as_ref().zip(closed_approval(event));
+    if let Some((run, approval)) = approval {
+        return Ok(store.find_approval(run, &approval).await?.as_ref().and_then(of_approval));
     }
+    let run = match run.filter(|_| needs_run(event)) {
+        Some(id) => store.find_sandbox(None, &id).await?,
+        None => None,
+    };
+    Ok(of_event(event, run.as_ref()))
 }

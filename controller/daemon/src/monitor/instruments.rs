@@ -40,6 +40,8 @@ pub(super) struct Gauges {
     pub(super) sse_clients: usize,
     /// Seconds since the first event that is not counted yet.
     pub(super) event_lag: f64,
+    /// Calls that wait for a person.
+    pub(super) held_calls: u64,
 }
 
 /// All metrics.
@@ -48,7 +50,9 @@ pub(super) struct Instruments {
     runs: RunMetrics,
     calls: CallMetrics,
     state: StateMetrics,
+    approval_wait: Family<Labels<1>, Histogram>,
     audit_errors: Counter,
+    implausible_costs: Counter,
     findings: Family<Labels<1>, Counter>,
     spans: Family<Labels<2>, Counter>,
 }
@@ -82,6 +86,7 @@ struct StateMetrics {
     open_receipt_age: Seconds,
     sse_clients: Gauge,
     event_lag: Seconds,
+    held_calls: Gauge,
 }
 
 impl fmt::Debug for Instruments {
@@ -146,6 +151,7 @@ impl StateMetrics {
             open_receipt_age: add_seconds(r, "receipts_open_age", open_age, zero()),
             sse_clients: add(r, "sse_clients", "Open streams of events", Gauge::default()),
             event_lag: add_seconds(r, "event_lag", "Age of the first event that is not counted yet", zero()),
+            held_calls: add(r, "held_calls", "Calls that wait for a person", Gauge::default()),
         }
     }
 
@@ -158,6 +164,7 @@ impl StateMetrics {
         self.open_receipt_age.set(gauges.open_receipt_age);
         self.sse_clients.set(i64::try_from(gauges.sse_clients).unwrap_or(i64::MAX));
         self.event_lag.set(gauges.event_lag);
+        self.held_calls.set(gauges.held_calls.cast_signed());
     }
 }
 
@@ -167,12 +174,17 @@ impl Instruments {
         let mut registry = Registry::with_prefix("sluice");
         registry.register("build", "Version of the daemon", Info::new([("version", version)]));
         let audit = "Lines of audit logs that could not be written or read, and runs that failed by them";
+        let implausible = "Calls whose answers stated a cost that cannot be true";
+        let wait = "Time from the request for an approval, or from the first call that waited for it, to its decision";
+        let approval_wait = Family::new_with_constructor((|| histogram(&LONG)) as fn() -> Histogram);
         let findings = "Findings of the daemon's looks at the spend log, by class; an open receipt counts in each look";
         Self {
             runs: RunMetrics::new(&mut registry),
             calls: CallMetrics::new(&mut registry),
             state: StateMetrics::new(&mut registry),
+            approval_wait: add_seconds(&mut registry, "approval_wait", wait, approval_wait),
             audit_errors: add(&mut registry, "audit_errors", audit, Counter::default()),
+            implausible_costs: add(&mut registry, "implausible_costs", implausible, Counter::default()),
             findings: add(&mut registry, "reconcile_findings", findings, Family::default()),
             spans: add(&mut registry, "otel_spans", "Spans for targets of OpenTelemetry, by result", Family::default()),
             registry,
@@ -191,6 +203,12 @@ impl Instruments {
                 if failure_code.as_deref() == Some("audit_failed") {
                     self.count_audit_error();
                 }
+            }
+            Measurement::Decided { decision, waited } => {
+                self.approval_wait.get_or_create(&[("decision", (*decision).to_owned())]).observe(*waited);
+            }
+            Measurement::ImplausibleCost => {
+                self.implausible_costs.inc();
             }
             Measurement::Called(called) => self.calls.count(called),
         }

@@ -7,17 +7,21 @@
 use serde::Deserialize;
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
+use sluice_state::approvals::{Approval, ApprovalDecision};
 use sluice_state::events::{EventSource, LoggedEvent};
 use sluice_state::sandboxes::Sandbox;
 
 use crate::call_data::CallData;
 
 /// Types of the events that count.
-pub(super) const COUNTED_TYPES: [&str; 3] = [STATE_CHANGED, STOPPED, CALL];
+pub(super) const COUNTED_TYPES: [&str; 6] = [STATE_CHANGED, STOPPED, CALL, DECIDED, EXPIRED, IMPLAUSIBLE_COST];
 
 const STATE_CHANGED: &str = "run.state_changed";
 const STOPPED: &str = "sandbox.stopped";
 const CALL: &str = "llm.call";
+const DECIDED: &str = "approval.decided";
+const EXPIRED: &str = "approval.expired";
+const IMPLAUSIBLE_COST: &str = "budget.implausible_cost";
 
 /// One thing to count.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +40,15 @@ pub(super) enum Measurement {
         /// Seconds from the claim of its first attempt; none if it was never claimed.
         took: Option<f64>,
     },
+    /// An approval was decided, or has expired.
+    Decided {
+        /// The decision.
+        decision: &'static str,
+        /// Seconds from the request, or from the first call that waited for it.
+        waited: f64,
+    },
+    /// An answer stated a cost that cannot be true.
+    ImplausibleCost,
     /// A call has ended.
     Called(Called),
 }
@@ -66,9 +79,28 @@ struct Stopped {
     failure_code: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct DecidedApproval {
+    approval_id: String,
+}
+
 /// Returns whether [`of_event`] needs the run of an event.
 pub(super) fn needs_run(event: &LoggedEvent) -> bool {
-    event.source == EventSource::System && event.event_type != CALL
+    event.source == EventSource::System && matches!(event.event_type.as_str(), STATE_CHANGED | STOPPED)
+}
+
+/// Returns the id of the approval that an event closes; [`of_approval`] says what it counts.
+pub(super) fn closed_approval(event: &LoggedEvent) -> Option<String> {
+    let is_closed = event.source == EventSource::System && matches!(event.event_type.as_str(), DECIDED | EXPIRED);
+    let data = is_closed.then(|| serde_json::from_str::<DecidedApproval>(&event.event_data).ok())?;
+    data.map(|data| data.approval_id)
+}
+
+/// Returns what a closed approval counts. One that asked about a cap that has changed was decided by no person.
+pub(super) fn of_approval(approval: &Approval) -> Option<Measurement> {
+    let decision = approval.decision.filter(|decision| *decision != ApprovalDecision::Changed)?;
+    let since = approval.held_us.unwrap_or(approval.created_us);
+    Some(Measurement::Decided { decision: decision.as_str(), waited: seconds(since, approval.decided_us?) })
 }
 
 /// Returns what an event counts. `run` is the run as it is now.
@@ -80,6 +112,7 @@ pub(super) fn of_event(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Mea
         STATE_CHANGED => claimed(event, run?),
         STOPPED => ended(event, run),
         CALL => called(event),
+        IMPLAUSIBLE_COST => Some(Measurement::ImplausibleCost),
         _ => None,
     }
 }

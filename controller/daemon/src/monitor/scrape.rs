@@ -46,13 +46,13 @@ impl Monitor {
         }
         let now = now_us();
         let figures = store.figures(self.read.get(), now).await?;
-        let text = Bytes::from(self.lock().text(&gauges(&figures, sse_clients, now))?);
+        let text = Bytes::from(self.lock().text(&gauges(&figures, (sse_clients, self.held()), now))?);
         *last = Some((Instant::now(), text.clone()));
         Ok(text)
     }
 }
 
-fn gauges(figures: &DatabaseFigures, sse_clients: usize, now_us: i64) -> Gauges {
+fn gauges(figures: &DatabaseFigures, (sse_clients, held_calls): (usize, u64), now_us: i64) -> Gauges {
     Gauges {
         runs: figures.runs.iter().map(|(state, count)| (SandboxState::as_str(*state), *count)).collect(),
         queue_age: age(figures.waiting_since_us, now_us),
@@ -60,6 +60,7 @@ fn gauges(figures: &DatabaseFigures, sse_clients: usize, now_us: i64) -> Gauges 
         open_receipt_age: age(figures.open_receipt_since_us, now_us),
         sse_clients,
         event_lag: age(figures.unread_since_us, now_us),
+        held_calls,
     }
 }
 

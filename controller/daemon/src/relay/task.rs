@@ -13,5 +13,5 @@ use crate::run_task::Task;
 /// Returns the messages with which the run began.
 pub(super) async fn task(State(context): State<Arc<ApiContext>>, caller: RelayCaller) -> Result<Json<Task>, ApiError> {
     let request = context.stored_request(&caller.key.run_id).await?;
-    Ok(Json(Task::of(&caller.key, request.messages.unwrap_or_default())))
+    Ok(Json(Task::of(&caller.key, request)))
 }

@@ -38,7 +38,7 @@ use super::steps::{is_retryable, take_step};
 use super::stored_request_error::StoredRequestError;
 use crate::context::ApiContext;
 use crate::git;
-use crate::live_run::LiveRun;
+use crate::live_run::{LiveRun, RequestedTimes};
 use crate::mount_table::MountTable;
 use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRequest;
@@ -345,7 +345,7 @@ impl Attempt {
     async fn stored(&self) -> Result<StoredRequest, StoredRequestError> {
         let text = self.context.store.sandbox_request(&self.run.key.run_id).await?;
         let stored: StoredRequest = serde_json::from_str(&text.ok_or(StoredRequestError::Missing)?)?;
-        self.live.set_ttl(stored.ttl_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60)));
+        self.live.set_limits(RequestedTimes::of(&stored), stored.limits.workspace);
         Ok(stored)
     }
 

@@ -10,17 +10,22 @@ use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey};
 use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
+use sluice_runs::verdict::ErrorCode;
 use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
-use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxStep};
+use sluice_state::ledger::ImplausibleCost;
+use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
 use tokio::time::sleep;
 
 use super::steps::take_step;
 use crate::context::ApiContext;
 use crate::live_run::LiveRun;
+use crate::monitor::HeldCalls;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// Event of a cost that cannot be true.
+const IMPLAUSIBLE_COST: &str = "budget.implausible_cost";
 
 /// Reports the calls of one attempt.
 #[derive(Debug)]
@@ -29,15 +34,20 @@ pub(super) struct CallReporter {
     run: Sandbox,
     follower: AuditFollower,
     live: Arc<LiveRun>,
+    /// Its calls that wait for a person.
+    held: HeldCalls,
     /// Events that were read, and are not known to be in the log.
     pending: Vec<NewLoggedEvent>,
+    /// The first cost that cannot be true: it ends the run.
+    implausible: Option<ImplausibleCost>,
 }
 
 impl CallReporter {
     /// Starts at the beginning of the file: an event that is in the log already is not added again.
     pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, live: Arc<LiveRun>) -> Self {
         let audit = context.layout.run(&run.key).audit;
-        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live, pending: Vec::new() }
+        let (follower, held) = (AuditFollower::new(audit, Cursor::default()), context.monitor.held_calls());
+        Self { context, run, follower, live, held, pending: Vec::new(), implausible: None }
     }
 
     /// Reports calls until it is dropped. Cancel-safe: lines stay until they are in the log, and an event that is in the
@@ -66,7 +76,8 @@ impl CallReporter {
     }
 
     /// Counts calls and refusals, and keeps events for the log.
-    fn take(&mut self, FollowedEvents { events: calls, holds, refusals, .. }: &FollowedEvents) {
+    fn take(&mut self, FollowedEvents { events: calls, holds, implausible, refusals, .. }: &FollowedEvents) {
+        holds.iter().for_each(|change| self.held.apply(*change));
         refusals.iter().for_each(|refused| self.context.monitor.count_refusal(refused));
         for call in calls {
             match call {
@@ -77,13 +88,17 @@ impl CallReporter {
                 }
             }
         }
-        if *holds > 0 || !calls.is_empty() {
+        if !holds.is_empty() || !calls.is_empty() {
             self.live.notice_calls();
         }
         let now = now_us();
         // The time of the call: after a restart, the daemon reads old lines, which are not new work.
         let events = calls.iter().map(|call| event(&self.run, call, time_us(call).unwrap_or(now).min(now)));
         self.pending.extend(events);
+        self.pending.extend(implausible.iter().map(|cost| implausible_event(&self.run, cost, now)));
+        if self.implausible.is_none() {
+            self.implausible = implausible.first().cloned();
+        }
     }
 
     /// Writes the pending events. While the disk is full, it waits for room, and no further call is read.
@@ -95,7 +110,8 @@ impl CallReporter {
                     let faults = appended.iter().filter_map(|event| event.as_ref().err());
                     faults.for_each(|fault| self.log(&format!("an event of a call is refused: {fault}")));
                     self.pending.clear();
-                    return self.record_work(worked).await;
+                    self.record_work(worked).await;
+                    return self.fail_implausible().await;
                 }
                 Err(error) => error,
             };
@@ -108,6 +124,24 @@ impl CallReporter {
                 return self.pending.clear();
             }
             sleep(WRITE_AGAIN).await;
+        }
+    }
+
+    /// Ends a run with a cost that cannot be true. Its account is not touched.
+    async fn fail_implausible(&mut self) {
+        let Some(cost) = self.implausible.take() else { return };
+        let message = cost.describe();
+        self.log(&message);
+        let code = ErrorCode::ImplausibleCost.as_str().to_owned();
+        let verdict = SandboxVerdict::Failed { code, message: Some(message) };
+        let decide = |run: &Sandbox| {
+            let is_live = run.key == self.run.key && run.state.is_active() && run.verdict.is_none();
+            is_live.then(|| SandboxStep::Decide(verdict.clone()))
+        };
+        if let Err(error) = take_step(&self.context.store, &self.run.key.run_id, "a cost is implausible", decide).await
+        {
+            // The judgement at its end says the same.
+            self.log(&format!("it is not stopped: {}", error_chain(&error)));
         }
     }
 
@@ -155,6 +189,21 @@ fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {
         agent_id: Some(run.agent_id.clone()),
         source: EventSource::System,
         ..NewLoggedEvent::of_run(&run.owner, run.key.run_id.as_str(), event_type, data.to_string(), now_us)
+    }
+}
+
+/// Returns the event of a cost that cannot be true. Webhooks and metrics report it.
+fn implausible_event(run: &Sandbox, cost: &ImplausibleCost, now_us: i64) -> NewLoggedEvent {
+    let ImplausibleCost { call_id, cost_usd, reserved_usd, plausible_usd } = cost;
+    let data = json!({
+        "call_id": call_id, "cost_usd": cost_usd, "plausible_usd": plausible_usd, "reserved_usd": reserved_usd,
+    });
+    NewLoggedEvent {
+        id: Some(event_id(&run.key, IMPLAUSIBLE_COST, call_id)),
+        attempt: Some(run.key.attempt),
+        agent_id: Some(run.agent_id.clone()),
+        source: EventSource::System,
+        ..NewLoggedEvent::of_run(&run.owner, run.key.run_id.as_str(), IMPLAUSIBLE_COST, data.to_string(), now_us)
     }
 }
 

@@ -12,6 +12,7 @@ pub fn failure_text(code: &str, exit_code: i32) -> String {
         "timeout" => "the program took longer than its timeout",
         "oom_killed" => "the program needed more memory than its limit",
         "budget_exceeded" => "a cap of the run on calls, tokens or dollars was reached",
+        "implausible_cost" => "the answer to a call stated a cost that cannot be true; it is not posted",
         "insufficient_credits" => "the budget of the account has too little left",
         "bad_envelope" => "the agent's output is not an envelope",
         "output_truncated" => "the agent wrote more than is kept, which broke its envelope",

@@ -1,10 +1,11 @@
-//! Tasks beside a run in progress: its pauses, its approvals, and its conversation.
+//! Tasks beside a run in progress: its pauses, its approvals, its conversation, and the size of its workspace.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use sluice_state::sandboxes::Sandbox;
 
+use super::disk_keeper;
 use super::talk::talk;
 use crate::approvals::ApprovalWatcher;
 use crate::context::ApiContext;
@@ -23,5 +24,6 @@ pub(super) async fn look_after(
         never = Box::pin(keeper.run()) => match never {},
         never = Box::pin(watcher.run()) => match never {},
         never = Box::pin(talk(context, run)) => match never {},
+        never = Box::pin(disk_keeper::keep(context, run, live)) => match never {},
     }
 }

@@ -1,12 +1,12 @@
 //! Removes the remains of killed controllers: containers and directories without a live run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sluice_runs::host::Host;
 use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::removal;
-use sluice_runs::sweep::{SweepMode, SweepScope, sweep};
+use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep, swept_entry};
 
 use crate::context::ApiContext;
 use crate::loops::{LoopFault, LoopTimer, every};
@@ -18,15 +18,24 @@ const TIMER: LoopTimer = LoopTimer { name: "sweep", period: Duration::from_secs(
 /// Sweeps until the signal. The orchestrator manages runs of the daemon: only finished ones are removed here.
 pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, stop: StopSignal) {
     let (loops, log) = (Arc::clone(&context.loops), context.log);
-    every(TIMER, loops, log, stop, || turn(Arc::clone(&host), log)).await;
+    let recorded = Arc::<Mutex<Vec<Leftover>>>::default();
+    every(TIMER, loops, log, stop, || turn(Arc::clone(&context), Arc::clone(&host), Arc::clone(&recorded))).await;
 }
 
-async fn turn(host: Arc<Host>, log: fn(&str)) -> Result<(), LoopFault> {
+/// One sweep. `recorded` has the leftovers of the last one: what cannot be removed is recorded once.
+async fn turn(context: Arc<ApiContext>, host: Arc<Host>, recorded: Arc<Mutex<Vec<Leftover>>>) -> Result<(), LoopFault> {
     let observer: Arc<dyn Observer> = Arc::new(NoObserver);
+    let found = sweep(&host, SweepMode::DryRun, SweepScope::OneShot, &observer).await?;
+    // Nothing panics while it is held.
+    let last = std::mem::replace(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner), found.clone());
+    if !found.is_empty() && found != last {
+        // Nothing is removed without a line about it.
+        context.record_own(swept_entry(&found)).await.map_err(|error| LoopFault::new(error.code()))?;
+    }
     let swept = sweep(&host, SweepMode::Remove, SweepScope::OneShot, &observer).await;
     for left in swept.iter().flatten() {
         let result = left.reason.as_deref().unwrap_or("removed");
-        log(&format!("sweep: {} {}: {result}", left.kind, left.name));
+        (context.log)(&format!("sweep: {} {}: {result}", left.kind, left.name));
     }
     let runs = host.layout.runs_directory();
     // Directories that were renamed at the end of their runs. A task that is cut leaves the rest for the next sweep.

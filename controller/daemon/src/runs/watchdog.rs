@@ -100,10 +100,10 @@ fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Opt
         return None;
     }
     let is_working = run.heartbeat_status.as_deref().is_some_and(|status| WORKING.contains(&status));
-    let (code, limit) = match facts.ttl {
+    let (code, limit) = match facts.times.ttl {
         Some(ttl) => ("ttl_expired", ttl),
         None if is_working => ("stuck_running", times.stuck),
-        None => ("idle_timeout", times.idle),
+        None => ("idle_timeout", facts.times.idle.unwrap_or(times.idle)),
     };
     if limit.is_zero() || since(last_work(run)?, now_us) < limit {
         return None;
@@ -182,7 +182,13 @@ mod tests {
     }
 
     fn facts(open_calls: u64) -> Option<LiveFacts> {
-        Some(LiveFacts { open_calls, ttl: None, watched_us: 0, last_call_us: None, done_us: None })
+        Some(LiveFacts {
+            open_calls,
+            times: RequestedTimes::default(),
+            watched_us: 0,
+            last_call_us: None,
+            done_us: None,
+        })
     }
 
     fn code(run: &Sandbox, open_calls: u64, now_us: i64) -> Option<&'static str> {
@@ -218,13 +224,24 @@ mod tests {
         let beats = Sandbox { heartbeat_status: Some("running".to_owned()), ..run(SandboxState::Running) };
         for running in [run(SandboxState::Running), beats] {
             for minutes in [1, 30] {
-                let ttl = Some(Duration::from_secs(minutes * 60));
-                let facts = facts(0).map(|facts| LiveFacts { ttl, ..facts });
+                let times = RequestedTimes { ttl: Some(Duration::from_secs(minutes * 60)), idle: None };
+                let facts = facts(0).map(|facts| LiveFacts { times, ..facts });
                 let end = 2 * MINUTE + i64::try_from(minutes).expect("a few") * MINUTE;
                 let code = |now_us| overdue(&running, facts, &RunTimes::default(), now_us).map(|due| due.code);
                 assert_eq!((code(end - 1), code(end)), (None, Some("ttl_expired")), "{minutes}");
             }
         }
+    }
+
+    #[test]
+    fn limits_idle_ends_a_run_without_a_working_worker() {
+        let times = RequestedTimes { ttl: None, idle: Some(Duration::from_secs(60)) };
+        let facts = facts(0).map(|facts| LiveFacts { times, ..facts });
+        let code = |run: &Sandbox, now_us| overdue(run, facts, &RunTimes::default(), now_us).map(|due| due.code);
+        let silent = run(SandboxState::Running);
+        assert_eq!((code(&silent, 3 * MINUTE - 1), code(&silent, 3 * MINUTE)), (None, Some("idle_timeout")));
+        let beats = Sandbox { heartbeat_status: Some("running".to_owned()), ..run(SandboxState::Running) };
+        assert_eq!((code(&beats, 16 * MINUTE), code(&beats, 17 * MINUTE)), (None, Some("stuck_running")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 use sluice_state::store::{Store, now_us};
 
 use crate::principal::{Principal, Role};
-use crate::test_daemon::TestDaemon;
+use crate::test_daemon::{TestDaemon, exchange};
 use crate::tokens::TokenPrincipals;
 
 const BUDGETS: &str = "/api/v1/budgets";
@@ -118,4 +118,46 @@ async fn sockets_are_for_their_users() {
     assert_eq!(mode(&daemon.settings.run_dir), 0o700);
     assert_eq!(mode(&daemon.socket("admin.sock")), 0o600);
     assert_eq!(mode(&daemon.socket("api.sock")), 0o666);
+}
+
+/// Changes a budget with these headers, and returns the address that the control log has for it.
+async fn recorded_source(daemon: &TestDaemon, forwarded: &[&str]) -> Option<String> {
+    let host = format!("Host: {}", daemon.address());
+    let token = daemon.bearer("slu_admin");
+    let headers = [&[&*host, &*token], forwarded].concat();
+    let body = json!({"kind": "set", "usd": "1"}).to_string();
+    let stream = tokio::net::TcpStream::connect(daemon.address()).await.expect("it listens");
+    let answer = exchange(stream, "PUT", "/api/v1/budgets/acct-1", &headers, Some(&body)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let lines = daemon.control_log();
+    let line = lines.iter().rfind(|line| line.operation == "budget.set");
+    line.expect("each change is recorded").source.clone()
+}
+
+#[tokio::test]
+async fn a_forged_forwarded_address_is_ignored() {
+    let daemon = TestDaemon::start().await;
+    for forged in [
+        &["X-Forwarded-For: 203.0.113.9"][..],
+        &["Forwarded: for=203.0.113.9", "X-Real-IP: 203.0.113.9"],
+        &["X-Forwarded-For: 203.0.113.8", "X-Forwarded-For: 203.0.113.9"],
+    ] {
+        assert_eq!(recorded_source(&daemon, forged).await.as_deref(), Some("127.0.0.1"), "{forged:?}");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_proxy_the_last_hop_alone_counts() {
+    let proxied = Some("https://sluice.example.org".to_owned());
+    let daemon = TestDaemon::with(|settings| settings.behind_proxy = proxied).await;
+    for (forwarded, expected) in [
+        (&["X-Forwarded-For: 10.0.0.1, 203.0.113.9"][..], "203.0.113.9"),
+        (&["X-Forwarded-For: 10.0.0.1", "X-Forwarded-For: 203.0.113.9"], "203.0.113.9"),
+        (&["X-Forwarded-For: 203.0.113.9,2001:db8::1"], "2001:db8::1"),
+        // No address, and no identity of another header.
+        (&["X-Forwarded-For: 203.0.113.9, admin"], "127.0.0.1"),
+        (&["Forwarded: for=203.0.113.9", "X-Real-IP: 203.0.113.9", "X-Forwarded-User: root"], "127.0.0.1"),
+    ] {
+        assert_eq!(recorded_source(&daemon, forwarded).await.as_deref(), Some(expected), "{forwarded:?}");
+    }
 }

@@ -103,11 +103,14 @@ async fn the_task_of_a_run_is_shown() {
     let daemon = TestDaemon::with_runs().await;
     let id = daemon.create("slu_alice", json!({ "task": "fix it" })).await;
     let shown = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{id}/task")).await.json();
-    let expected = json!({ "sandbox_id": id, "task": "fix it", "messages": [{ "role": "user", "content": "fix it" }] });
+    let expected = json!({
+        "sandbox_id": id, "task": "fix it", "messages": [{ "role": "user", "content": "fix it" }], "argv": null,
+        "repository": null
+    });
     assert_eq!(shown, expected);
     let id = daemon.create("slu_alice", json!({ "argv": ["true"] })).await;
     let shown = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{id}/task")).await.json();
-    assert_eq!((&shown["task"], &shown["messages"]), (&Value::Null, &json!([])));
+    assert_eq!((&shown["task"], &shown["messages"], &shown["argv"]), (&Value::Null, &json!([]), &json!(["true"])));
     assert_eq!(
         daemon.get("slu_bob", &format!("/api/v1/sandboxes/{id}/task")).await.error(),
         (404, "not_found".to_owned())

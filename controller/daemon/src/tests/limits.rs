@@ -84,6 +84,22 @@ async fn failed_logins_are_delayed_and_counted() {
 }
 
 #[tokio::test]
+async fn an_owner_creates_so_many_runs_a_minute() {
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.creations = 2).await;
+    let create = async |token| daemon.request(token, "POST", "/api/v1/sandboxes", Some(&json!({ "task": "x" }))).await;
+    assert_eq!((create("slu_alice").await.status, create("slu_alice").await.status), (201, 201));
+    let refused = create("slu_alice").await;
+    assert_eq!(refused.error(), (429, "creations_limited".to_owned()));
+    let wait = refused.head.lines().find_map(|line| line.strip_prefix("retry-after: ")).expect("a time");
+    assert!((1..=31).contains(&wait.trim().parse::<u64>().expect("seconds")), "{wait}");
+    assert_eq!(create("slu_bob").await.status, 201, "each owner has its own");
+    assert_eq!(
+        daemon.get("slu_alice", "/api/v1/sandboxes").await.json()["sandboxes"].as_array().map(Vec::len),
+        Some(2)
+    );
+}
+
+#[tokio::test]
 async fn an_owner_does_not_fill_the_control_log() {
     let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.changes = 3).await;
     let path = format!("/api/v1/sandboxes/{}/connect", daemon.create("slu_alice", json!({ "task": "x" })).await);

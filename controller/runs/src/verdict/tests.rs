@@ -29,6 +29,7 @@ fn evidence<'a>(verdict: &'a RunVerdict, stdout: &'a str) -> RunEvidence<'a> {
         output_error: None,
         audit_fault: None,
         budget: None,
+        implausible: None,
         no_connection: None,
     }
 }

@@ -1,17 +1,20 @@
 //! The branch of a one-shot run, in the state directory.
 
+use serde_json::{Value, json};
 use sluice_contract::{RunId, RunKey, exit};
 use sluice_git::forge::{MergeMethod, MergeOutcome};
 use sluice_git::{GitHome, ObjectId, RepositoryUrl, RunRepository, visible_path};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::publication::{Consent, Publication, RunSummary, guarded_of};
+use sluice_state::control_log::ControlEntry;
 use sluice_state::layout::Layout;
 use sluice_state::store::Store;
 
 use super::change::{BranchChange, PullRequestPlace, ShownCommit, ShownFile};
 use crate::cli::error::CommandError;
 use crate::cli::git_home::git_home;
+use crate::cli::operator_record::{self, RecordedOperation};
 use crate::cli::run::project_of;
 use crate::settings::Settings;
 
@@ -88,12 +91,31 @@ impl HostBranch {
     }
 
     pub(super) async fn publish(&self, head: ObjectId, has_guarded: bool) -> Result<(String, String), CommandError> {
+        let after = json!({ "head": head.to_string(), "accept_guarded": has_guarded });
+        let recorded = self.begin("git.publish", after)?;
         let consent = Consent { head: Some(head), has_guarded };
-        let branch = self.publication().publish(&consent).await.map_err(|error| CommandError::failed(&error))?;
+        let published = self.publication().publish(&consent).await.map_err(|error| CommandError::failed(&error));
+        let branch = recorded.end(published)?;
         Ok((branch, self.project.url.to_string()))
     }
 
+    /// Records an operation on the branch before it takes effect.
+    fn begin(&self, operation: &str, after: Value) -> Result<RecordedOperation, CommandError> {
+        let entry = ControlEntry {
+            operation: operation.to_owned(),
+            object: Some(self.run.to_string()),
+            after: Some(after),
+            ..ControlEntry::default()
+        };
+        operator_record::begin(self.layout.state(), entry)
+    }
+
     pub(super) async fn open_pull_request(&self) -> Result<PullRequestPlace, CommandError> {
+        let recorded = self.begin("git.pull_request", json!({}))?;
+        recorded.end(self.try_open_pull_request().await)
+    }
+
+    async fn try_open_pull_request(&self) -> Result<PullRequestPlace, CommandError> {
         let failed = |error| CommandError::failed(&error);
         let forge = project_access::forge(&self.project, &self.home).map_err(failed)?;
         let summary = self.summary().await?;
@@ -102,6 +124,11 @@ impl HostBranch {
     }
 
     pub(super) async fn merge(&self, head: &ObjectId, method: MergeMethod) -> Result<Option<String>, CommandError> {
+        let recorded = self.begin("git.merge", json!({ "head": head.to_string(), "method": method.as_str() }))?;
+        recorded.end(self.try_merge(head, method).await)
+    }
+
+    async fn try_merge(&self, head: &ObjectId, method: MergeMethod) -> Result<Option<String>, CommandError> {
         let failed = |error| CommandError::failed(&error);
         let forge = project_access::forge(&self.project, &self.home).map_err(failed)?;
         let outcome = self.publication().merge(&forge, &self.summary().await?, head, method).await.map_err(failed)?;

@@ -47,8 +47,12 @@ async fn create(args: &RunArgs) -> Result<ApiCreatedRun, CommandError> {
         return Err(usage(format!("a run of a daemon does not take {flags}; leave {them} out, or leave out -d")));
     }
     let api = args.server.daemon(&args.host)?;
-    let request = idempotent(ApiRequest::post(&["sandboxes"]).json(&body(args)?));
-    Ok(send(&api, request).await?)
+    Ok(send_new(&api, &body(args)?).await?)
+}
+
+/// Creates a run at a daemon.
+pub(super) async fn send_new(api: &ApiClient, body: &Value) -> Result<CreatedRun, ClientError> {
+    send(api, idempotent(ApiRequest::post(&["sandboxes"]).json(body))).await
 }
 
 /// Sends the request, and once more if its answer broke off: its key makes one run of both.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
+use sluice_client::ApiClient;
 use sluice_contract::exit;
 use sluice_git::branch_name::BranchPrefix;
 use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume};
@@ -12,6 +13,7 @@ use sluice_runs::record::RequestRecord;
 use sluice_state::git_runs::NewGitRun;
 use sluice_state::layout::Layout;
 use sluice_state::records::{MESSAGES, REQUEST};
+use sluice_state::store::RunDriver;
 
 use super::super::database::open;
 use super::super::error::CommandError;
@@ -19,14 +21,20 @@ use super::super::find_run::find_run;
 use super::super::host_args::HostArgs;
 use super::super::logs::no_record;
 use super::super::parse::one_word;
+use super::super::server_args::ServerArgs;
 use super::args::RunArgs;
 use super::no_run::NoRun;
 use super::{recording, report, run_once};
+
+mod at_daemon;
 
 /// Makes the request of an earlier run again, as a new run: the same program or messages, mounts, image, settings and caps.
 ///
 /// Values of environment variables are not recorded: they are taken from the environment of this command. The key and the
 /// address of the upstream are those of the present settings.
+///
+/// For a run of a daemon, the daemon gets the request once more, and the id of the new run is printed. The new run has no name,
+/// and neither waits for other runs nor resumes one.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RerunArgs {
     /// The run, or the beginning of its id
@@ -45,16 +53,38 @@ pub(in crate::cli) struct RerunArgs {
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     host: HostArgs,
 }
 
 pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandError> {
     let as_json = args.json;
+    match daemon_of(&args).await {
+        Ok(Some(api)) => return at_daemon::rerun(&api, &args).await,
+        Ok(None) => {}
+        Err(error) => return report(as_json, Err(NoRun::from(error))),
+    }
     let done = match run_args(args).await {
         Ok(args) => run_once(args).await,
         Err(error) => Err(NoRun::from(error)),
     };
     report(as_json, done)
+}
+
+/// Returns the daemon that the run belongs to; none for a run of `sluice run`.
+async fn daemon_of(args: &RerunArgs) -> Result<Option<ApiClient>, CommandError> {
+    let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
+    if let Some(named) = args.server.named(&args.host)? {
+        return Ok(Some(named));
+    }
+    let settings = args.host.settings().map_err(not_started)?;
+    let store = open(&settings.host.state_dir).map_err(not_started)?;
+    let run = find_run(&store, &args.run).await.map_err(not_started)?;
+    match run.entry.driver {
+        RunDriver::Daemon => args.server.daemon(&args.host).map(Some),
+        RunDriver::Once => Ok(None),
+    }
 }
 
 /// Returns the flags of a run that makes the recorded request again.
@@ -127,13 +157,22 @@ fn only_message(path: &Path) -> Option<String> {
     }
 }
 
-/// Returns the variables of the request with their present values, or an error that names those without one.
+/// Returns the variables of the request with their present values, as `--env` takes them.
 fn variables(request: &RequestRecord, value: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, CommandError> {
+    let names = request.variables.iter().map(String::as_str);
+    Ok(with_values(names, value)?.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
+}
+
+/// Returns names of variables with their values, or an error that names those without one.
+fn with_values<'a>(
+    names: impl Iterator<Item = &'a str>,
+    value: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<(String, String)>, CommandError> {
     let (mut pairs, mut missing) = (Vec::new(), Vec::new());
-    for name in &request.variables {
+    for name in names {
         match value(name) {
-            Some(value) => pairs.push(format!("{name}={value}")),
-            None => missing.push(name.as_str()),
+            Some(value) => pairs.push((name.to_owned(), value)),
+            None => missing.push(name),
         }
     }
     if missing.is_empty() {

@@ -101,6 +101,8 @@ fn limits(defaults: &AgentRunDefaults) -> StoredLimits {
         max_tokens: defaults.max_tokens,
         max_concurrency: defaults.max_concurrency,
         rate: defaults.rate.clone(),
+        idle_s: None,
+        workspace: defaults.workspace,
     }
 }
 
@@ -123,6 +125,8 @@ fn limits_max(daemon: &DaemonRunSettings, every: &[&AgentRunDefaults]) -> Stored
             let rates = every.iter().map(|it| it.rate.as_ref().and_then(number));
             largest(None, rates).map(|rate| format!("{rate}/s"))
         }),
+        idle_s: None,
+        workspace: most(stated.workspace, |it| it.workspace),
     }
 }
 
@@ -162,6 +166,7 @@ mod tests {
             max_concurrency: None,
             rate: max_calls.map(|rate| format!("{rate}/s")),
             max_cost: max_calls.map(|calls| calls.cast_signed() * 1_000_000),
+            workspace: 10 << 30,
             sidecar_flags: Vec::new(),
         }
     }
@@ -202,11 +207,13 @@ mod tests {
             memory: Some(8 << 30),
             max_calls: Some(3),
             max_cost: Some(7),
+            workspace: Some(20 << 30),
             ..HighestLimits::default()
         };
         let policy = made(highest, &defaults(1 << 30, Some(5)), &agents(2 << 30, None));
         let StoredLimits { timeout_s, memory, pids, max_calls, .. } = policy.limits_max.clone();
         assert_eq!((timeout_s, memory, pids, max_calls), (20_000, 8 << 30, 256, Some(3)));
+        assert_eq!((policy.limits.workspace, policy.limits_max.workspace), (10 << 30, 20 << 30));
         assert_eq!(policy.max_cost_max, Some(7));
         assert_eq!(policy.deadline(&policy.limits_max), Duration::from_secs(20_000), "longer than run_deadline");
         assert_eq!(policy.deadline(&policy.limits), Duration::from_secs(7200));

@@ -1,7 +1,7 @@
 //! Receipts with a row.
 
 use sluice_litellm::spend_log::row::SpendRow;
-use sluice_state::ledger::{BookedReceipt, ReceiptStatus};
+use sluice_state::ledger::{BookedReceipt, IMPLAUSIBLE_FACTOR, ReceiptStatus};
 
 use super::settlement::{addition, replacement};
 use super::{Finding, FindingClass, ReceiptInQuestion, Remedy, finding_of, finding_of_further_row};
@@ -133,7 +133,7 @@ fn judge(known: &ReceiptInQuestion, row: &SpendRow) -> RowJudgement {
         }
         ReceiptStatus::PendingCost | ReceiptStatus::Unknown => judge_open(receipt, row),
         // It was settled as free before it had a row.
-        ReceiptStatus::Settled if receipt.nano_usd.is_none() && row.nanos > 0 => {
+        ReceiptStatus::Settled if receipt.nano_usd.is_none() && row.nanos > 0 && !is_implausible(receipt, row) => {
             RowJudgement::settles(FindingClass::Settled, "the spend log has its cost by now", receipt, row)
         }
         ReceiptStatus::Posted | ReceiptStatus::Settled | ReceiptStatus::Reversed => judge_posted(known, row),
@@ -146,10 +146,25 @@ fn judge_open(receipt: &BookedReceipt, row: &SpendRow) -> RowJudgement {
     if tokens(receipt, row) == TokenCounts::Different && !was_cut {
         return RowJudgement::differs(FindingClass::TokensDiffer, both_tokens(receipt, row), receipt, row);
     }
+    if is_implausible(receipt, row) {
+        let reason = format!(
+            "{} nano-USD there, which is more than {IMPLAUSIBLE_FACTOR} times the {} that were reserved",
+            row.nanos,
+            amount(receipt.reserved_nanos())
+        );
+        return RowJudgement::differs(FindingClass::AmountDiffers, reason, receipt, row);
+    }
     let is_unknown = receipt.status == ReceiptStatus::Unknown;
     let class = if is_unknown { FindingClass::UnknownSettled } else { FindingClass::Settled };
     let failed = if row.is_failure { FAILED_THERE } else { "" };
     RowJudgement::settles(class, format!("the spend log has its cost{failed}"), receipt, row)
+}
+
+/// Returns true for an amount that only a person may post: far more than was reserved for the call. A wrong row must not use up
+/// the budget of an account.
+fn is_implausible(receipt: &BookedReceipt, row: &SpendRow) -> bool {
+    let plausible = receipt.reserved_nanos().filter(|nanos| *nanos > 0);
+    plausible.is_some_and(|nanos| i128::from(row.nanos) > i128::from(nanos) * i128::from(IMPLAUSIBLE_FACTOR))
 }
 
 fn judge_posted(known: &ReceiptInQuestion, row: &SpendRow) -> RowJudgement {

@@ -11,6 +11,7 @@ use sluice_contract::{Hash, RunKey, Usd};
 
 use super::LedgerError;
 use super::entry::{CACHE_HIT, LedgerEntry, ReceiptRow};
+use super::implausible::{CostBounds, IMPLAUSIBLE};
 use super::parsed_audit::{PIECE, ParsedAudit, micros};
 use super::status::{ReceiptStatus, reference, status};
 
@@ -24,6 +25,7 @@ pub struct LedgerRows<'a> {
     at: Cursor,
     head: Hash,
     payer: Option<(String, String)>,
+    bounds: CostBounds,
     /// Calls without an outcome so far, by number.
     open: BTreeMap<u64, ReceiptRow>,
 }
@@ -57,8 +59,8 @@ impl ParsedAudit {
             0 => None,
             _ => self.source.reader().map_err(|error| self.unreadable(error))?,
         };
-        let at = Cursor { line: 1, offset: 0 };
-        Ok(LedgerRows { reading: self, file, at, head: Hash::ZERO, payer: None, open: BTreeMap::new() })
+        let (at, bounds) = (Cursor { line: 1, offset: 0 }, CostBounds::default());
+        Ok(LedgerRows { reading: self, file, at, head: Hash::ZERO, payer: None, bounds, open: BTreeMap::new() })
     }
 }
 
@@ -99,6 +101,7 @@ impl LedgerRows<'_> {
     }
 
     fn take(&mut self, record: Record) -> io::Result<Option<Row>> {
+        let implausible = self.bounds.take(&record);
         match record {
             Record::Open(open) => {
                 self.payer = Some((open.billing_account_id.into_owned(), open.graph_id.into_owned()));
@@ -113,6 +116,7 @@ impl LedgerRows<'_> {
             Record::Outcome(outcome) => {
                 let receipt = self.open.remove(&outcome.call).ok_or_else(|| changed(&"no intent"))?;
                 let entry = entry(&receipt, &outcome, self.head)?;
+                let entry = if implausible.is_some() { without_cost(entry) } else { entry };
                 Ok(Some((receipt, Some(entry))))
             }
             _ => Ok(None),
@@ -184,6 +188,18 @@ fn entry(receipt: &ReceiptRow, outcome: &Outcome<'_>, hash: Hash) -> io::Result<
         null_reason: outcome.null_reason.map(|reason| reason.as_str().to_owned()),
         origin_us: micros(&outcome.ts).ok_or_else(|| changed(&"no time"))?,
     })
+}
+
+/// Returns the entry of a call whose cost is implausible: like that of one whose cost is not known.
+fn without_cost(entry: LedgerEntry) -> LedgerEntry {
+    LedgerEntry {
+        status: ReceiptStatus::PendingCost,
+        cost_usd: None,
+        nano_usd: None,
+        price_source: CostSource::None.as_str().to_owned(),
+        null_reason: Some(IMPLAUSIBLE.to_owned()),
+        ..entry
+    }
 }
 
 /// Returns the source of the amount of an outcome.

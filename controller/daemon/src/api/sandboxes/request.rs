@@ -174,6 +174,10 @@ impl SandboxRequest {
         if self.ttl_minutes.is_some_and(|minutes| !(1..=TTL_MAX).contains(&minutes)) {
             return Err(ApiError::invalid("ttl_minutes", "ttl_minutes is a number from 1 to 1440"));
         }
+        if self.ttl_minutes.is_some() && self.limits.has_idle() {
+            let message = "ttl_minutes and limits.idle are the same time; leave one of them out";
+            return Err(ApiError::invalid("limits.idle", message));
+        }
         if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
             return Err(ApiError::invalid("priority", "priority is a number from -100 to 100"));
         }

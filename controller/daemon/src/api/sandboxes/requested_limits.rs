@@ -33,6 +33,17 @@ pub(in crate::api) struct RequestedLimits {
     max_concurrency: Option<Quantity>,
     /// Rate of calls, such as `5/s`.
     rate: Option<Quantity>,
+    /// Time without work after which the run ends, such as `30m`, at most 24 hours; `ttl_minutes` has the same in minutes.
+    idle: Option<Quantity>,
+    /// Bytes that the workspace may take on disk, such as `2g`.
+    workspace: Option<Quantity>,
+}
+
+impl RequestedLimits {
+    /// Returns true if the request names a time without work.
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.is_some()
+    }
 }
 
 /// Sizes of a run.
@@ -52,6 +63,10 @@ pub(in crate::api) enum Profile {
 const MEMORY_MIN: u64 = 16 << 20;
 /// Least thousandths of a processor that the engine takes.
 const CPU_MILLIS_MIN: u64 = 10;
+/// Least bytes of a workspace.
+const WORKSPACE_MIN: u64 = 1 << 20;
+/// Longest time without work, in seconds.
+const IDLE_MAX: u64 = 24 * 3600;
 
 /// Returns the limits of a run. `standard` has the values for a run that sets none; no value exceeds its value in `most`.
 ///
@@ -90,6 +105,17 @@ pub(super) fn limits(
             "limits.max_concurrency", &requested.max_concurrency, standard.max_concurrency, most.max_concurrency,
         )?,
         rate: call_rate(requested.rate.as_ref(), standard.rate.as_deref(), most.rate.as_deref())?,
+        idle_s: match &requested.idle {
+            None => standard.idle_s,
+            Some(asked) => Some(within("limits.idle", asked.read("limits.idle", seconds)?, 1, IDLE_MAX)?),
+        },
+        workspace: of(
+            "limits.workspace",
+            &requested.workspace,
+            size,
+            standard.workspace,
+            (WORKSPACE_MIN, most.workspace),
+        )?,
     })
 }
 
@@ -170,6 +196,8 @@ mod tests {
             max_tokens: None,
             max_concurrency: None,
             rate: rate.map(str::to_owned),
+            idle_s: None,
+            workspace: 1 << 30,
         }
     }
 

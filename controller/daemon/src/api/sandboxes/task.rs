@@ -34,5 +34,5 @@ pub(super) async fn task(
         return Err(record_removed());
     }
     let request = context.stored_request(&run.key.run_id).await?;
-    Ok(Json(Task::of(&run.key, request.messages.unwrap_or_default())))
+    Ok(Json(Task::of(&run.key, request)))
 }

@@ -106,6 +106,10 @@ struct LimitsView {
     max_tokens: Option<u64>,
     max_concurrency: Option<u64>,
     rate: Option<String>,
+    /// Time without work after which it ends; null for that of the host.
+    idle: Option<String>,
+    /// Bytes that its workspace may take on disk.
+    workspace: String,
 }
 
 impl SandboxView {
@@ -250,6 +254,8 @@ impl LimitsView {
             max_tokens: limits.max_tokens,
             max_concurrency: limits.max_concurrency,
             rate: limits.rate,
+            idle: limits.idle_s.map(|idle| format!("{idle}s")),
+            workspace: limits.workspace.to_string(),
         }
     }
 }

@@ -50,6 +50,8 @@ fn dashboard_and_alerts_name_only_real_metrics() {
     instruments.count_refusal("route_not_allowed");
     instruments.count_findings("not_yet", 1);
     instruments.count_spans("collector", "sent", 1);
+    instruments.count(&Measurement::Decided { decision: "approve", waited: 1.0 });
+    instruments.count(&Measurement::ImplausibleCost);
     let gauges = Gauges { runs: vec![("PENDING", 1)], ..Gauges::default() };
     let text = instruments.text(&gauges).expect("there is room");
     let known = names(&text);
@@ -61,6 +63,23 @@ fn dashboard_and_alerts_name_only_real_metrics() {
         let used = names(file);
         let unknown: Vec<_> = used.difference(&known).filter(|name| !name.ends_with("_sock")).collect();
         assert!(unknown.is_empty() && used.len() >= minimum, "{unknown:?} of {used:?}");
+    }
+}
+
+#[test]
+fn waits_and_false_costs_are_in_their_series() {
+    let mut instruments = Instruments::new("1");
+    instruments.count(&Measurement::Decided { decision: "deny", waited: 90.0 });
+    instruments.count(&Measurement::ImplausibleCost);
+    let text = instruments.text(&Gauges { held_calls: 2, ..Gauges::default() }).expect("there is room");
+    for expected in [
+        "sluice_held_calls 2",
+        "sluice_implausible_costs_total 1",
+        r#"sluice_approval_wait_seconds_sum{decision="deny"} 90.0"#,
+        r#"sluice_approval_wait_seconds_bucket{le="60.0",decision="deny"} 0"#,
+        r#"sluice_approval_wait_seconds_bucket{le="300.0",decision="deny"} 1"#,
+    ] {
+        assert_eq!(line(&text, expected), expected);
     }
 }
 

@@ -120,3 +120,45 @@ fn claims_of_agents_count_nothing() {
         assert_eq!(of_system(event_type, &json!("text")), None);
     }
 }
+
+fn approval(decision: ApprovalDecision, held_us: Option<i64>) -> Approval {
+    Approval {
+        id: "apr-1".to_owned(),
+        key: "r1.1".parse().expect("a key"),
+        cap: None,
+        subject: "{}".to_owned(),
+        digest: String::new(),
+        created_us: 10 * SECOND,
+        expires_us: 900 * SECOND,
+        held_us,
+        decision: Some(decision),
+        decided_by: None,
+        reason: None,
+        raised_to: None,
+        decided_us: Some(70 * SECOND),
+        applied_us: None,
+    }
+}
+
+#[test]
+fn the_wait_for_a_person_begins_with_the_first_call() {
+    let decided = |decision, waited| Some(Measurement::Decided { decision, waited });
+    for (approval, expected) in [
+        (approval(ApprovalDecision::Approve, Some(40 * SECOND)), decided("approve", 30.0)),
+        (approval(ApprovalDecision::Deny, None), decided("deny", 60.0)),
+        (approval(ApprovalDecision::Expired, Some(10 * SECOND)), decided("expired", 60.0)),
+        (approval(ApprovalDecision::Changed, Some(40 * SECOND)), None),
+    ] {
+        assert_eq!(of_approval(&approval), expected, "{approval:?}");
+    }
+}
+
+#[test]
+fn only_the_system_closes_approvals() {
+    let data = json!({"approval_id": "apr-1"});
+    let closed = |event_type, source| closed_approval(&event(event_type, source, &data));
+    assert_eq!(closed("approval.decided", EventSource::System), Some("apr-1".to_owned()));
+    assert_eq!(closed("approval.expired", EventSource::System), Some("apr-1".to_owned()));
+    assert_eq!(closed("approval.requested", EventSource::System), None);
+    assert_eq!(closed("approval.decided", EventSource::Agent), None);
+}

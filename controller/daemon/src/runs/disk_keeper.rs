@@ -1,0 +1,77 @@
+//! Ends a run whose workspace takes more than its limit on disk.
+//!
+//! The workspace is walked through now and then, so a fast program can be over its limit for some seconds before its end. What
+//! is measured is what names lead to: a file that was removed and is still open counts nothing.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::text::error_chain;
+use sluice_runs::exchange::disk_usage::{DiskUsage, disk_usage};
+use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxStep, SandboxVerdict};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::live_run::LiveRun;
+use super::steps::take_step;
+use crate::context::ApiContext;
+
+/// Shortest time between two measurements.
+const EVERY: Duration = Duration::from_secs(3);
+/// Rest after a measurement, as a multiple of the time that it took.
+const REST: u32 = 30;
+/// Failure code.
+const CODE: &str = "disk_exceeded";
+
+/// Looks after the workspace of one attempt until it is dropped.
+pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<LiveRun>) -> Infallible {
+    let workspace = context.layout.run(&run.key).work;
+    let mut logged = None;
+    loop {
+        let begun = Instant::now();
+        if let Some(limit) = live.workspace_max() {
+            let measured = workspace.clone();
+            match spawn_blocking(move || disk_usage(&measured, limit)).await {
+                Ok(Ok(DiskUsage::Within(_))) | Err(_) => logged = None,
+                Ok(Ok(usage)) => fail(context, run, &message(usage, limit)).await,
+                // It is not there before the run is prepared, and gone at its end.
+                Ok(Err(_)) if !workspace.exists() => {}
+                Ok(Err(error)) => {
+                    let text = error_chain(&error);
+                    if logged.as_ref() != Some(&text) {
+                        (context.log)(&format!("run {}: the size of its workspace is not known: {text}", run.key));
+                        logged = Some(text);
+                    }
+                }
+            }
+        }
+        sleep(EVERY.max(begun.elapsed() * REST)).await;
+    }
+}
+
+fn message(usage: DiskUsage, limit: u64) -> String {
+    match usage {
+        DiskUsage::Uncountable => {
+            "the workspace has more names, or longer paths, than can be counted: its size is not \
+                                   known; remove what the run does not need while it works"
+                .to_owned()
+        }
+        DiskUsage::Within(_) | DiskUsage::Over => format!(
+            "the workspace takes more than {limit} bytes on disk, the limit of the run; ask for more with \
+             limits.workspace, or remove what the run does not need while it works"
+        ),
+    }
+}
+
+async fn fail(context: &ApiContext, run: &Sandbox, message: &str) {
+    let verdict = SandboxVerdict::Failed { code: CODE.to_owned(), message: Some(message.to_owned()) };
+    let decide = |now: &Sandbox| {
+        let works = matches!(now.state, SandboxState::Creating | SandboxState::Running | SandboxState::Completing);
+        (now.key == run.key && works && now.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))
+    };
+    if let Err(error) = take_step(&context.store, &run.key.run_id, CODE, decide).await {
+        // The next measurement tries again.
+        (context.log)(&format!("run {}: it is not ended: {}", run.key, error_chain(&error)));
+    }
+}

@@ -1,0 +1,161 @@
+//! Costs that cannot be true: far above what was reserved for their call.
+//!
+//! An answer states its own cost, so one false number could use up the budget of an account. Such a cost is not posted: the
+//! call counts as reserved, and its run fails.
+//!
+//! Pure.
+
+use std::collections::HashMap;
+
+use sluice_contract::Usd;
+use sluice_contract::reader::Record;
+use sluice_contract::record::{Intent, Outcome};
+
+/// Costs above so many times the reservation of their call are implausible.
+pub const IMPLAUSIBLE_FACTOR: i64 = 10;
+/// Reason for which such a cost is not known.
+pub const IMPLAUSIBLE: &str = "implausible";
+
+/// A cost that is not posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImplausibleCost {
+    /// Id of the call.
+    pub call_id: String,
+    /// Dollars, as the answer states them.
+    pub cost_usd: String,
+    /// Dollars that were reserved for the call.
+    pub reserved_usd: String,
+    /// Highest cost that is plausible, in dollars.
+    pub plausible_usd: String,
+}
+
+/// Highest plausible cost of each open call of an audit file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CostBounds {
+    /// The cap of the run, in nano-USD.
+    cap: Option<i64>,
+    open: HashMap<u64, Bound>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bound {
+    reserved_usd: String,
+    nanos: i64,
+}
+
+impl CostBounds {
+    /// Takes the next record of a file. Returns its cost, if that is implausible.
+    pub fn take(&mut self, record: &Record) -> Option<ImplausibleCost> {
+        match record {
+            Record::Open(open) => self.cap = nanos_of(open.limits.max_cost_usd.as_deref()),
+            Record::Intent(intent) => {
+                if let Some(bound) = bound(intent, self.cap) {
+                    self.open.insert(intent.call, bound);
+                }
+            }
+            Record::Outcome(outcome) => return implausible(outcome, self.open.remove(&outcome.call)?),
+            // The calls of the sidecar before it have no outcome.
+            Record::Recovered(_) => self.open.clear(),
+            Record::Refused(_)
+            | Record::Epoch(_)
+            | Record::Control(_)
+            | Record::Held(_)
+            | Record::Released(_)
+            | Record::Close(_)
+            | Record::Other(_) => {}
+        }
+        None
+    }
+}
+
+/// Returns the highest plausible cost of a call; none if nothing limits it.
+///
+/// A reservation that is no upper bound takes at most what is left of the cap, and says little about the cost: then the
+/// whole cap is the measure. Without a cap, no budget is at risk.
+fn bound(intent: &Intent<'_>, cap: Option<i64>) -> Option<Bound> {
+    let is_strict = intent.reserved_strict?;
+    let reserved_usd = intent.reserved_usd.as_deref()?;
+    let reserved = nanos_of(Some(reserved_usd))?;
+    let measure = if is_strict && reserved > 0 { reserved } else { reserved.max(cap?) };
+    Some(Bound { reserved_usd: reserved_usd.to_owned(), nanos: measure.saturating_mul(IMPLAUSIBLE_FACTOR) })
+}
+
+fn implausible(outcome: &Outcome<'_>, bound: Bound) -> Option<ImplausibleCost> {
+    let cost_usd = outcome.cost_usd.as_deref()?;
+    (nanos_of(Some(cost_usd))? > bound.nanos).then(|| ImplausibleCost {
+        call_id: outcome.call_id.to_string(),
+        cost_usd: cost_usd.to_owned(),
+        reserved_usd: bound.reserved_usd,
+        plausible_usd: Usd::from_nanos(bound.nanos).to_string(),
+    })
+}
+
+/// Returns the cost of a call that has ended, if it is implausible. `cap` is the cap of its run in dollars.
+#[must_use]
+pub fn implausible_cost(intent: &Intent<'_>, outcome: &Outcome<'_>, cap: Option<&str>) -> Option<ImplausibleCost> {
+    implausible(outcome, bound(intent, nanos_of(cap))?)
+}
+
+fn nanos_of(usd: Option<&str>) -> Option<i64> {
+    Usd::parse(usd?).ok().map(|usd| usd.to_nanos())
+}
+
+impl ImplausibleCost {
+    /// Describes the cost for people, with what to do.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Self { call_id, cost_usd, reserved_usd, plausible_usd } = self;
+        format!(
+            "the answer to call {call_id} states a cost of ${cost_usd}, which is above ${plausible_usd}, the most that is \
+             plausible with ${reserved_usd} reserved; it is not posted, and the account is charged with the reservation: \
+             compare the prices of Sluice with those of LiteLLM, and look the call up with sluice reconcile --dry-run"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_contract::reader::lines;
+
+    use super::*;
+
+    /// Calls with `reserved_usd` 0.001 and the cap 0.5.
+    const BOUNDED: &str = include_str!("../../../../proxy/contract/tests/golden/bounded.jsonl");
+
+    fn found(text: &str) -> Option<ImplausibleCost> {
+        let mut bounds = CostBounds::default();
+        lines(text.as_bytes()).flatten().find_map(|line| bounds.take(&line.record))
+    }
+
+    #[test]
+    fn a_cost_above_ten_reservations_is_implausible() {
+        const STRICT: &str = r#""reserved_strict":true"#;
+        const GUESS: &str = r#""reserved_strict":false"#;
+        for (strict, reserved, cost, plausible) in [
+            (STRICT, "0.001", "0.01", None),
+            (STRICT, "0.001", "0.010000001", Some("0.01")),
+            (STRICT, "0.001", "9000000000", Some("0.01")),
+            // A price of 0 reserves nothing, and a guess takes what is left.
+            (STRICT, "0", "4.9", None),
+            (STRICT, "0", "5.1", Some("5")),
+            (GUESS, "0.001", "4.9", None),
+            (GUESS, "0.001", "5.1", Some("5")),
+        ] {
+            let text = BOUNDED.replace(STRICT, strict).replace("0.00000585", cost);
+            let text = text.replace(r#""reserved_usd":"0.001""#, &format!(r#""reserved_usd":"{reserved}""#));
+            let found = found(&text).map(|found| (found.cost_usd, found.reserved_usd, found.plausible_usd));
+            let expected = plausible.map(|plausible| (cost.to_owned(), reserved.to_owned(), plausible.to_owned()));
+            assert_eq!(found, expected, "{strict} {reserved} {cost}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_reservation_has_no_bound() {
+        let dear = BOUNDED.replace("0.00000585", "1000");
+        assert!(found(&dear).is_some());
+        assert_eq!(found(&dear.replace(r#""reserved_usd":"0.001""#, r#""reserved_usd":null"#)), None);
+        assert_eq!(found(&dear.replace(r#""reserved_strict":true,"#, "")), None);
+        let guess = dear.replace(r#""reserved_strict":true"#, r#""reserved_strict":false"#);
+        assert_eq!(found(&guess.replace(r#""max_cost_usd":"0.5""#, r#""max_cost_usd":null"#)), None);
+    }
+}
