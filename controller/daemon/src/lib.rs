@@ -59,6 +59,7 @@ pub mod run_policy;
 mod run_refusal;
 mod run_task;
 pub mod runs;
+mod second_person;
 mod session_channel;
 mod session_cookie;
 mod sessions;
