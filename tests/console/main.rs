@@ -1,6 +1,7 @@
 //! The console in a real browser, against a real daemon with real sandboxes.
 
 mod accessible;
+mod actions;
 mod faults;
 mod forms;
 mod git;
@@ -8,6 +9,7 @@ mod load;
 mod overview;
 mod pages;
 mod pictures;
+mod reading;
 mod tabs;
 mod webui;
 
