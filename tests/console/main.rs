@@ -10,6 +10,7 @@ mod overview;
 mod pages;
 mod pictures;
 mod reading;
+mod security;
 mod tabs;
 mod webui;
 
