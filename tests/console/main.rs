@@ -3,6 +3,7 @@
 mod accessible;
 mod actions;
 mod faults;
+mod foreign;
 mod forms;
 mod git;
 mod load;
