@@ -13,6 +13,7 @@ mod pictures;
 mod reading;
 mod security;
 mod tabs;
+mod watching;
 mod webui;
 
 use serde_json::{Value, json};
