@@ -210,6 +210,7 @@ export function Transcript({ log, base }) {
   const [loading, setLoading] = useState(false);
   const events = log.events.value;
   const anchor = useRef(null);
+  const top = useRef(0);
   useLayoutEffect(() => {
     const element = box.current;
     if (log.target.value) {
@@ -258,7 +259,11 @@ export function Transcript({ log, base }) {
   };
   const scrolled = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
-    log.follows = scrollHeight - scrollTop - clientHeight < NEAR && !log.hasNewer.value;
+    // Rows that come or grow move the end away before this is called: only a move upwards is one of the reader.
+    const isUp = scrollTop < top.current;
+    top.current = scrollTop;
+    const isNear = scrollHeight - scrollTop - clientHeight < NEAR;
+    log.follows = (isNear || (log.follows && !isUp)) && !log.hasNewer.value;
     if (log.follows) log.unseen.value = 0;
   };
   const toEnd = async () => {

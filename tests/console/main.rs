@@ -1,13 +1,19 @@
 //! The console in a real browser, against a real daemon with real sandboxes.
 
 mod accessible;
+mod actions;
+mod faults;
+mod foreign;
 mod forms;
 mod git;
 mod load;
 mod overview;
 mod pages;
 mod pictures;
+mod reading;
+mod security;
 mod tabs;
+mod watching;
 mod webui;
 
 use serde_json::{Value, json};
@@ -60,6 +66,13 @@ async fn choose(browser: &Browser, tab: &str) {
 
 fn agent(name: &str, script: &str) -> Value {
     json!({"argv": ["sh", "-c", format!("{AGENT}{script}")], "model": "m", "name": name})
+}
+
+/// Expects the faults of requests while no daemon listens, and those of a session that has ended with it.
+fn expects_dead_daemon(browser: &Browser) {
+    for text in ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING", "status of 401"] {
+        browser.expects_fault(text);
+    }
 }
 
 /// Returns a new login code for the console.

@@ -26,7 +26,6 @@ async fn spending_shows_budgets_and_sums() {
     browser.becomes(&format!("return document.querySelector('a[href=\"/sandboxes/{id}\"]') !== null")).await;
     browser.script(&choose("Model")).await;
     browser.becomes("return document.querySelector('tfoot')?.textContent.startsWith('All2')").await;
-    assert_eq!(browser.faults().await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -63,7 +62,6 @@ async fn the_list_selects_runs_that_await_approvals() {
     daemon.request("POST", &path, &denial).await.expect(200);
     browser.shows("No sandbox matches").await;
     browser.becomes(&format!("{waiting} return one.querySelector('.count').textContent === '0'")).await;
-    assert_eq!(browser.faults().await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -76,6 +74,7 @@ async fn the_host_is_shown_to_admins_alone() {
     log_in_as_admin(&admin, &daemon).await;
     let page = format!("http://{}/host", daemon.address());
 
+    owner.expects_fault("status of 403");
     owner.open(&page).await;
     owner.shows("Its figures are for admins").await;
     assert!(!owner.text().await.contains("Sidecars"));
@@ -93,5 +92,4 @@ async fn the_host_is_shown_to_admins_alone() {
     for secret in [sluice.key(), &*sluice.state().display().to_string(), &*daemon.sockets().display().to_string()] {
         assert!(!text.contains(secret), "{secret} is in the page");
     }
-    assert_eq!(admin.faults().await, Vec::<String>::new());
 }

@@ -35,6 +35,8 @@ async fn webui_chats_with_agents_in_sandboxes() {
     let key = made["value"].as_str().expect("it is shown once");
     let webui = WebUi::start(&format!("http://{}/v1", daemon.address()), key).await;
     let browser = Browser::start().await;
+    // The pages are those of another program.
+    browser.expects_fault("");
 
     browser.open(&format!("{}/?models=sandbox:notes", webui.url())).await;
     // What is new in Open WebUI covers the page at first.

@@ -1,5 +1,6 @@
 //! A headless Chromium, driven by its WebDriver program.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream as BlockingStream;
 use std::os::unix::process::CommandExt;
@@ -13,18 +14,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use self::wire::{is_complete, request, value};
 use crate::wait::{PATIENCE, poll};
+
+mod wire;
 
 /// Name of an element in answers of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 const INSTALL: &str = "tests/setup/browser.sh installs it";
 
-/// A browser with one tab; it ends when it is dropped.
+/// A browser with one tab; it ends when it is dropped. A fault of a page fails the test then, unless it was expected.
 #[derive(Debug)]
 pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
+    expected: RefCell<Vec<String>>,
 }
 
 impl Browser {
@@ -44,7 +49,7 @@ impl Browser {
             .expect("chromedriver says its port");
         // The pipe is read to its end, so that the program can write into it.
         std::thread::spawn(move || said.for_each(drop));
-        let mut browser = Self { driver, port, session: String::new() };
+        let mut browser = Self { driver, port, session: String::new(), expected: RefCell::default() };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"];
         let options = json!({ "args": arguments });
@@ -98,6 +103,29 @@ impl Browser {
         self.command("POST", &path, &json!({})).await;
     }
 
+    /// Clicks on the first button, link or summary with these words or this label, once it can be pressed.
+    pub async fn press(&self, words: &str) {
+        let named = format!("[normalize-space()=\"{words}\" or @aria-label=\"{words}\"]");
+        let path = format!("//button[not(@disabled)]{named} | //a{named} | //summary{named}");
+        let wanted = json!({"using": "xpath", "value": path});
+        let mut said = Value::Null;
+        let is_pressed = poll(PATIENCE, async || {
+            said = self.send("POST", &format!("{}/element", self.session), &wanted).await;
+            let Some(element) = said[ELEMENT].as_str() else { return false };
+            // A page that is drawn anew meanwhile has another element, which the next attempt finds.
+            said = self.send("POST", &format!("{}/element/{element}/click", self.session), &json!({})).await;
+            said["error"].is_null()
+        });
+        assert!(is_pressed.await, "{words:?} cannot be pressed: {said}\n{}", self.text().await);
+    }
+
+    /// Writes keys into the first field whose label has these words.
+    pub async fn fill(&self, label: &str, keys: &str) {
+        let path = format!("//label[contains(normalize-space(), \"{label}\")]//*[self::input or self::textarea]");
+        let path = format!("/element/{}/value", self.found("xpath", &path).await);
+        self.command("POST", &path, &json!({ "text": keys })).await;
+    }
+
     /// Agrees with the question that the page asks.
     pub async fn agree(&self) {
         self.command("POST", "/alert/accept", &json!({})).await;
@@ -109,6 +137,16 @@ impl Browser {
         let handle = made["handle"].as_str().expect("a tab").to_owned();
         self.tab(&handle).await;
         handle
+    }
+
+    /// Returns the tab in which it is.
+    pub async fn present_tab(&self) -> String {
+        self.command("GET", "/window", &Value::Null).await.as_str().expect("a tab").to_owned()
+    }
+
+    /// Puts the present tab in front of the others, which are hidden then.
+    pub async fn tab_in_front(&self) {
+        self.devtools("Page.bringToFront", &json!({})).await;
     }
 
     /// Goes on in a tab.
@@ -133,6 +171,29 @@ impl Browser {
     pub async fn before_each_page(&self, script: &str) {
         self.devtools("Page.enable", &json!({})).await;
         self.devtools("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script })).await;
+    }
+
+    /// Opens each page from now on without its scripts.
+    pub async fn without_scripts(&self) {
+        self.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": true})).await;
+    }
+
+    /// Returns the page as HTML.
+    pub async fn source(&self) -> String {
+        self.command("GET", "/source", &Value::Null).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Adds headers to each request of the pages.
+    pub async fn sends_headers(&self, headers: &Value) {
+        self.devtools("Network.enable", &json!({})).await;
+        self.devtools("Network.setExtraHTTPHeaders", &json!({ "headers": headers })).await;
+    }
+
+    /// Puts HTML in place of that of the page, whose policies stay.
+    pub async fn replace_document(&self, html: &str) {
+        let tree = self.devtools("Page.getFrameTree", &json!({})).await;
+        let frame = &tree["frameTree"]["frame"]["id"];
+        self.devtools("Page.setDocumentContent", &json!({"frameId": frame, "html": html})).await;
     }
 
     /// Sets whether the reader wants no motion.
@@ -160,9 +221,24 @@ impl Browser {
 
     /// Returns what the console of the browser has had since the last look: errors of scripts and of policies.
     pub async fn faults(&self) -> Vec<String> {
-        let log = self.command("POST", "/se/log", &json!({"type": "browser"})).await;
-        let entries = log.as_array().cloned().unwrap_or_default();
-        entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
+        lines(&self.command("POST", "/se/log", &json!({"type": "browser"})).await)
+    }
+
+    /// Expects faults with this text, which the test provokes. They do not fail it.
+    pub fn expects_fault(&self, text: &str) {
+        self.expected.borrow_mut().push(text.to_owned());
+    }
+
+    /// Lets the pages do without asking what a person would have to allow, such as `notifications` or `clipboard-read`.
+    pub async fn permits(&self, name: &str) {
+        let permission = json!({"descriptor": {"name": name}, "state": "granted"});
+        self.command("POST", "/permissions", &permission).await;
+    }
+
+    /// Saves what a page downloads in a directory.
+    pub async fn saves_in(&self, directory: &Path) {
+        let behaviour = json!({"behavior": "allow", "downloadPath": directory});
+        self.devtools("Browser.setDownloadBehavior", &behaviour).await;
     }
 
     async fn devtools(&self, command: &str, params: &Value) -> Value {
@@ -170,8 +246,13 @@ impl Browser {
     }
 
     async fn element(&self, selector: &str) -> String {
+        self.found("css selector", selector).await
+    }
+
+    /// Waits for an element, and returns its name.
+    async fn found(&self, kind: &str, selector: &str) -> String {
         let mut found = Value::Null;
-        let wanted = json!({"using": "css selector", "value": selector});
+        let wanted = json!({"using": kind, "value": selector});
         let is_there = poll(PATIENCE, async || {
             found = self.send("POST", &format!("{}/element", self.session), &wanted).await;
             found[ELEMENT].is_string()
@@ -189,45 +270,58 @@ impl Browser {
     async fn send(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("chromedriver listens");
         stream.write_all(request(method, path, body).as_bytes()).await.expect("it reads");
-        // The program keeps the connection open, whatever a request says.
         let mut answer = Vec::new();
         while !is_complete(&answer) {
             let read = timeout(PATIENCE, stream.read_buf(&mut answer)).await.expect("it answers in time");
             assert_ne!(read.expect("it answers"), 0, "{method} {path}: the answer has no end");
         }
-        let text = String::from_utf8_lossy(&answer);
-        let (_, json) = text.split_once("\r\n\r\n").expect("it is complete");
-        let mut value: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
-        value["value"].take()
+        value(&answer)
+    }
+
+    /// Does the same where nothing can be awaited; `None` if the program is gone.
+    fn send_blocking(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
+        let mut stream = BlockingStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(request(method, &format!("{}{path}", self.session), body).as_bytes()).ok()?;
+        let (mut answer, mut part) = (Vec::new(), [0; 16_384]);
+        while !is_complete(&answer) {
+            let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+            answer.extend(part.get(..read)?);
+        }
+        Some(value(&answer))
+    }
+
+    /// Returns the faults of all tabs that no test has read or expected; `None` if the browser cannot say.
+    fn unexpected(&self) -> Option<Vec<String>> {
+        let mut found = Vec::new();
+        for handle in self.send_blocking("GET", "/window/handles", &Value::Null)?.as_array()? {
+            self.send_blocking("POST", "/window", &json!({ "handle": handle }))?;
+            found.extend(lines(&self.send_blocking("POST", "/se/log", &json!({"type": "browser"}))?));
+        }
+        let expected = self.expected.borrow();
+        found.retain(|fault| !expected.iter().any(|text| fault.contains(text)));
+        Some(found)
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // A test that fails already says why. A browser that has not begun has no pages.
+        let is_asked = !std::thread::panicking() && !self.session.is_empty();
+        let unexpected = if is_asked { self.unexpected() } else { Some(Vec::new()) };
         // The end of the session ends the browser, which has a process group of its own.
-        if let Ok(mut stream) = BlockingStream::connect(("127.0.0.1", self.port)) {
-            let _ = stream.write_all(request("DELETE", &self.session, &Value::Null).as_bytes());
-            let _ = stream.read_exact(&mut [0; 1]);
-        }
+        self.send_blocking("DELETE", "", &Value::Null);
         let _ = self.driver.kill();
         let _ = self.driver.wait();
+        match unexpected {
+            Some(faults) => assert!(faults.is_empty(), "faults of the pages:\n{}", faults.join("\n")),
+            None => panic!("the browser ended before its test"),
+        }
     }
 }
 
-/// Returns whether an answer has its whole body.
-fn is_complete(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
-    let Some((head, _)) = text.split_once("\r\n\r\n") else { return false };
-    let length =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
-    answer.len() >= head.len() + 4 + length.unwrap_or(0_usize)
-}
-
-fn request(method: &str, path: &str, body: &Value) -> String {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    format!(
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
+/// Returns the entries of a log, one a line.
+fn lines(log: &Value) -> Vec<String> {
+    let entries = log.as_array().cloned().unwrap_or_default();
+    entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
 }

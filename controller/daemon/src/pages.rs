@@ -27,6 +27,7 @@ mod assets;
 mod console;
 mod console_html;
 mod empty_query;
+mod foreign;
 mod form;
 mod html;
 mod new_run;

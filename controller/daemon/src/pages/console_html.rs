@@ -7,10 +7,11 @@ use std::fmt::Write;
 
 use serde_json::Value;
 use sluice_contract::time::from_unix_micros;
-use sluice_state::events::LoggedEvent;
+use sluice_state::events::{EventSource, LoggedEvent};
 use sluice_state::ledger::{Total, usd};
 use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict};
 
+use super::foreign::{foreign, from_agent};
 use super::html::escape;
 
 /// Characters of an event.
@@ -59,14 +60,14 @@ pub(super) fn list(page: &SandboxPage, costs: &BTreeMap<String, Total>, text: &s
 
 fn row(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
     let id = &run.key.run_id;
-    let name = run.name.as_deref().map_or_else(|| id.to_string(), escape);
+    let name = run.name.as_deref().map_or_else(|| id.to_string(), foreign);
     let cap = run.cap.map_or_else(String::new, |cap| format!(" of ${}", usd(cap.into())));
     format!(
         "<tr><td class=\"main-cell\"><a href=\"/sandboxes/{id}\">{name}</a> <span class=\"id\">{id}</span></td>\
          <td data-label=\"State\">{}</td><td data-label=\"Agent\">{}</td><td data-label=\"Created\">{}</td>\
          <td data-label=\"Cost\">{}{cap}</td></tr>\n",
         badge(run),
-        escape(&run.agent_id),
+        foreign(&run.agent_id),
         time(run.created_us),
         cost(run, costs)
     )
@@ -99,7 +100,7 @@ fn time(us: i64) -> String {
 
 /// Returns the facts about a run.
 pub(super) fn run_facts(run: &Sandbox) -> String {
-    let message = run.verdict.as_ref().and_then(|verdict| verdict.failure().1).map_or_else(String::new, escape);
+    let message = run.verdict.as_ref().and_then(|verdict| verdict.failure().1).map_or_else(String::new, foreign);
     let ended = run.ended_us.map_or_else(|| "no".to_owned(), time);
     format!(
         "<p>{} <span class=\"fault-text\">{message}</span></p>\n<dl class=\"facts\">\
@@ -107,7 +108,7 @@ pub(super) fn run_facts(run: &Sandbox) -> String {
          <div><dt>Created</dt><dd>{}</dd></div><div><dt>Ended</dt><dd>{ended}</dd></div></dl>\n",
         badge(run),
         run.key.run_id,
-        escape(&run.agent_id),
+        foreign(&run.agent_id),
         time(run.created_us)
     )
 }
@@ -119,14 +120,18 @@ pub(super) fn events(events: &[LoggedEvent]) -> String {
         let data: Value = serde_json::from_str(&event.event_data).unwrap_or_default();
         let telling = TELLING.iter().find_map(|name| data.get(name)?.as_str()).unwrap_or_default();
         let shown: String = telling.chars().take(EVENT_MAX).collect();
+        let shown = match event.source {
+            EventSource::System => foreign(&shown),
+            EventSource::Agent | EventSource::Worker if shown.is_empty() => String::new(),
+            EventSource::Agent | EventSource::Worker => from_agent(&shown),
+        };
         let _ = writeln!(
             text,
-            "<li id=\"seq-{}\"><time>{}</time> <strong>{}</strong> <span class=\"quiet\">from {}</span> <bdi>{}</bdi></li>",
+            "<li id=\"seq-{}\"><time>{}</time> <strong>{}</strong> <span class=\"quiet\">from {}</span> {shown}</li>",
             event.seq,
             time(event.created_us),
-            escape(&event.event_type),
-            event.source.as_str(),
-            escape(&shown)
+            foreign(&event.event_type),
+            event.source.as_str()
         );
     }
     text.push_str("</ol>\n");

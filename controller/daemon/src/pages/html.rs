@@ -153,20 +153,23 @@ pub(super) fn not_logged_in() -> Response {
         .into_response()
 }
 
-/// Returns a text as HTML that shows it and does nothing else.
+/// Returns a text of our own, or one for an attribute or a title, as HTML. What a sandbox wrote passes `foreign`.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in sluice_contract::text::sanitize(text).chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
+    sluice_contract::text::sanitize(text).chars().for_each(|c| escape_char(c, &mut escaped));
     escaped
+}
+
+/// Adds a character to HTML that shows it.
+pub(super) fn escape_char(c: char, html: &mut String) {
+    match c {
+        '&' => html.push_str("&amp;"),
+        '<' => html.push_str("&lt;"),
+        '>' => html.push_str("&gt;"),
+        '"' => html.push_str("&quot;"),
+        '\'' => html.push_str("&#39;"),
+        c => html.push(c),
+    }
 }
 
 #[cfg(test)]

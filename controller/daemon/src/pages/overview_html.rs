@@ -8,6 +8,7 @@ use sluice_state::agents::Agent;
 use sluice_state::budget::{Balance, BudgetHold};
 use sluice_state::ledger::{UsageTable, usd};
 
+use super::foreign::foreign;
 use super::html::escape;
 
 /// Facts of a host.
@@ -29,7 +30,7 @@ pub(super) fn agent_rows(agents: &[Agent]) -> String {
             rows,
             "<tr><td class=\"main-cell\">{}</td><td data-label=\"State\">{}</td><td data-label=\"Generation\">{}</td>\
              <td data-label=\"Account\">{}</td></tr>",
-            escape(&agent.agent_id),
+            foreign(&agent.agent_id),
             agent.state.as_str(),
             agent.generation,
             escape(&agent.billing_account_id)

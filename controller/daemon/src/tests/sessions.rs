@@ -303,6 +303,59 @@ async fn a_session_never_passes_a_route_of_admins() {
     assert_eq!(answer.error(), (403, "admin_only".to_owned()), "it creates what is its own");
 }
 
+/// Pages of the console, with and without a login.
+const PAGES: [&str; 8] =
+    ["/login", "/sandboxes", "/sandboxes/new", "/approvals", "/agents", "/spending", "/host", "/chat"];
+
+#[tokio::test]
+async fn every_page_has_the_headers_of_pages() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let browser = log_in(&daemon, "slu_alice", false).await;
+    let stranger = Browser { daemon: &daemon, cookie: "Accept: text/html".to_owned() };
+    let run = format!("/sandboxes/{id}");
+    for (reader, login) in [(&browser, 200), (&stranger, 401)] {
+        for path in PAGES.iter().copied().chain([&*run]) {
+            let page = reader.send("GET", path, None, &[]).await;
+            let expected = if path == "/login" { 200 } else { login };
+            assert_eq!(page.status, expected, "{path}: {page:?}");
+            for header in [
+                "content-security-policy: default-src 'none'; script-src 'self' 'sha256-",
+                "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r",
+                "\ncross-origin-opener-policy: same-origin\r",
+                "\ncross-origin-resource-policy: same-origin\r",
+                "\nreferrer-policy: same-origin\r",
+                "\nx-content-type-options: nosniff\r",
+                "\ncache-control: no-store\r",
+            ] {
+                assert!(page.head.contains(header), "{path}: {header}: {}", page.head);
+            }
+            for word in ["unsafe-", "access-control-", "data:"] {
+                assert!(!page.head.contains(word), "{path}: {word}: {}", page.head);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_answer_but_an_asset_is_compressed() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_admin", json!({ "task": "x" })).await;
+    let browser = log_in(&daemon, "slu_admin", true).await;
+    let takes = "Accept-Encoding: gzip, deflate, br, zstd";
+    let reads =
+        operations().into_iter().filter(|one| one.method == "GET" && !one.is_stream && !one.path.ends_with("/wait"));
+    let reads = reads.map(|one| one.at(&vec![id.as_str(); one.parameters().len()]));
+    let run = format!("/sandboxes/{id}");
+    let mut read = 0;
+    for path in reads.chain(PAGES.map(str::to_owned)).chain([run]) {
+        let answer = browser.send("GET", &path, None, &["X-Sluice: 1", takes]).await;
+        assert!(!answer.head.contains("content-encoding"), "{path}: {}", answer.head);
+        read += usize::from(answer.status == 200);
+    }
+    assert!(read > 20, "{read} answers");
+}
+
 #[tokio::test]
 async fn assets_are_found_by_their_hash_alone() {
     let daemon = TestDaemon::start().await;

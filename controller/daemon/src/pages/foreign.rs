@@ -1,0 +1,140 @@
+//! Text that a sandbox wrote, as HTML that shows it and does nothing else.
+//!
+//! Pure. The rule is that of `controller/console/text.js`: a page shows the same before and after its script runs.
+
+use std::fmt::Write;
+
+use icu_properties::CodePointMapData;
+use icu_properties::props::{GeneralCategory, GeneralCategoryGroup};
+
+use super::html::escape_char;
+
+/// Combining marks on one letter: more than any language has.
+const MARKS_MAX: usize = 8;
+/// Codes that one text shows. More of them would make the page slow, and nobody reads them.
+const CODES_MAX: usize = 1000;
+/// Digits and semicolons of the longest sequence that is a colour.
+const COLOUR_MAX: usize = 64;
+
+/// Returns a text as an element. Characters that lie about a text are codes, and colours of a terminal are left out.
+pub(super) fn foreign(text: &str) -> String {
+    let mut html = String::from("<bdi>");
+    let (mut piece, mut rest) = (0, 0);
+    while let Some(found) = text[rest..].find(['\u{1b}', '\u{9b}']) {
+        let begin = rest + found;
+        match colour_len(&text[begin..]) {
+            Some(len) => {
+                visible(&text[piece..begin], &mut html);
+                rest = begin + len;
+                piece = rest;
+            }
+            None => rest = begin + text[begin..].chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    visible(&text[piece..], &mut html);
+    html.push_str("</bdi>");
+    html
+}
+
+/// Returns the text of a sandbox in its own frame, with a label that the text cannot reach.
+pub(super) fn from_agent(text: &str) -> String {
+    format!("<div class=\"from-agent\"><span class=\"label\">from the agent</span>{}</div>", foreign(text))
+}
+
+/// Returns the length of the colour that a text begins with.
+fn colour_len(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix("\u{1b}[").or_else(|| text.strip_prefix('\u{9b}'))?;
+    let digits = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    (digits <= COLOUR_MAX && rest[digits..].starts_with('m')).then(|| text.len() - rest.len() + digits + 1)
+}
+
+/// Adds a piece of text.
+fn visible(piece: &str, html: &mut String) {
+    let mut codes = 0;
+    let mut chars = without_stacks(piece).peekable();
+    while let Some(c) = chars.next() {
+        if !is_hidden(c) {
+            escape_char(c, html);
+            continue;
+        }
+        let mut times = 1;
+        while chars.next_if_eq(&c).is_some() {
+            times += 1;
+        }
+        if c == '\r' && times == 1 && chars.peek() == Some(&'\n') {
+            continue;
+        }
+        codes += 1;
+        if codes > CODES_MAX {
+            html.push_str("<span class=\"codepoint\">more hidden characters</span>");
+            chars.filter(|c| !is_hidden(*c)).for_each(|c| escape_char(c, html));
+            return;
+        }
+        let _ = write!(html, "<span class=\"codepoint\">U+{:04X}", u32::from(c));
+        if times > 1 {
+            let _ = write!(html, " ×{times}");
+        }
+        html.push_str("</span>");
+    }
+}
+
+/// Leaves out the marks that a letter has too many of.
+fn without_stacks(text: &str) -> impl Iterator<Item = char> {
+    let categories = CodePointMapData::<GeneralCategory>::new();
+    let mut marks = 0;
+    text.chars().filter(move |c| {
+        let is_mark = GeneralCategoryGroup::Mark.contains(categories.get(*c));
+        marks = if is_mark { marks + 1 } else { 0 };
+        marks <= MARKS_MAX
+    })
+}
+
+/// Returns whether a character lies about a text: controls, direction, zero width, tags, variation selectors.
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\t' | '\n'))
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::pages::html::escape;
+
+    /// Texts, and what a page shows of each, with codes in brackets: those of the test in a browser.
+    fn texts() -> Vec<(String, String)> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/console/foreign_texts.json");
+        let file = std::fs::read_to_string(path).expect("the tests of the console have it");
+        let texts: Vec<Value> = serde_json::from_str(&file).expect("it is a list");
+        let member = |text: &Value, name: &str| text[name].as_str().expect("a text").to_owned();
+        texts.iter().map(|text| (member(text, "text"), member(text, "shown"))).collect()
+    }
+
+    #[test]
+    fn each_text_shows_what_the_script_shows() {
+        let texts = texts();
+        assert!(texts.len() >= 200, "{} texts", texts.len());
+        for (text, shown) in texts {
+            // What is between the brackets came as HTML, and nothing else did.
+            let html = foreign(&text).replace("<span class=\"codepoint\">", "[").replace("</span>", "]");
+            let inner = html.strip_prefix("<bdi>").and_then(|html| html.strip_suffix("</bdi>"));
+            let plain = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let expected = plain.replace('"', "&quot;").replace('\'', "&#39;");
+            assert_eq!(inner, Some(expected.as_str()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_cannot_leave_its_frame() {
+        let framed = from_agent("</bdi></div><span class=\"label\">from the system</span>");
+        assert_eq!(framed.matches("<span").count(), 1, "{framed}");
+        assert!(framed.starts_with("<div class=\"from-agent\"><span class=\"label\">from the agent</span><bdi>"));
+        assert_eq!(foreign("a\u{202e}b"), "<bdi>a<span class=\"codepoint\">U+202E</span>b</bdi>");
+        assert_eq!(escape("a\u{202e}b"), "a b", "an attribute has no place for a code");
+    }
+}
