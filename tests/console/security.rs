@@ -1,7 +1,8 @@
 //! What a hostile page, a hostile sandbox and a hostile click reach through a browser that is logged in.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Sluice, TempDir, Upstream};
+use sluice_testkit::controller::Daemon;
+use sluice_testkit::{PATIENCE, Sluice, TempDir, Upstream, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -25,7 +26,7 @@ async fn foreign_page() -> String {
 }
 
 /// Puts a file into the workspace of a run.
-async fn put(daemon: &sluice_testkit::controller::Daemon<'_>, id: &str, name: &str, text: &str) {
+async fn put(daemon: &Daemon<'_>, id: &str, name: &str, text: &str) {
     let path = format!("/api/v1/sandboxes/{id}/files/workspace/{name}");
     let mut client = daemon.connect().await;
     client.request("PUT", &path, &[("content-type", "application/octet-stream")], text.to_owned()).await.expect(200);
@@ -102,11 +103,12 @@ async fn files_of_a_sandbox_run_nothing() {
     browser.expects_fault("MIME type");
     let injected = format!("<!doctype html><title>still</title><p>injected</p><script src=\"{files}/x.js\"></script>");
     for (header, fault) in [(json!({}), "status of 403"), (json!({"X-Sluice": "1"}), "is not executable")] {
-        browser.open(&format!("http://{}/sandboxes", daemon.address())).await;
+        // A page of the daemon without a script of its own, and with the policy of all of them.
+        browser.open(&format!("http://{}/login", daemon.address())).await;
         browser.sends_headers(&header).await;
         browser.replace_document(&injected).await;
         let mut faults = String::new();
-        let is_blocked = sluice_testkit::poll(sluice_testkit::PATIENCE, async || {
+        let is_blocked = poll(PATIENCE, async || {
             faults += &browser.faults().await.join("\n");
             faults.contains(fault)
         });
@@ -117,7 +119,7 @@ async fn files_of_a_sandbox_run_nothing() {
         browser.open(&format!("http://{}/host", daemon.address())).await;
         browser.open(&format!("{files}/{name}")).await;
         let path = saved.path().join(name);
-        let is_saved = sluice_testkit::poll(sluice_testkit::PATIENCE, async || path.exists()).await;
+        let is_saved = poll(PATIENCE, async || path.exists()).await;
         assert!(is_saved, "{name} is a download");
         assert_eq!(
             browser.script("return [document.title, location.pathname]").await,
@@ -207,7 +209,7 @@ async fn a_click_on_a_changed_approval_decides_nothing() {
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &message).await;
 
     browser.shows("c0ffee00").await;
-    browser.becomes("return window.settled > 0").await;
+    browser.becomes("return window.settled > 0 && window.clicks.length === 2").await;
     assert_eq!(browser.script("return window.clicks").await, json!([true, true]), "no button could be pressed");
     let settled = browser.script("return window.settled").await;
     assert!(settled.as_f64().is_some_and(|ms| ms >= 600.0), "pressed {settled} ms after its change");
