@@ -1,12 +1,15 @@
 //! The console in a real browser, against a real daemon with real sandboxes.
 
 mod accessible;
+mod figures;
 mod forms;
 mod git;
 mod load;
 mod overview;
 mod pages;
+mod parts;
 mod pictures;
+mod story;
 mod tabs;
 mod webui;
 

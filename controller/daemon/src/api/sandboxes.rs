@@ -111,7 +111,7 @@ struct SandboxQuery {
     agent_id: Option<String>,
     /// `NAME=VALUE`: only runs with this label.
     label: Option<String>,
-    /// A text that id, name, agent, project or account contains.
+    /// A text that id, name, agent, project, account or a label as `NAME=VALUE` contains.
     q: Option<String>,
     /// Number of runs, 1 to 500.
     #[param(minimum = 1, maximum = 500)]
@@ -138,6 +138,8 @@ struct Sandboxes {
     counts: BTreeMap<&'static str, u64>,
     /// Number of selected runs with a call that waits for an approval, also of those that `state` and `waiting_for` leave out.
     awaiting_approval: u64,
+    /// Number of selected runs with an open approval or question, also of those that `state` and `waiting_for` leave out.
+    awaiting_person: u64,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
     /// True if more runs follow.
@@ -179,6 +181,7 @@ async fn list(
     counts.extend(page.counts.into_iter().map(|(state, count)| (state.as_str(), count)));
     Ok(Json(Sandboxes {
         awaiting_approval: page.awaiting_approval,
+        awaiting_person: page.awaiting_person,
         sandboxes: page.sandboxes.into_iter().map(SandboxView::of).collect(),
         counts,
         has_more: page.next.is_some(),
