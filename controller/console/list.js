@@ -103,7 +103,7 @@ function Row({ run }) {
   return html`<tr>
     <td class="main-cell"><a href=${`/sandboxes/${run.sandbox_id}`}>${name}</a>
       ${run.name && html`<span class="id">${run.sandbox_id}</span>`}</td>
-    <td data-label="State"><${Badge} run=${run} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
+    <td data-label="State"><${Badge} run=${{ ...run, waiting_for: run.awaits_answer ? "answer" : null }} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
     <td data-label="Agent">${run.agent_id === run.sandbox_id ? html`<span class="quiet">its own</span>` : run.agent_id}</td>
     <td data-label="Age"><time datetime=${run.created_at} title=${run.created_at}>${age(run.created_at)}</time></td>
     <td data-label="Last activity"><time datetime=${last} title=${last}>${age(last)} ago</time></td>

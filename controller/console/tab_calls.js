@@ -24,10 +24,10 @@ export function spanOf({ created_at: at, event_data: data }) {
   return { begin: end - total, end, total, parts: [...parts, { name: "stream", words: "the answer", length: left }] };
 }
 
-/** A line of 100 units for the whole time from `from` on. A call of a long run is at least half a unit wide. */
+/** A line of 100 units for the whole time from `from` on. A call of a long run is at least one unit wide. */
 function Times({ span, from, whole }) {
   if (!span.total) return null;
-  const scale = Math.max(100 / whole, 0.5 / span.total);
+  const scale = Math.max(100 / whole, 1 / span.total);
   let x = Math.min(100 - span.total * scale, Math.max(0, (100 * (span.begin - from)) / whole));
   const said = span.parts.map(({ words, length }) => `${words} ${seconds(length)}`).join(", ");
   return html`<svg class="times" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label=${said}><title>${said}</title>

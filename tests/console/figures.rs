@@ -33,7 +33,7 @@ async fn each_row_has_its_cost_and_stays() {
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
 
-    browser.becomes(&format!("return {ROWS} === 100")).await;
+    browser.becomes(&format!("return {ROWS} === 100 && document.querySelector('.live') !== null")).await;
     let last = "return document.querySelector('table.runs tbody tr:last-child')?.innerText.replace(/\\s+/g, ' ')";
     let text = browser.script(last).await.to_string();
     assert!(text.contains("old-99") && text.contains("$1.25") && text.contains("3 calls of unknown cost"), "{text}");
@@ -65,8 +65,9 @@ async fn every_page_counts_what_waits_for_a_person() {
     daemon.create(agent("asking", ask)).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
+    browser.becomes("return document.querySelector('table.runs .badge')?.textContent === 'Awaiting answer'").await;
 
-    for path in ["sandboxes", "spending", "chat", "host", "approvals"] {
+    for path in ["sandboxes", "spending", "chat", "agents", "approvals"] {
         browser.open(&format!("http://{}/{path}", daemon.address())).await;
         browser.becomes("return document.querySelector('.top a[href=\"/approvals\"] #waiting:not([hidden])')?.textContent === '1'").await;
         browser.becomes("return document.title.startsWith('(1) ')").await;

@@ -94,7 +94,9 @@ async fn a_message_says_when_it_was_delivered() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let waits = "while [ ! -e go ]; do sleep 0.2; done; call; sleep 600";
+    let waits = r#"
+        talk() { curl -sf --json '{"model":"m","messages":[{"role":"user","content":"go on"}]}' "$OPENAI_BASE_URL/chat/completions"; }
+        while [ ! -e go ]; do sleep 0.2; done; talk; talk; sleep 600"#;
     let id = daemon.create(agent("told", waits)).await;
     daemon.reaches(&id, "RUNNING").await;
     let browser = Browser::start().await;
@@ -102,7 +104,7 @@ async fn a_message_says_when_it_was_delivered() {
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
 
     browser.write(".message-box textarea", "look at the tests\u{e007}").await;
-    browser.shows("waits for the agent").await;
+    browser.shows("goes with the next call").await;
     daemon.request("PUT", &format!("/api/v1/sandboxes/{id}/files/workspace/go"), &json!({})).await.expect(200);
     browser
         .becomes("return /delivered at \\d\\d:\\d\\d:\\d\\d/.test(document.querySelector('.message')?.textContent)")
@@ -112,7 +114,7 @@ async fn a_message_says_when_it_was_delivered() {
 
 #[tokio::test]
 async fn a_chat_survives_a_reload() {
-    let upstream = Upstream::provider("hello <b>from</b> the model").start().await;
+    let upstream = Upstream::provider("hello from the model").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &configured(&sluice, "")]).await;
     let browser = Browser::start().await;
@@ -120,16 +122,22 @@ async fn a_chat_survives_a_reload() {
     let page = format!("http://{}/chat", daemon.address());
     browser.open(&page).await;
     browser.write("#chat-message", "say hello\u{e007}").await;
-    browser.becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('<b>from</b>')").await;
+    browser
+        .becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('hello from the model')")
+        .await;
     browser.becomes("return document.querySelector('.message-box button:not(.primary)') === null").await;
 
     browser.open(&page).await;
     browser
-        .becomes(
-            "return document.querySelector('.turns .from-agent')?.textContent.includes('hello <b>from</b> the model')",
-        )
+        .becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('hello from the model')")
         .await;
     browser.becomes("return document.querySelector('.turns .own-text')?.textContent === 'say hello'").await;
+    // What a sandbox has said is foreign text also when it comes out of the store of the browser.
+    let lies = "const key = Object.keys(sessionStorage).find(one => one.startsWith('sluice.chat')); const kept = sessionStorage.getItem(key); \
+                sessionStorage.setItem(key, kept.replace('hello from', '<b>hello</b> \\u202efrom'))";
+    browser.script(lies).await;
+    browser.open(&page).await;
+    browser.shows("<b>hello</b> U+202Efrom the model").await;
     assert_eq!(browser.script("return document.querySelectorAll('.turns b').length").await, 0);
     browser.write("#chat-message", "and again\u{e007}").await;
     browser.becomes("return document.querySelectorAll('.turns a').length === 2").await;

@@ -53,7 +53,11 @@ async fn act(browser: &Browser, page: &Shown<'_>) {
                 .await;
             browser.shows("return text.split()").await;
         }
-        "calls" => browser.becomes("return document.querySelectorAll('svg.times').length === 4").await,
+        "calls" => {
+            browser.becomes("return document.querySelectorAll('svg.times').length === 4").await;
+            let layout = "[...document.querySelectorAll('[role=tabpanel] button')].find(one => one.textContent.startsWith('From')).click()";
+            browser.script(layout).await;
+        }
         "git" => browser.shows("Commits: 2").await,
         "new" => {
             browser.write("#task", "Fix the failing test in parser.py").await;
@@ -61,6 +65,8 @@ async fn act(browser: &Browser, page: &Shown<'_>) {
             browser.shows("sluice run -d --name fix-parser").await;
         }
         "chat" => {
+            // The conversation of the picture before is still there.
+            browser.script("[...document.querySelectorAll('button')].find(one => one.textContent === 'New conversation')?.click()").await;
             browser.write("#chat-message", "What does parser.py do?\u{e007}").await;
             browser.becomes("return document.querySelector('.turns .from-agent') !== null").await;
             browser.becomes("return document.querySelector('.message-box button:not(.primary)') === null").await;
@@ -99,14 +105,17 @@ async fn every_page_has_its_pictures() {
     let scratch = TempDir::new();
     let kept = std::env::var_os("SLUICE_PICTURES").map(PathBuf::from);
     let directory = kept.as_deref().unwrap_or_else(|| scratch.path());
-    let story = story::play(&daemon).await;
+    let story = story::play(&sluice, &daemon).await;
     let browser = Browser::start().await;
     log_in_as_admin(&browser, &daemon).await;
 
     let (asking, branch) = (format!("/sandboxes/{}", story.asking), format!("/sandboxes/{}", story.branch));
     for page in pages(&asking, &branch) {
         for (look, size, colours) in LOOKS {
-            browser.looks(size, colours).await;
+            // The transcript of a run goes on below the size of other pages.
+            let (width, height) = size;
+            let height = if page.name == "sandbox" && look != "narrow" { height + 260 } else { height };
+            browser.looks((width, height), colours).await;
             browser.open(&format!("http://{}{}", daemon.address(), page.path)).await;
             browser.shows(page.text).await;
             if !["new", "chat", "git"].contains(&page.name) {

@@ -24,17 +24,19 @@ event agent.user_message '{"text":"Fix the failing test in parser.py, and explai
 call
 says 'I run the tests first.'
 event agent.tool_use '{"id":"t1","name":"Bash","input":{"command":"python -m pytest -q"}}'
-printf 'F.                                                   [100%%]\n' ; printf '\033[31m1 failed\033[0m, 1 passed in 0.03s\n'
+printf 'F.  [100%%]\n'; printf '\033[31m1 failed\033[0m, 1 passed in 0.03s\n'
 printf 'AssertionError: parse("a b c") is ["a", "b"]\n' >&2
 event agent.tool_result '{"tool_use_id":"t1","name":"Bash","content":"1 failed, 1 passed in 0.03s","stderr":"AssertionError: parse(\"a b c\") is [\"a\", \"b\"]","is_error":true,"exit_code":1}'
 call
+sleep 0.7
 event agent.thinking '{"text":"The slice [:-1] drops the last word. Nothing else uses it."}'
 event agent.tool_use '{"id":"t2","name":"Edit","input":{"file_path":"parser.py"}}'
 printf 'def parse(text):\n    """Splits a text at its spaces."""\n    return text.split()\n' > parser.py
 event agent.tool_result '{"tool_use_id":"t2","name":"Edit","content":"The file is changed."}'
 call
+sleep 0.4
 event agent.tool_use '{"id":"t3","name":"Bash","input":{"command":"python -m pytest -q"}}'
-printf '..                                                   [100%%]\n'; printf '\033[32m2 passed\033[0m in 0.02s\n'
+printf '..  [100%%]\n'; printf '\033[32m2 passed\033[0m in 0.02s\n'
 event agent.tool_result '{"tool_use_id":"t3","name":"Bash","content":"2 passed in 0.02s","exit_code":0}'
 says 'The slice [:-1] dropped the last word of each text. Without it, both tests pass.'
 while [ ! -e go ]; do sleep 0.2; done
@@ -86,7 +88,7 @@ pub(super) struct Story {
 }
 
 /// Plays the story: the budget first, then the runs.
-pub(super) async fn play(daemon: &Daemon<'_>) -> Story {
+pub(super) async fn play(sluice: &Sluice, daemon: &Daemon<'_>) -> Story {
     daemon.request("PUT", "/api/v1/budgets/default", &json!({"kind": "set", "usd": "20"})).await.expect(200);
     for (agent, about) in [("reviewer", "Reviews changes"), ("releaser", "Writes release notes")] {
         let body = json!({"agent_id": agent, "name": about, "allow_sandbox": true});
@@ -119,6 +121,8 @@ pub(super) async fn play(daemon: &Daemon<'_>) -> Story {
     after["depends_on"] = json!([asking]);
     after["agent_id"] = json!("releaser");
     daemon.create(after).await;
+    // A directory of a test is no address that a reader knows.
+    sluice.sql("UPDATE git_runs SET url = 'https://forge.example/team/site.git'").await;
     Story { asking, branch }
 }
 
@@ -128,8 +132,11 @@ async fn asking(daemon: &Daemon<'_>) -> String {
     let id = daemon.create(run).await;
     daemon.reaches(&id, "RUNNING").await;
     let message = json!({"content": "Does the README say anything about it?"});
-    daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &message).await.expect(201);
-    daemon.request("PUT", &format!("/api/v1/sandboxes/{id}/files/workspace/go"), &json!({})).await.expect(200);
+    daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &message).await.expect(200);
+    daemon
+        .request("PUT", &format!("/api/v1/sandboxes/{id}/files/workspace/go?directory=true"), &Value::Null)
+        .await
+        .expect(201);
     waits_for(daemon, &id, "answer").await;
     id
 }

@@ -74,7 +74,7 @@ impl Page {
             let is_part = page == "sandboxes" && matches!(*name, "sandbox" | "new");
             let current = if page == *name || is_part { " aria-current=\"page\"" } else { "" };
             let waiting =
-                if page == "approvals" { " <span id=\"waiting\" class=\"badge yellow\" hidden></span>" } else { "" };
+                if page == "approvals" { " <span id=\"waiting\" class=\"waiting\" hidden></span>" } else { "" };
             format!("<a href=\"{path}\"{current}>{word}{waiting}</a>")
         });
         let leave = if *has_session { "<button id=\"logout\" hidden>Log out</button>" } else { "" };
