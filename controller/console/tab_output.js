@@ -93,7 +93,7 @@ export function Output({ base, run }) {
     <div class="row wrap">${[["", "Both"], ["stdout", "stdout"], ["stderr", "stderr"]].map(([value, words]) =>
       html`<button key=${value} aria-pressed=${only === value} onClick=${() => setOnly(value)}>${words}</button>`)}
       <button onClick=${() => save(base, run.run_id).catch((error) => setFault(errorText(error)))}>Download</button></div>
-    <label class="field"><span class="visually-hidden">Search the output</span><input type="search" id="output-search" maxlength="200"
+    <label class="row"><span class="visually-hidden">Search the output</span><input type="search" id="output-search" maxlength="200"
       placeholder="Search the output" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} /></label>
     ${wanted && html`<p class="small quiet" role="status">${count(lines)} ${lines === 1 ? "line" : "lines"} of the output in this page</p>`}
     ${fault && html`<p class="fault-text">${fault}</p>`}
