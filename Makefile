@@ -193,7 +193,7 @@ vendor:
 	controller/console/vendor.sh
 
 # Few and small: each picture is in a page of the documents, or shows a look that no other one does.
-PICTURES := ^(sandboxes-light|sandbox-light|sandbox-dark|sandbox-narrow|cost-light|audit-dark|new-light|spending-light|host-dark|chat-narrow)[.]png$$
+PICTURES := ^(sandboxes-light|sandbox-light|sandbox-dark|sandbox-narrow|cost-light|calls-dark|diff-light|git-light|audit-dark|new-light|approvals-light|agents-light|spending-light|host-dark|chat-narrow)[.]png$$
 screenshots:
 	tests/setup/browser.sh
 	$(MAKE) --no-print-directory image

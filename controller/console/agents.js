@@ -13,15 +13,28 @@ const WORDS = { CONNECTED: "Connected", IDLE: "Idle", SUSPENDED: "Suspended", UN
 
 const agents = signal(null);
 const more = signal(null);
+/** Agents that the reader wants to see. Each look reads all of them. */
+let wanted = 200;
+let asked = 0;
 const runs = signal([]);
 const fault = signal("");
 let stream;
 
 async function load() {
+  asked += 1;
+  const mine = asked;
   try {
-    const [page, live] = await Promise.all([get("/api/v1/agents?limit=200"), get(`/api/v1/sandboxes?state=${LIVE}&limit=500`)]);
-    agents.value = page.agents;
-    more.value = page.next_cursor;
+    const [first, live] = await Promise.all([get("/api/v1/agents?limit=200"), get(`/api/v1/sandboxes?state=${LIVE}&limit=500`)]);
+    const found = [...first.agents];
+    let cursor = first.next_cursor;
+    while (cursor && found.length < wanted) {
+      const page = await get(`/api/v1/agents?limit=200&cursor=${encodeURIComponent(cursor)}`);
+      found.push(...page.agents);
+      cursor = page.next_cursor;
+    }
+    if (mine !== asked) return;
+    agents.value = found;
+    more.value = cursor;
     runs.value = live.sandboxes;
     fault.value = "";
   } catch (error) {
@@ -29,14 +42,9 @@ async function load() {
   }
 }
 
-async function next() {
-  try {
-    const page = await get(`/api/v1/agents?limit=200&cursor=${encodeURIComponent(more.value)}`);
-    agents.value = [...agents.value, ...page.agents];
-    more.value = page.next_cursor;
-  } catch (error) {
-    fault.value = errorText(error);
-  }
+function next() {
+  wanted = agents.value.length + 200;
+  return load();
 }
 
 const soon = collect(load, 200);

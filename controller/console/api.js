@@ -44,6 +44,16 @@ export async function send(method, path, body, options = {}) {
 export const get = async (path, options) => (await send("GET", path, undefined, options)).json();
 export const post = async (path, body, headers) => (await send("POST", path, body, { headers })).json();
 
+/** Saves an answer as a file. The address alone would not do: a request of this session has a header. */
+export async function saveAs(path, name, headers) {
+  const answer = await send("GET", path, undefined, { headers });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 /** Returns a text for a person about a failed request. */
 export function errorText(error) {
   if (error instanceof ApiError) return error.message;

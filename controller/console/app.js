@@ -4,6 +4,7 @@ import { h, render } from "preact";
 import htm from "htm";
 import { effect } from "@preact/signals";
 import { loggedOut, send } from "./api.js";
+import { start as showWaiting } from "./waiting.js";
 
 const html = htm.bind(h);
 const PAGES = {
@@ -21,10 +22,14 @@ if (page) {
   });
 }
 
+if (document.getElementById("waiting")) showWaiting();
+
 const leave = document.getElementById("logout");
 if (leave) {
   leave.hidden = false;
   leave.addEventListener("click", async () => {
+    // A conversation is kept for this session alone.
+    sessionStorage.clear();
     await send("POST", "/api/v1/session/logout");
     location.replace("/login");
   });

@@ -1,6 +1,6 @@
 // A conversation with an agent. Each turn is a run, which has a page of its own.
 
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, errorText, get, loggedOut, send } from "./api.js";
 import { Empty, Fault, Foreign, FromAgent, html } from "./parts.js";
@@ -15,9 +15,60 @@ const chosen = signal("");
 const turns = signal([]);
 const draft = signal("");
 const fault = signal("");
-const session = crypto.randomUUID();
+let session = crypto.randomUUID();
 let abort = null;
 const busy = signal(false);
+
+/** Characters of a conversation that a reload keeps. */
+const KEPT_MAX = 2_000_000;
+/** A tab may be used by one session after the other: each keeps its own. */
+const KEPT = `sluice.chat ${document.querySelector(".who")?.textContent ?? ""}`;
+
+const isTurn = (turn) => ["user", "assistant"].includes(turn?.role) && typeof turn.text === "string" && (turn.role === "user" || Array.isArray(turn.tools));
+
+/** Takes up the conversation of this tab after a reload. What it says is foreign text as before. */
+function restore() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(KEPT));
+    if (!Array.isArray(kept?.turns) || !kept.turns.every(isTurn)) return;
+    if (!agents.value?.some((agent) => agent.agentId === kept.agent)) return;
+    session = String(kept.session);
+    chosen.value = kept.agent;
+    turns.value = kept.turns;
+  } catch {
+    // A conversation that cannot be read begins anew.
+  }
+}
+
+function keep() {
+  const text = JSON.stringify({ session, agent: chosen.value, turns: turns.value });
+  try {
+    if (text.length <= KEPT_MAX) sessionStorage.setItem(KEPT, text);
+  } catch {
+    // The browser has no room: a reload begins anew.
+  }
+}
+
+/** Goes on with an answer that a reload has cut off: the daemon has all of it. */
+async function goOn() {
+  const last = turns.value.at(-1);
+  if (last?.role !== "assistant" || last.ended || last.fault) return;
+  if (!last.run) return change({ fault: "The page was left before a run had taken the question.", phase: "" });
+  change({ text: "", tools: [], phase: "is connected again" });
+  busy.value = true;
+  abort = new AbortController();
+  try {
+    await read(null, last.run);
+  } catch (error) {
+    change({ fault: abort.signal.aborted ? "You have stopped it." : errorText(error), phase: "" });
+  }
+  busy.value = false;
+}
+
+function anew() {
+  session = crypto.randomUUID();
+  turns.value = [];
+}
 
 const PHASES = {
   queued: "waits for a place", starting: "its sandbox is being made", running: "works", thinking: "thinks", waiting: "waits for an approval",
@@ -123,7 +174,7 @@ function Box() {
 
 function Choice() {
   return html`<label class="row"><span>Agent</span><select value=${chosen.value} disabled=${busy.value}
-    onChange=${(event) => { chosen.value = event.currentTarget.value; turns.value = []; }}>${agents.value.map((agent) =>
+    onChange=${(event) => { chosen.value = event.currentTarget.value; anew(); }}>${agents.value.map((agent) =>
       html`<option key=${agent.agentId} value=${agent.agentId}>${agent.name}</option>`)}</select></label>`;
 }
 
@@ -132,7 +183,8 @@ function Page() {
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns.value]);
   const about = agents.value?.find((agent) => agent.agentId === chosen.value)?.description;
   return html`<div class="page chat">
-    <div class="row wrap"><h1 class="grow">Chat</h1>${agents.value?.length > 0 && html`<${Choice} />`}</div>
+    <div class="row wrap"><h1 class="grow">Chat</h1>${agents.value?.length > 0 && html`<${Choice} />`}
+      ${turns.value.length > 0 && html`<button disabled=${busy.value} onClick=${anew}>New conversation</button>`}</div>
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${agents.value?.length === 0 && html`<${Empty} title="There is no agent to talk to"><p>This host creates no sandboxes: an admin sets
       <code>sandbox_enabled</code> and an upstream key.</p><//>`}
@@ -156,5 +208,8 @@ async function load() {
 
 export async function start(show) {
   await load();
+  restore();
+  effect(keep);
   show(html`<${Page} />`);
+  await goOn();
 }

@@ -2,10 +2,10 @@
 
 import { Component } from "preact";
 import { useState } from "preact/hooks";
-import { errorText, send } from "./api.js";
+import { errorText, get, send } from "./api.js";
 import { DiffLines } from "./diff.js";
-import { callCost, count, dollars, time } from "./format.js";
-import { Foreign, FromAgent, html } from "./parts.js";
+import { callCost, count, dollars, duration, time } from "./format.js";
+import { Commands, Foreign, FromAgent, html } from "./parts.js";
 
 const TEXTS = new Set([
   "agent.assistant_message", "agent.user_message", "agent.thinking", "agent.message", "agent.system_message",
@@ -34,7 +34,8 @@ function ToolRow({ event, result }) {
       <code class="one-line"><${Foreign} inline text=${first(input)} /></code>
       <span class=${failed ? "bad" : "quiet"}>${failed ? "failed · " : ""}${end}</span></summary>
     <${FromAgent}><${Foreign} text=${input} />
-      ${data && html`<div class=${failed ? "stderr" : ""}><${Foreign} text=${content(data.content ?? data.output ?? data.result)} /></div>`}<//>
+      ${data && html`<div class=${failed ? "stderr" : ""}><${Foreign} text=${content(data.content ?? data.output ?? data.result)} /></div>`}
+      ${typeof data?.stderr === "string" && data.stderr && html`<div class="stderr"><span class="kind">stderr</span><${Foreign} text=${data.stderr} /></div>`}<//>
   </details>`;
 }
 
@@ -108,16 +109,40 @@ function Body({ row: { event, result }, base }) {
   return html`<${OtherRow} event=${event} />`;
 }
 
-/** A row. It is drawn again only when its event has a result. */
+/** Commands that read an event in a terminal. The daemon puts them into quotes. */
+function EventCommands({ base, seq }) {
+  const [commands, setCommands] = useState(null);
+  const [fault, setFault] = useState("");
+  const toggle = () => {
+    if (commands) return setCommands(null);
+    get(`${base}/commands?event=${seq}`).then((found) => setCommands(found.commands), (error) => setFault(errorText(error)));
+  };
+  return html`<button class="link copy" title="Commands for this event" aria-label=${`Commands for event ${seq}`} aria-expanded=${commands !== null}
+      onClick=${toggle}>$_</button>
+    ${fault && html`<p class="fault-text">${fault}</p>`}${commands && html`<div class="stack"><${Commands} commands=${commands} /></div>`}`;
+}
+
+/** The head of a turn: what it has in this window. */
+export function TurnHead({ turn: { calls, tools, files, cost, ms } }) {
+  const parts = [[calls, "call", "calls"], [tools, "tool", "tools"], [files, "file", "files"]].filter(([number]) => number > 0)
+    .map(([number, one, more]) => `${count(number)} ${number === 1 ? one : more}`);
+  if (cost > 0) parts.push(dollars(cost));
+  if (ms >= 1000) parts.push(duration(ms));
+  return html`<p class="turn-head"><strong>Turn</strong> <span class="quiet">${parts.join(" · ")}</span></p>`;
+}
+
+/** A row. It is drawn again only when its event has a result, or its turn grows. */
 export class Row extends Component {
   shouldComponentUpdate(next) {
-    return next.row.event !== this.props.row.event || next.row.result !== this.props.row.result;
+    const { event, result, turn } = this.props.row;
+    return next.row.event !== event || next.row.result !== result || JSON.stringify(next.row.turn) !== JSON.stringify(turn);
   }
 
   render({ row, base }) {
     const { seq, created_at: at } = row.event;
-    return html`<article id=${`seq-${seq}`} tabindex="-1">
+    return html`<article id=${`seq-${seq}`} tabindex="-1" class=${row.turn ? "begins" : undefined}>
+      ${row.turn && html`<${TurnHead} turn=${row.turn} />`}
       <a class="at" href=${`#seq-${seq}`} title=${`Event ${seq}`}>${time(at)}</a>
-      <div class="body"><${Body} row=${row} base=${base} /></div></article>`;
+      <div class="body"><${Body} row=${row} base=${base} /><${EventCommands} base=${base} seq=${seq} /></div></article>`;
   }
 }

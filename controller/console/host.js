@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { ApiError, errorText, get } from "./api.js";
 import { age, bytes, count, dateTime, duration, now } from "./format.js";
-import { Command, Fault, html, Live } from "./parts.js";
+import { Command, Fault, html, Live, STATE_WORDS } from "./parts.js";
 import { collect, follow } from "./stream.js";
 
 /** Milliseconds between two looks at figures that no event reports. */
@@ -40,7 +40,8 @@ function Capacity() {
       <${Fact} name="For a project">${count(limits.project)} at work<//>`}
     <${Fact} name="In the queue">${count(queue.length)}${queue.length > 0 && `, the first for ${duration(queue.oldest_s * 1000)}`}<//>
     <${Fact} name="Sidecars">${count(sidecars)}<//>
-    ${Object.entries(runs).map(([state, number]) => html`<${Fact} key=${state} name=${state}>${count(number)}<//>`)}</dl></section>`;
+  </dl><h3>Runs</h3><dl class="facts">
+    ${Object.entries(STATE_WORDS).map(([state, words]) => html`<${Fact} key=${state} name=${words}>${count(runs[state])}<//>`)}</dl></section>`;
 }
 
 /** A part that answers or does not, with the time of the last question. */
@@ -93,11 +94,12 @@ function Page() {
       <${Live} state=${stream.state.value} /></div>
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${missing?.length > 0 && html`<p class="fault-text">Not ready: ${missing.join(", ")}. The log of the daemon says why.</p>`}
-    ${host.value && html`<div class="pair"><${Capacity} /><${Machine} /></div><${Loops} />`}
+    ${host.value && html`<div class="pair"><${Capacity} /><${Machine} /></div>`}
     <section class="panel stack" aria-labelledby="checks"><h2 id="checks">Checks</h2>
       ${host.value?.checks.length > 0 && html`<p>Before the daemon started:</p><${Checks} />`}
       <p>To check again, with the details of each check and a remedy for each that fails, on the host:</p>
       <${Command} words=${["sluice", "preflight"]} /></section>
+    ${host.value && html`<${Loops} />`}
   </div>`;
 }
 

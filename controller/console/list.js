@@ -1,13 +1,15 @@
 // The list of runs, kept up to date by the event stream.
 
 import { signal } from "@preact/signals";
-import { errorText, get } from "./api.js";
-import { age, callCost, count, dollars } from "./format.js";
+import { errorText, get, send } from "./api.js";
+import { age, count, dollars, isLive } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
 import { collect, follow } from "./stream.js";
 
-/** Runs whose costs are read. */
-const COSTS_MAX = 30;
+/** Rows that the page begins with, and that it adds. */
+const PAGE = 100;
+/** Rows of one request. */
+const REQUEST_MAX = 500;
 /** Filters by the states that they select; none for that of runs which wait for a person. */
 const FILTERS = [
   ["", "All", ["PENDING", "CREATING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED"]],
@@ -20,14 +22,14 @@ const FILTERS = [
 
 const query = signal(Object.fromEntries(new URLSearchParams(location.search)));
 const found = signal(null);
-const costs = signal({});
 const fault = signal("");
-const read = new Set();
 let stream;
 let asked = 0;
+/** Rows that the reader wants to see. Each look reads all of them. */
+let wanted = PAGE;
 
-function path(cursor) {
-  const words = new URLSearchParams({ limit: "100" });
+function path(limit, cursor) {
+  const words = new URLSearchParams({ limit: String(Math.min(limit, REQUEST_MAX)) });
   for (const name of ["q", "state", "waiting_for"]) if (query.value[name]) words.set(name, query.value[name]);
   if (cursor) words.set("cursor", cursor);
   return `/api/v1/sandboxes?${words}`;
@@ -37,67 +39,62 @@ async function load() {
   asked += 1;
   const mine = asked;
   try {
-    const page = await get(path());
+    let page = await get(path(wanted));
+    const { counts, awaiting_approval, awaiting_person } = page;
+    const sandboxes = [...page.sandboxes];
+    while (page.has_more && sandboxes.length < wanted && mine === asked) {
+      page = await get(path(wanted - sandboxes.length, page.next_cursor));
+      sandboxes.push(...page.sandboxes);
+    }
     if (mine !== asked) return;
-    found.value = page;
+    found.value = { ...page, sandboxes, counts, awaiting_approval, awaiting_person };
     fault.value = "";
-    await loadCosts(page.sandboxes);
   } catch (error) {
     if (mine === asked) fault.value = errorText(error);
   }
 }
 
-async function more() {
-  try {
-    const next = await get(path(found.value.next_cursor));
-    found.value = { ...next, sandboxes: [...found.value.sandboxes, ...next.sandboxes] };
-  } catch (error) {
-    fault.value = errorText(error);
-  }
-}
-
-/** Adds calls of a run. A call that is read and also comes by the stream counts once. */
-function addCalls(run, events) {
-  const calls = new Map(costs.value[run]);
-  for (const { event_data: data } of events) calls.set(data.call_id, callCost(data));
-  costs.value = { ...costs.value, [run]: calls };
-}
-
-/** Reads the calls of the newest runs, once each. What follows comes by the stream. */
-async function loadCosts(runs) {
-  for (const { sandbox_id: run } of runs.slice(0, COSTS_MAX)) {
-    if (read.has(run)) continue;
-    read.add(run);
-    const { events } = await get(`/api/v1/sandboxes/${run}/events?event_type=llm.call&limit=500`);
-    addCalls(run, events);
-  }
+function more() {
+  wanted = found.value.sandboxes.length + PAGE;
+  return load();
 }
 
 const soon = collect(load, 150);
+/** Calls end often, and change a sum alone. */
+const later = collect(load, 1000);
 
-function note(event) {
-  if (event.event_type !== "llm.call") return soon();
-  addCalls(event.sandbox_id, [event]);
-}
+const note = (event) => (event.event_type === "llm.call" ? later() : soon());
 
 function filter(change) {
   query.value = { ...query.value, ...change };
+  wanted = PAGE;
   const words = new URLSearchParams(Object.entries(query.value).filter(([, value]) => value));
   history.replaceState(null, "", words.size ? `?${words}` : location.pathname);
   soon();
 }
 
-function cost(run) {
-  const known = [...(costs.value[run.sandbox_id]?.values() ?? [])].filter((value) => value !== null);
-  return known.length > 0 ? known.reduce((sum, value) => sum + value, 0) : undefined;
+function Cost({ run }) {
+  const sum = run.cost_usd === null ? null : Number(run.cost_usd);
+  const cap = run.max_cost_usd === null ? null : Number(run.max_cost_usd);
+  const unknown = run.unknown_costs > 0 && html` <span class="small quiet">${count(run.unknown_costs)} ${run.unknown_costs === 1 ? "call" : "calls"} of unknown cost</span>`;
+  if (sum === null && cap === null) return unknown || html`<span class="quiet">no cost yet</span>`;
+  return html`<span>${dollars(sum ?? 0)}${cap !== null && html` <span class="quiet">of ${dollars(cap)}</span>
+    <progress max=${cap} value=${Math.min(sum ?? 0, cap)} aria-label="Cost against the cap"></progress>`}${unknown}</span>`;
 }
 
-function Cost({ run }) {
-  const sum = cost(run);
-  const cap = run.max_cost_usd === null ? null : Number(run.max_cost_usd);
-  if (sum === undefined && cap === null) return html`<span class="quiet">no cost yet</span>`;
-  return html`<span>${dollars(sum ?? 0)}${cap !== null && html` <span class="quiet">of ${dollars(cap)}</span>
-    <progress max=${cap} value=${Math.min(sum ?? 0, cap)} aria-label="Cost against the cap"></progress>`}</span>`;
+function Cancel({ run }) {
+  if (!isLive(run)) return null;
+  const name = run.name ?? run.sandbox_id;
+  const cancel = async () => {
+    if (!confirm(`Cancel ${name}? Its sandbox is removed, and its record stays.`)) return;
+    try {
+      await send("DELETE", `/api/v1/sandboxes/${run.sandbox_id}`);
+    } catch (error) {
+      fault.value = errorText(error);
+    }
+    soon();
+  };
+  return html`<button class="link danger" aria-label=${`Cancel ${name}`} onClick=${cancel}>Cancel</button>`;
 }
 
 function Row({ run }) {
@@ -106,11 +103,12 @@ function Row({ run }) {
   return html`<tr>
     <td class="main-cell"><a href=${`/sandboxes/${run.sandbox_id}`}>${name}</a>
       ${run.name && html`<span class="id">${run.sandbox_id}</span>`}</td>
-    <td data-label="State"><${Badge} run=${run} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
+    <td data-label="State"><${Badge} run=${{ ...run, waiting_for: run.awaits_answer ? "answer" : null }} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
     <td data-label="Agent">${run.agent_id === run.sandbox_id ? html`<span class="quiet">its own</span>` : run.agent_id}</td>
     <td data-label="Age"><time datetime=${run.created_at} title=${run.created_at}>${age(run.created_at)}</time></td>
     <td data-label="Last activity"><time datetime=${last} title=${last}>${age(last)} ago</time></td>
     <td data-label="Cost"><${Cost} run=${run} /></td>
+    <td><${Cancel} run=${run} /></td>
   </tr>`;
 }
 
@@ -139,15 +137,15 @@ function Page() {
     <div class="row"><h1 class="grow">Sandboxes</h1><${Live} state=${stream.state.value} />
       <a class="button primary" href="/sandboxes/new">New sandbox</a></div>
     <div class="row wrap toolbar">
-      <label class="grow"><span class="visually-hidden">Search by name, id, agent, project or account</span>
-        <input type="search" id="search" placeholder="Search by name, id, agent" maxlength="200" value=${query.value.q ?? ""}
+      <label class="grow"><span class="visually-hidden">Search by name, id, agent, project, account or label</span>
+        <input type="search" id="search" placeholder="Search by name, id, agent, label" maxlength="200" value=${query.value.q ?? ""}
           onInput=${(event) => filter({ q: event.currentTarget.value })} /></label>
       <${Filters} page=${page} />
     </div>
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${page?.sandboxes.length === 0 && html`<${Nothing} />`}
     ${page?.sandboxes.length > 0 && html`<table class="runs"><thead><tr><th scope="col">Sandbox</th><th scope="col">State</th>
-      <th scope="col">Agent</th><th scope="col">Age</th><th scope="col">Last activity</th><th scope="col">Cost</th></tr></thead>
+      <th scope="col">Agent</th><th scope="col">Age</th><th scope="col">Last activity</th><th scope="col">Cost</th><th scope="col">Change</th></tr></thead>
       <tbody>${page.sandboxes.map((run) => html`<${Row} key=${run.sandbox_id} run=${run} />`)}</tbody></table>`}
     ${page?.has_more && html`<p><button onClick=${more}>Show older sandboxes</button></p>`}
   </div>`;

@@ -37,7 +37,7 @@ export function MessageBox({ base, run, messages, changed }) {
   return html`<div class="message-box">
     ${messages.slice(0, 5).map((message) => html`<p class="small message" key=${message.message_id}>
       <span class="quiet">${time(message.created_at)} you:</span> ${message.content.slice(0, 200)}
-      ${" "}<em>${WORDS[message.status] ?? message.status}</em></p>`)}
+      ${" "}<em>${WORDS[message.status] ?? message.status}${message.delivered_at && ` at ${time(message.delivered_at)}`}</em></p>`)}
     <label><span class="visually-hidden">Message to the agent</span>
       <textarea rows="2" maxlength="10000" placeholder="Message to the agent" value=${text}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${key}></textarea></label>

@@ -8,6 +8,7 @@ import { Badge, Commands, Fault, html, Live } from "./parts.js";
 import { follow } from "./stream.js";
 
 const LIMITS = ["timeout", "memory", "cpus"];
+const REPOSITORY = ["base", "ticket", "title", "type", "pull_request"];
 /** Milliseconds after the last key. */
 const QUIET = 300;
 
@@ -15,14 +16,29 @@ const QUIET = 300;
 function request(form) {
   const body = {};
   const limits = {};
+  const repository = {};
   for (const [name, value] of new FormData(form)) {
+    if (name === "on_repository") continue;
     const text = name === "task" ? value : value.trim();
     if (!text.trim()) continue;
     if (LIMITS.includes(name)) limits[name] = text;
+    else if (REPOSITORY.includes(name)) repository[name] = name === "pull_request" ? true : text;
     else body[name] = text;
   }
   if (Object.keys(limits).length > 0) body.limits = limits;
+  if (isOnRepository(form)) body.repository = repository;
   return body;
+}
+
+/** True if the run is to work on the repository of its project. */
+const isOnRepository = (form) => form.elements.on_repository?.checked === true && !document.getElementById("repository").hidden;
+
+/** Shows the members of a repository with a project that has one. */
+function showRepository(form) {
+  const part = document.getElementById("repository");
+  if (!part) return;
+  part.hidden = !part.dataset.projects.split(" ").includes(form.elements.project.value);
+  for (const name of REPOSITORY) form.elements[name].disabled = !isOnRepository(form);
 }
 
 async function showCommands(form, box) {
@@ -92,10 +108,12 @@ export function start(show) {
   box.replaceChildren();
   let timer;
   const changed = () => {
+    showRepository(form);
     clearTimeout(timer);
     timer = setTimeout(() => showCommands(form, box), QUIET);
   };
   form.addEventListener("input", changed);
+  showRepository(form);
   showCommands(form, box);
   // The same key makes one run of two clicks.
   const key = crypto.randomUUID();

@@ -10,7 +10,8 @@ export const html = htm.bind(h);
 const TONES = {
   PENDING: "grey", CREATING: "blue", RUNNING: "green", COMPLETING: "yellow", COMPLETED: "done", FAILED: "red",
 };
-const WORDS = {
+/** Words for the states, in the order of a life. */
+export const STATE_WORDS = {
   PENDING: "Queued", CREATING: "Creating", RUNNING: "Running", COMPLETING: "Completing", COMPLETED: "Completed",
   FAILED: "Failed",
 };
@@ -21,7 +22,7 @@ export function stateWords(run) {
   if (run.waiting_for === "approval" || run.observed_state === "held") return ["Awaiting approval", "yellow"];
   if (run.waiting_for === "answer") return ["Awaiting answer", "yellow"];
   if (run.state === "COMPLETED" && run.outcome === "cancelled") return ["Cancelled", "grey"];
-  return [WORDS[run.state] ?? run.state, TONES[run.state] ?? "grey"];
+  return [STATE_WORDS[run.state] ?? run.state, TONES[run.state] ?? "grey"];
 }
 
 export function Badge({ run }) {
@@ -55,6 +56,9 @@ export function Foreign({ text, max = 4096, inline = false, terminal = false }) 
   </div>`;
 }
 
+/** Returns a command that may begin a new line after a comma or a slash: never inside of a word, where that is avoidable. */
+const breakable = (text) => text.split(/(?<=[,/])/).flatMap((part, at) => (at === 0 ? [part] : [html`<wbr />`, part]));
+
 /** A text with a button that copies it. */
 export function Copyable({ text, label }) {
   const [copied, setCopied] = useState(false);
@@ -63,7 +67,7 @@ export function Copyable({ text, label }) {
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   };
-  return html`<span class="command"><code>${text}</code>
+  return html`<span class="command"><code>${breakable(text)}</code>
     <button type="button" class="link" onClick=${copy} aria-label=${`Copy: ${label}`}>${copied ? "Copied" : "Copy"}</button></span>`;
 }
 

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { errorText, get, send } from "./api.js";
 import { Approval, Question } from "./asks.js";
-import { callCost, dollars, duration, now } from "./format.js";
+import { count, dollars, duration, now } from "./format.js";
 import { MessageBox } from "./messages.js";
 import { Badge, Fault, html, Live, stateWords } from "./parts.js";
 import { collect, follow } from "./stream.js";
@@ -59,7 +59,17 @@ async function load() {
 
 const soon = collect(load, 150);
 
-/** The calls so far, oldest first: their sum is the cost while receipts are not written. */
+/** Reads what the calls have used: their ends change nothing else. */
+const sumsSoon = collect(async () => {
+  try {
+    const { calls: ended, cost_usd: cost, unknown_costs: unknown } = await get(base);
+    if (ended > run.value.calls) run.value = { ...run.value, calls: ended, cost_usd: cost, unknown_costs: unknown };
+  } catch {
+    // The next look has them.
+  }
+}, 500);
+
+/** The newest calls so far, oldest first, for their tabs. */
 async function loadCalls() {
   const found = [];
   let cursor = "";
@@ -70,7 +80,7 @@ async function loadCalls() {
       cursor = page.has_more && found.length < CALLS_MAX ? `&cursor=${page.next_cursor}` : "";
     } while (cursor);
   } catch (error) {
-    fault.value = `The cost is not complete: ${errorText(error)}`;
+    fault.value = `The calls are not complete: ${errorText(error)}`;
   }
   // The stream may have added some of them meanwhile.
   const known = new Map([...found.reverse(), ...calls.value].map((call) => [call.id, call]));
@@ -79,7 +89,10 @@ async function loadCalls() {
 
 function note(event) {
   log.add(event);
-  if (event.event_type === "llm.call") calls.value = [...calls.value, event].slice(-CALLS_MAX);
+  if (event.event_type === "llm.call") {
+    calls.value = [...calls.value, event].slice(-CALLS_MAX);
+    sumsSoon();
+  }
   if (event.event_type.startsWith("git.")) gitChanges.value += 1;
   if (/^(run|sandbox|approval|question|message|budget)\./.test(event.event_type)) soon();
 }
@@ -129,19 +142,18 @@ function Actions() {
 }
 
 function Facts() {
-  const { max_cost_usd: cap, deadline_at: deadline, started_at: started, ended_at: ended } = run.value;
-  const costs = calls.value.map((call) => callCost(call.event_data));
-  const sum = costs.reduce((total, cost) => total + (cost ?? 0), 0);
-  const unknown = costs.filter((cost) => cost === null).length;
+  const { max_cost_usd: cap, deadline_at: deadline, started_at: started, ended_at: ended, unknown_costs: unknown, branch } = run.value;
+  const sum = Number(run.value.cost_usd ?? 0);
   const minutes = started ? ((ended ? Date.parse(ended) : now.value) - Date.parse(started)) / 60_000 : 0;
   return html`<dl class="facts">
     <div class="wide"><dt>Cost</dt><dd>${dollars(sum)}${cap !== null && html` of ${dollars(cap)}
       <progress max=${cap} value=${Math.min(sum, Number(cap))} aria-label="Cost against the cap"></progress>`}
-      ${unknown > 0 && html` <span class="quiet">${unknown} of unknown cost</span>`}</dd></div>
+      ${unknown > 0 && html` <span class="quiet">${count(unknown)} of unknown cost</span>`}</dd></div>
     ${minutes >= 1 && sum > 0 && html`<div><dt>Per minute</dt><dd>${dollars(sum / minutes)}</dd></div>`}
-    <div><dt>Calls</dt><dd>${costs.length}</dd></div>
+    <div><dt>Calls</dt><dd>${count(run.value.calls)}</dd></div>
     ${started && html`<div><dt>Time</dt><dd>${duration(minutes * 60_000)}</dd></div>`}
     ${live() && deadline && html`<div><dt>Time left</dt><dd>${duration(Date.parse(deadline) - now.value)}</dd></div>`}
+    ${branch && html`<div><dt>Branch</dt><dd><code>${branch}</code></dd></div>`}
     <div><dt>Model</dt><dd>${run.value.models.join(", ") || "none"}</dd></div>
     <div><dt>Image</dt><dd>${run.value.image}</dd></div>
   </dl>`;

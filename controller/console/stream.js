@@ -5,6 +5,11 @@ import { ApiError, send } from "./api.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8000;
+/** Types of events after which another number of runs may wait for a person. */
+const ASKS = /^(approval|question)\.|^run\.state_changed$/;
+
+/** Number of events of such types that this tab has seen. */
+export const asksSeen = signal(0);
 
 /** Returns the frames of a stream of server-sent events, as they come. */
 export async function* frames(body) {
@@ -91,6 +96,7 @@ export function follow(path, after, on, staysOpen = () => false) {
         give(on.gap, data);
       } else if (cursor === null || data.seq > cursor) {
         cursor = data.seq;
+        if (ASKS.test(data.event_type)) asksSeen.value += 1;
         give(on.event, data);
       }
     }

@@ -1,13 +1,37 @@
-// The files of a live workspace.
+// The files of a live workspace, and after the end those that the run has left.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, send } from "./api.js";
-import { bytes, dateTime, isLive } from "./format.js";
+import { errorText, get, saveAs, send } from "./api.js";
+import { bytes, count, dateTime, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
 const FILE_MAX = 262_144;
 
-export function Files({ base, run }) {
+const route = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+/** What the run has left in `/workspace/out`. */
+function Artifacts({ base, run }) {
+  const [found, setFound] = useState(null);
+  const [fault, setFault] = useState("");
+  useEffect(() => {
+    get(`${base}/artifacts?limit=500`).then(setFound, (error) => setFault(errorText(error)));
+  }, [run.state, run.attempt]);
+  const save = ({ name }) => saveAs(`${base}/artifacts/${route(name)}`, name.split("/").at(-1)).catch((error) => setFault(errorText(error)));
+  return html`<div><p class="quiet">The workspace is removed at the end of a run. What it left in <code>/workspace/out</code> is kept as its artifacts.</p>
+    ${fault && html`<p class="fault-text">${fault}</p>`}
+    ${found && (found.artifacts.length === 0
+    ? html`<p>It has left no artifacts.</p>`
+    : html`<table><thead><tr><th scope="col">Artifact</th><th scope="col">Size</th><th scope="col">Changed</th><th scope="col">File</th></tr></thead>
+      <tbody>${found.artifacts.map((artifact) => html`<tr key=${artifact.name ?? artifact.name_base64}>
+        <td><${Foreign} inline text=${artifact.name ?? "[a name that is not text]"} max=${300} /></td><td>${bytes(artifact.size)}</td><td>${dateTime(artifact.modified_at)}</td>
+        <td>${artifact.name && html`<button class="link" onClick=${() => save(artifact)}>Download</button>`}</td></tr>`)}</tbody></table>`)}
+    ${found?.left_out > 0 && html`<p class="small quiet">${count(found.left_out)} files are left out: ${[...new Set(found.first_left_out.map(({ reason }) => reason))].join(", ")}.</p>`}
+    ${found?.has_more && html`<p class="small quiet">The first 500. <code>sluice artifacts</code> lists all.</p>`}</div>`;
+}
+
+export const Files = (props) => (isLive(props.run) ? html`<${Workspace} ...${props} />` : html`<${Artifacts} ...${props} />`);
+
+function Workspace({ base }) {
   const [path, setPath] = useState("/workspace");
   const [found, setFound] = useState(null);
   const [file, setFile] = useState(null);
@@ -23,13 +47,11 @@ export function Files({ base, run }) {
       closed = true;
     };
   }, [path, turn]);
-  if (!isLive(run)) return html`<p class="quiet">The workspace is removed at the end of a run. What it left in <code>/workspace/out</code> is kept: <code>sluice artifacts</code> lists it.</p>`;
   const open = async ({ name, size }) => {
     const whole = `${path}/${name}`;
     if (size > FILE_MAX) return setFile({ whole, text: `This file has ${bytes(size)}; copy it with sluice cp.` });
     try {
-      const route = whole.slice(1).split("/").map(encodeURIComponent).join("/");
-      setFile({ whole, text: await (await send("GET", `${base}/files/${route}`)).text() });
+      setFile({ whole, text: await (await send("GET", `${base}/files/${route(whole.slice(1))}`)).text() });
     } catch (error) {
       setFault(errorText(error));
     }

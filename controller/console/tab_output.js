@@ -1,7 +1,7 @@
 // The output of a run: what its program has written to stdout and stderr.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { errorText, send } from "./api.js";
+import { errorText, saveAs, send } from "./api.js";
 import { count, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
@@ -22,26 +22,33 @@ function newest(pieces) {
   return pieces.slice(Math.max(from + 1, pieces.length - PIECES));
 }
 
-/** Saves the whole output as a file. The address alone would not do: a request of this session has a header. */
-async function save(base, name) {
-  const answer = await send("GET", `${base}/logs`, undefined, { headers: { Accept: "text/plain" } });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = `${name}.txt`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+const save = (base, name) => saveAs(`${base}/logs`, `${name}.txt`, { Accept: "text/plain" });
+
+/** Returns the lines of pieces that contain a text. Letters match in both cases. */
+function linesWith(pieces, text) {
+  const wanted = text.toLowerCase();
+  const has = (line) => line.toLowerCase().includes(wanted);
+  const found = [];
+  for (const piece of pieces) {
+    const lines = (piece.text ?? "").split("\n").filter(has);
+    if (lines.length > 0) found.push({ ...piece, text: `${lines.join("\n")}\n`, lines: lines.length });
+  }
+  return found;
 }
 
-function Piece({ piece }) {
+/** A piece of a stream. Where stderr begins, it is named: colour alone would not say it. */
+function Piece({ piece, begins }) {
   const text = piece.text ?? "[bytes that are not text]\n";
+  const mark = begins && piece.stream === "stderr" && html`<span class="kind">stderr</span> `;
   if (piece.missing) return html`<span class=${piece.stream}>[${piece.missing} bytes left out]${"\n"}</span>`;
-  return html`<span class=${piece.stream}><${Foreign} inline terminal text=${text} max=${SHOWN} />
+  return html`${mark}<span class=${piece.stream}><${Foreign} inline terminal text=${text} max=${SHOWN} />
     ${piece.length > SHOWN && html`<em class="quiet">[${count(piece.length - SHOWN)} characters more: download the output]${"\n"}</em>`}</span>`;
 }
 
 export function Output({ base, run }) {
   const [pieces, setPieces] = useState([]);
   const [only, setOnly] = useState("");
+  const [wanted, setWanted] = useState("");
   const [fault, setFault] = useState("");
   const at = useRef(0);
   const box = useRef(null);
@@ -76,7 +83,9 @@ export function Output({ base, run }) {
   useEffect(() => {
     if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [pieces]);
-  const shown = pieces.filter((piece) => !only || piece.stream === only);
+  const ofStream = pieces.filter((piece) => !only || piece.stream === only);
+  const shown = wanted ? linesWith(ofStream, wanted) : ofStream;
+  const lines = shown.reduce((sum, piece) => sum + (piece.lines ?? 0), 0);
   const scrolled = ({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
     follows.current = scrollHeight - scrollTop - clientHeight < 40;
   };
@@ -84,9 +93,12 @@ export function Output({ base, run }) {
     <div class="row wrap">${[["", "Both"], ["stdout", "stdout"], ["stderr", "stderr"]].map(([value, words]) =>
       html`<button key=${value} aria-pressed=${only === value} onClick=${() => setOnly(value)}>${words}</button>`)}
       <button onClick=${() => save(base, run.run_id).catch((error) => setFault(errorText(error)))}>Download</button></div>
+    <label class="row"><span class="visually-hidden">Search the output</span><input type="search" id="output-search" maxlength="200"
+      placeholder="Search the output" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} /></label>
+    ${wanted && html`<p class="small quiet" role="status">${count(lines)} ${lines === 1 ? "line" : "lines"} of the output in this page</p>`}
     ${fault && html`<p class="fault-text">${fault}</p>`}
-    ${shown.length === 0 && !fault && html`<p class="quiet">No output${isLive(run) ? " yet" : ""}.</p>`}
-    ${shown.length > 0 && html`<${FromAgent} label="from the sandbox"><pre class="output" ref=${box} onScroll=${scrolled} tabindex="0">${shown.map((piece) =>
-      html`<${Piece} key=${piece.position} piece=${piece} />`)}</pre><//>`}
+    ${shown.length === 0 && !wanted && !fault && html`<p class="quiet">No output${isLive(run) ? " yet" : ""}.</p>`}
+    ${shown.length > 0 && html`<${FromAgent} label="from the sandbox"><pre class="output" ref=${box} onScroll=${scrolled} tabindex="0">${shown.map((piece, at) =>
+      html`<${Piece} key=${piece.position} piece=${piece} begins=${shown[at - 1]?.stream !== piece.stream} />`)}</pre><//>`}
   </div>`;
 }

@@ -34,7 +34,7 @@ fn git(directory: &Path, words: &[&str]) {
 }
 
 /// Makes a bare repository with one commit on `main`.
-fn bare_repository(sluice: &Sluice) -> PathBuf {
+pub(super) fn bare_repository(sluice: &Sluice) -> PathBuf {
     let (work, bare) = (sluice.dir().join("origin"), sluice.dir().join("forge.git"));
     std::fs::create_dir(&work).expect("a fresh directory");
     std::fs::write(work.join("text"), "one\n").expect("it is ours");
@@ -115,6 +115,39 @@ async fn a_branch_is_followed_to_its_pull_request() {
     let made = "return document.querySelectorAll('#app script, #app img, #app a[href^=javascript], #app a[href^=file]').length";
     assert_eq!(browser.script(made).await, 0);
     assert_eq!(browser.script("return document.title").await, "Completed: branch - Sluice");
+}
+
+#[tokio::test]
+async fn a_run_on_a_branch_is_created_by_the_form() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve_with(["--config", &with_repository(&sluice)]).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/sandboxes/new", daemon.address())).await;
+    browser.write("#task", "describe the build").await;
+    browser.write("#model", "m").await;
+    let is_hidden = "return document.getElementById('repository').hidden";
+    assert_eq!(browser.script(is_hidden).await, true, "there is no project yet");
+
+    browser
+        .script("const one = document.getElementById('project'); one.value = 'site'; one.dispatchEvent(new Event('input', {bubbles: true}))")
+        .await;
+    browser.becomes("return !document.getElementById('repository').hidden").await;
+    browser.click("#on_repository").await;
+    browser.write("#ticket", "ABC-9").await;
+    browser.write("#title", "Describe it").await;
+    browser
+        .script("const one = document.getElementById('type'); one.value = 'docs'; one.dispatchEvent(new Event('input', {bubbles: true}))")
+        .await;
+    browser.shows(r#""repository":{"ticket":"ABC-9","title":"Describe it","type":"docs"}"#).await;
+    browser.click("#new-run button.primary").await;
+    browser.shows("First answer").await;
+    browser.click("a.button.primary").await;
+    browser
+        .becomes("return document.querySelector('.run-header .facts code')?.textContent === 'docs/ABC-9-describe-it'")
+        .await;
+    assert_eq!(browser.faults().await, Vec::<String>::new());
 }
 
 #[tokio::test]

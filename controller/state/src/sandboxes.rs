@@ -14,6 +14,7 @@ mod lifecycle;
 mod list;
 mod messages;
 mod row;
+mod sums;
 
 pub use activity::SandboxActivity;
 pub use change::{NextAttempt, Reopening};
@@ -26,6 +27,8 @@ pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, Sandbo
 pub use list::{Awaited, SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
 pub(crate) use row::{find, report, update};
+pub use sums::CallSums;
+pub(crate) use sums::add_event;
 
 #[cfg(test)]
 mod tests;

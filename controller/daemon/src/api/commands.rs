@@ -54,6 +54,9 @@ struct CommandRequest {
     /// A project of the host. The program has no flag for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     project: Option<String>,
+    /// Work on the repository of the project, as in the request for a run. The program has no flag for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<RepositoryMembers>,
     /// Limits by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     limits: BTreeMap<String, String>,
@@ -63,6 +66,27 @@ struct CommandRequest {
     /// Treatment of a call that would exceed a cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_cap: Option<CapTreatment>,
+}
+
+/// Members of a repository that the page has. They are not checked here.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RepositoryMembers {
+    /// Branch that the run begins with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<String>,
+    /// A ticket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    /// Title of the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    /// Type of the work.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// True for a draft of a pull request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pull_request: Option<bool>,
 }
 
 /// A command in two forms.
@@ -87,7 +111,10 @@ const LIMITS: [&str; 6] = ["timeout", "memory", "cpus", "pids", "max_calls", "ma
 
 impl CommandRequest {
     fn cli(&self) -> Option<ShellCommand> {
-        if self.project.is_some() || self.limits.keys().any(|name| !LIMITS.contains(&name.as_str())) {
+        if self.project.is_some()
+            || self.repository.is_some()
+            || self.limits.keys().any(|name| !LIMITS.contains(&name.as_str()))
+        {
             return None;
         }
         let mut command = ShellCommand::of(&["sluice", "run", "-d"])
@@ -133,10 +160,20 @@ async fn of_creation(
     Ok(Json(Commands { commands: vec![CommandView { name: "Create this sandbox", cli, curl }] }))
 }
 
+/// Choice between the commands for a run and those for one of its events.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RunCommandsQuery {
+    /// `seq` of an event: only the command that reads it.
+    #[param(minimum = 1)]
+    event: Option<u32>,
+}
+
 /// Returns the commands for a run: those that read it, and those that end it.
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/{id}/commands",
-    params(("id" = String, Path, description = "Id, or a name of the own owner")),
+    params(("id" = String, Path, description = "Id, or a name of the own owner"), RunCommandsQuery),
     responses(
         (status = 200, body = Commands), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)
@@ -146,10 +183,13 @@ async fn of_run(
     State(context): Context,
     principal: Principal,
     PathNames([id]): PathNames<1>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(query): Query<RunCommandsQuery>,
 ) -> Result<Json<Commands>, ApiError> {
     let run = lookup::named(&context, &principal, Operation::Read, &id).await?;
     let (id, base) = (run.key.run_id.as_str(), format!("{}/api/v1/sandboxes", origin(&context)));
+    if let Some(seq) = query.event {
+        return Ok(Json(Commands { commands: vec![event_command(&base, id, seq).map_err(unsafe_word)?] }));
+    }
     let rows: [(&str, &[&str], &str, &str); 6] = [
         ("Show it", &["sluice", "inspect", id], "GET", ""),
         ("Follow its events", &["sluice", "events", "-f", id], "GET", "/stream?after=0"),
@@ -168,6 +208,14 @@ async fn of_run(
         commands.push(CommandView { name, cli, curl });
     }
     Ok(Json(Commands { commands }))
+}
+
+/// Returns the command that reads one event.
+fn event_command(base: &str, id: &str, seq: u32) -> Result<CommandView, UnsafeWord> {
+    let before = seq.saturating_sub(1).to_string();
+    let cli = ShellCommand::of(&["sluice", "events", id, "--after", &before, "--limit", "1", "--json"]).text()?;
+    let url = format!("{base}/{id}/events?cursor={before}&direction=newer&limit=1");
+    Ok(CommandView { name: "Read this event", cli: Some(cli), curl: curl("GET", &url, None)? })
 }
 
 /// Returns the origin of the daemon: over TLS if it has one.
@@ -203,6 +251,7 @@ mod tests {
             json!({"task": "-x"}),
             json!({"task": "a\nb"}),
             json!({"project": "p"}),
+            json!({"repository": {"type": "fix", "pull_request": true}}),
             json!({"limits": {"rate": "1/s"}}),
         ] {
             assert_eq!(cli(without.clone()), None, "{without}");

@@ -110,7 +110,7 @@ struct SandboxQuery {
     agent_id: Option<String>,
     /// `NAME=VALUE`: only runs with this label.
     label: Option<String>,
-    /// A text that id, name, agent, project or account contains.
+    /// A text that id, name, agent, project, account or a label as `NAME=VALUE` contains.
     q: Option<String>,
     /// Number of runs, 1 to 500.
     #[param(minimum = 1, maximum = 500)]
@@ -129,14 +129,25 @@ enum WaitingFor {
     Person,
 }
 
+/// A run of a list.
+#[derive(Debug, Serialize, ToSchema)]
+struct ListedSandbox {
+    #[serde(flatten)]
+    sandbox: SandboxView,
+    /// True if its agent waits for the answer to a question.
+    awaits_answer: bool,
+}
+
 /// A page of runs, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct Sandboxes {
-    sandboxes: Vec<SandboxView>,
+    sandboxes: Vec<ListedSandbox>,
     /// Number of selected runs in each state, also in those that `state` leaves out.
     counts: BTreeMap<&'static str, u64>,
     /// Number of selected runs with a call that waits for an approval, also of those that `state` and `waiting_for` leave out.
     awaiting_approval: u64,
+    /// Number of selected runs with an open approval or question, also of those that `state` and `waiting_for` leave out.
+    awaiting_person: u64,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
     /// True if more runs follow.
@@ -174,11 +185,17 @@ async fn list(
     };
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let page = context.store.list_sandboxes(filter, after, limit).await?;
+    let asking = context.store.runs_with_questions(now_us()).await?;
+    let listed = |run: Sandbox| {
+        let awaits_answer = run.state == SandboxState::Running && asking.contains(run.key.run_id.as_str());
+        ListedSandbox { sandbox: SandboxView::of(run), awaits_answer }
+    };
     let mut counts: BTreeMap<_, _> = SandboxState::ALL.map(|state| (state.as_str(), 0)).into();
     counts.extend(page.counts.into_iter().map(|(state, count)| (state.as_str(), count)));
     Ok(Json(Sandboxes {
         awaiting_approval: page.awaiting_approval,
-        sandboxes: page.sandboxes.into_iter().map(SandboxView::of).collect(),
+        awaiting_person: page.awaiting_person,
+        sandboxes: page.sandboxes.into_iter().map(listed).collect(),
         counts,
         has_more: page.next.is_some(),
         next_cursor: page.next.map(|next| format!("{}.{}", next.created_us, next.run_id)),

@@ -26,7 +26,7 @@ macro_rules! assets {
     };
 }
 
-static ASSETS: [Asset; 46] = assets![
+static ASSETS: [Asset; 47] = assets![
     "console.css" as "console.css",
     "icon-done.svg" as "icon-done.svg",
     "icon-failed.svg" as "icon-failed.svg",
@@ -73,6 +73,7 @@ static ASSETS: [Asset; 46] = assets![
     "tabs.js" as "tabs.js",
     "text.js" as "text.js",
     "transcript.js" as "transcript.js",
+    "waiting.js" as "waiting.js",
 ];
 
 /// Names of the libraries in `import`, and their files.

@@ -10,7 +10,6 @@ use http::StatusCode;
 use http::header::LOCATION;
 use serde::Deserialize;
 use sluice_state::events::{EventFilter, EventQuery};
-use sluice_state::ledger::{Filter, GroupBy};
 use sluice_state::sandboxes::{Awaited, SandboxFilter, SandboxState};
 
 use super::console_html::{events, list, run_facts};
@@ -75,13 +74,9 @@ async fn sandboxes(
     if text.as_ref().is_some_and(|text| text.chars().count() > SEARCH_MAX || text.contains('\0')) {
         return Err(ApiError::invalid("q", "q is a text of at most 200 characters"));
     }
-    let filter =
-        SandboxFilter { owner: owner.clone(), states, text: text.clone(), awaited, ..SandboxFilter::default() };
+    let filter = SandboxFilter { owner, states, text: text.clone(), awaited, ..SandboxFilter::default() };
     let found = context.store.list_sandboxes(filter, None, ROWS).await?;
-    // Receipts of the shown runs are not older than the oldest of these runs.
-    let since_us = found.sandboxes.iter().map(|run| run.created_us).min();
-    let costs = context.store.usage(GroupBy::Run, Filter { owner, since_us, ..Filter::default() }).await?;
-    let main = list(&found, &costs.groups, text.as_deref().unwrap_or_default(), context.policy.is_some());
+    let main = list(&found, text.as_deref().unwrap_or_default(), context.policy.is_some());
     Ok(Page::of_console(&principal, "sandboxes", "Sandboxes", "", main).into_response())
 }
 

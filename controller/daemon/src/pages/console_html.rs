@@ -2,13 +2,12 @@
 //!
 //! Pure.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
 use sluice_contract::time::from_unix_micros;
 use sluice_state::events::{EventSource, LoggedEvent};
-use sluice_state::ledger::{Total, usd};
+use sluice_state::ledger::usd;
 use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict};
 
 use super::foreign::{foreign, from_agent};
@@ -20,7 +19,7 @@ const EVENT_MAX: usize = 500;
 const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
 
 /// Returns the runs of a page, their filters and their costs.
-pub(super) fn list(page: &SandboxPage, costs: &BTreeMap<String, Total>, text: &str, creates_runs: bool) -> String {
+pub(super) fn list(page: &SandboxPage, text: &str, creates_runs: bool) -> String {
     let mut main = String::new();
     if !creates_runs {
         main.push_str("<p class=\"quiet\">This host creates no sandboxes: <code>sandbox_enabled</code> is off.</p>\n");
@@ -53,12 +52,12 @@ pub(super) fn list(page: &SandboxPage, costs: &BTreeMap<String, Total>, text: &s
         "<table class=\"runs\"><thead><tr><th scope=\"col\">Sandbox</th><th scope=\"col\">State</th>\
          <th scope=\"col\">Agent</th><th scope=\"col\">Created</th><th scope=\"col\">Cost</th></tr></thead><tbody>\n",
     );
-    page.sandboxes.iter().for_each(|run| main.push_str(&row(run, costs)));
+    page.sandboxes.iter().for_each(|run| main.push_str(&row(run)));
     main.push_str("</tbody></table>\n");
     main
 }
 
-fn row(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
+fn row(run: &Sandbox) -> String {
     let id = &run.key.run_id;
     let name = run.name.as_deref().map_or_else(|| id.to_string(), foreign);
     let cap = run.cap.map_or_else(String::new, |cap| format!(" of ${}", usd(cap.into())));
@@ -69,15 +68,13 @@ fn row(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
         badge(run),
         foreign(&run.agent_id),
         time(run.created_us),
-        cost(run, costs)
+        cost(run)
     )
 }
 
-/// Returns what all attempts of a run have cost, as far as it is known.
-fn cost(run: &Sandbox, costs: &BTreeMap<String, Total>) -> String {
-    let attempts = (0..=run.key.attempt).map(|attempt| format!("{}.{attempt}", run.key.run_id));
-    let known: Vec<_> = attempts.filter_map(|key| costs.get(&key)?.nano_usd).collect();
-    if known.is_empty() { "not known yet".to_owned() } else { format!("${}", usd(known.into_iter().sum())) }
+/// Returns what all attempts of a run have cost so far, as far as it is known.
+fn cost(run: &Sandbox) -> String {
+    run.sums.nano_usd.map_or_else(|| "not known yet".to_owned(), |nanos| format!("${}", usd(nanos.into())))
 }
 
 fn badge(run: &Sandbox) -> String {

@@ -73,7 +73,9 @@ impl Page {
         let links = NAVIGATION.map(|(path, word, page)| {
             let is_part = page == "sandboxes" && matches!(*name, "sandbox" | "new");
             let current = if page == *name || is_part { " aria-current=\"page\"" } else { "" };
-            format!("<a href=\"{path}\"{current}>{word}</a>")
+            let waiting =
+                if page == "approvals" { " <span id=\"waiting\" class=\"waiting\" hidden></span>" } else { "" };
+            format!("<a href=\"{path}\"{current}>{word}{waiting}</a>")
         });
         let leave = if *has_session { "<button id=\"logout\" hidden>Log out</button>" } else { "" };
         format!(

@@ -48,7 +48,9 @@ async fn new_run(
 }
 
 fn choices(policy: &RunPolicy, owner: &str, agents: Vec<String>) -> Choices {
-    let projects = policy.projects.iter().filter(|project| project.owners.iter().any(|own| own == owner));
+    let projects: Vec<_> =
+        policy.projects.iter().filter(|project| project.owners.iter().any(|own| own == owner)).collect();
+    let with_repository = projects.iter().filter(|project| project.repository.is_some());
     let mut models = policy.models.clone();
     models.extend(policy.graphs.iter().flat_map(|graph| graph.models.clone()));
     models.sort();
@@ -58,7 +60,8 @@ fn choices(policy: &RunPolicy, owner: &str, agents: Vec<String>) -> Choices {
         agents,
         default_model: policy.models.first().cloned(),
         models,
-        projects: projects.map(|project| project.name.clone()).collect(),
+        repositories: with_repository.map(|project| project.name.clone()).collect(),
+        projects: projects.iter().map(|project| project.name.clone()).collect(),
         timeout_s: (policy.limits.timeout_s, policy.limits_max.timeout_s),
         memory: (policy.limits.memory, policy.limits_max.memory),
         cpu_millis: (policy.limits.cpu_millis, policy.limits_max.cpu_millis),

@@ -18,6 +18,8 @@ pub(super) struct Choices {
     pub(super) models: Vec<String>,
     /// Projects of the owner.
     pub(super) projects: Vec<String>,
+    /// Those of them with a repository.
+    pub(super) repositories: Vec<String>,
     pub(super) timeout_s: (u64, u64),
     pub(super) memory: (u64, u64),
     pub(super) cpu_millis: (u64, u64),
@@ -31,6 +33,9 @@ pub(super) struct CostChoice {
     pub(super) standard: Option<String>,
     pub(super) most: Option<String>,
 }
+
+/// Types of the work on a repository.
+const BRANCH_TYPES: [&str; 7] = ["feature", "fix", "hotfix", "refactor", "docs", "test", "chore"];
 
 /// Returns the form. Its script sends it, and writes the commands that do the same.
 pub(super) fn form(choices: &Choices) -> String {
@@ -59,31 +64,59 @@ pub(super) fn form(choices: &Choices) -> String {
     );
     named(&mut main, "agent_id", "On behalf of", "A registered agent, whose account pays.", &choices.agents);
     named(&mut main, "project", "Project", "A project of the host.", &choices.projects);
-    main.push_str("<fieldset class=\"stack\"><legend>Limits</legend>\n");
-    let (standard, most) = choices.timeout_s;
-    input(&mut main, "timeout", "Time", &format!("{standard}s"), &format!("At most {most} seconds, such as 10m."), "");
-    let (standard, most) = choices.memory;
-    let mib = |bytes: u64| bytes >> 20;
-    input(&mut main, "memory", "Memory", &format!("{}m", mib(standard)), &format!("At most {} MiB.", mib(most)), "");
-    let (standard, most) = choices.cpu_millis;
-    let cpus = |millis: u64| format!("{}.{:03}", millis / 1000, millis % 1000);
-    let cpus = |millis: u64| cpus(millis).trim_end_matches('0').trim_end_matches('.').to_owned();
-    input(&mut main, "cpus", "Processors", &cpus(standard), &format!("At most {}.", cpus(most)), "");
-    let CostChoice { standard, most } = &choices.max_cost;
-    let note = most
-        .as_ref()
-        .map_or_else(|| "Dollars for all attempts.".to_owned(), |most| format!("At most ${most} for all attempts."));
-    input(&mut main, "max_cost_usd", "Cost", standard.as_deref().unwrap_or("no cap"), &note, "inputmode=\"decimal\"");
-    let (first, second) = if choices.asks { ("ask", "refuse") } else { ("refuse", "ask") };
-    let word = |word: &str| if word == "ask" { "Ask a person" } else { "Refuse the call" };
-    select(&mut main, "on_cap", "At a cap", "", &[(first, word(first)), (second, word(second))]);
+    repository(&mut main, &choices.repositories);
+    limits(&mut main, choices);
     main.push_str(
-        "</fieldset>\n<p id=\"refusal\" role=\"alert\" class=\"fault-text\"></p>\
-         <p><button class=\"primary\">Create the sandbox</button></p></form>\n\
+        "<p id=\"refusal\" role=\"alert\" class=\"fault-text\"></p>\
+         <p class=\"submit\"><button class=\"primary\">Create the sandbox</button></p></form>\n\
          <section class=\"panel stack\" aria-labelledby=\"same\"><h2 id=\"same\">The same in a terminal</h2>\
          <div id=\"commands\"><p class=\"quiet\">The commands come with the task.</p></div></section></div>\n",
     );
     main
+}
+
+/// Adds the members of a repository, for an owner whose projects have one. The script shows them with such a project.
+fn repository(main: &mut String, projects: &[String]) {
+    if projects.is_empty() {
+        return;
+    }
+    let names = escape(&projects.join(" "));
+    let _ = writeln!(
+        main,
+        "<fieldset class=\"stack\" id=\"repository\" data-projects=\"{names}\" hidden><legend>Repository of the project</legend>\
+         <label><input type=\"checkbox\" id=\"on_repository\" name=\"on_repository\" class=\"check\"> Work on a branch of it</label>"
+    );
+    input(main, "base", "Base branch", "the default one", "Branch that the run begins with.", "maxlength=\"200\"");
+    input(main, "ticket", "Ticket", "", "For the name of the branch, such as ABC-12.", "maxlength=\"100\"");
+    input(main, "title", "Title", "", "For the name of the branch, and for the pull request.", "maxlength=\"200\"");
+    let types: Vec<_> = [("", "none")].into_iter().chain(BRANCH_TYPES.map(|name| (name, name))).collect();
+    select(main, "type", "Type", "The first part of the branch.", &types);
+    main.push_str(
+        "<label><input type=\"checkbox\" id=\"pull_request\" name=\"pull_request\" class=\"check\"> Open a draft of a pull \
+         request when the branch is published</label></fieldset>\n",
+    );
+}
+
+fn limits(main: &mut String, choices: &Choices) {
+    main.push_str("<fieldset class=\"stack\"><legend>Limits</legend>\n");
+    let (standard, most) = choices.timeout_s;
+    input(main, "timeout", "Time", &format!("{standard}s"), &format!("At most {most} seconds, such as 10m."), "");
+    let (standard, most) = choices.memory;
+    let mib = |bytes: u64| bytes >> 20;
+    input(main, "memory", "Memory", &format!("{}m", mib(standard)), &format!("At most {} MiB.", mib(most)), "");
+    let (standard, most) = choices.cpu_millis;
+    let cpus = |millis: u64| format!("{}.{:03}", millis / 1000, millis % 1000);
+    let cpus = |millis: u64| cpus(millis).trim_end_matches('0').trim_end_matches('.').to_owned();
+    input(main, "cpus", "Processors", &cpus(standard), &format!("At most {}.", cpus(most)), "");
+    let CostChoice { standard, most } = &choices.max_cost;
+    let note = most
+        .as_ref()
+        .map_or_else(|| "Dollars for all attempts.".to_owned(), |most| format!("At most ${most} for all attempts."));
+    input(main, "max_cost_usd", "Cost", standard.as_deref().unwrap_or("no cap"), &note, "inputmode=\"decimal\"");
+    let (first, second) = if choices.asks { ("ask", "refuse") } else { ("refuse", "ask") };
+    let word = |word: &str| if word == "ask" { "Ask a person" } else { "Refuse the call" };
+    select(main, "on_cap", "At a cap", "", &[(first, word(first)), (second, word(second))]);
+    main.push_str("</fieldset>\n");
 }
 
 fn input(main: &mut String, name: &str, label: &str, placeholder: &str, note: &str, more: &str) {
@@ -129,6 +162,7 @@ mod tests {
             default_model: None,
             models: vec!["a\"b".to_owned()],
             projects: vec!["web".to_owned()],
+            repositories: vec!["web".to_owned()],
             timeout_s: (120, 3600),
             memory: (512 << 20, 4 << 30),
             cpu_millis: (1500, 4000),
@@ -139,6 +173,7 @@ mod tests {
         for part in ["&lt;Agent&gt;", "a&quot;b", ">web<", "placeholder=\"1.5\"", "At most 4096 MiB.", "At most $5"] {
             assert!(page.contains(part), "{part}: {page}");
         }
+        assert!(page.contains("data-projects=\"web\" hidden") && page.contains(">hotfix<"), "{page}");
         assert!(!page.contains("agent_id") && page.find("Ask a person") < page.find("Refuse the call"));
     }
 }

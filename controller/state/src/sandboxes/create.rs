@@ -9,6 +9,7 @@ use sluice_contract::{RunId, RunKey};
 use super::SandboxError;
 use super::lifecycle::{DesiredState, SandboxState};
 use super::row::{Sandbox, report};
+use super::sums::CallSums;
 use crate::agents::{self, Agent, NewAgent};
 use crate::budget::{self, AdmissionRequest};
 use crate::chats::{self, NewChat};
@@ -175,6 +176,7 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         paused_us: None,
         clocks_stopped_us: None,
         stopped_total_us: 0,
+        sums: CallSums::default(),
         last_work_us: None,
         last_observed_work_us: None,
         last_heartbeat_us: None,

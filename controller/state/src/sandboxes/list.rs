@@ -23,7 +23,8 @@ pub struct SandboxFilter {
     pub label: Option<(String, String)>,
     /// Only runs that wait for this.
     pub awaited: Option<Awaited>,
-    /// A text that id, name, agent, project or account contains. Letters of ASCII match in both cases.
+    /// A text that id, name, agent, project, account, or the name or value of a label contains. Letters of ASCII match in both
+    /// cases.
     pub text: Option<String>,
 }
 
@@ -32,7 +33,7 @@ pub struct SandboxFilter {
 pub enum Awaited {
     /// An approval, with a call that is held for it.
     Approval,
-    /// A person: an approval or a question is open.
+    /// A person: an approval or a question is open. A run that has ended waits for none.
     Person,
 }
 
@@ -54,6 +55,8 @@ pub struct SandboxPage {
     pub counts: BTreeMap<SandboxState, u64>,
     /// Number of selected runs with a call that waits for an approval, for the selection without its states.
     pub awaiting_approval: u64,
+    /// Number of selected runs with an open approval or question, for the selection without its states.
+    pub awaiting_person: u64,
     /// Cursor of the next page; none if this is the last one.
     pub next: Option<SandboxCursor>,
 }
@@ -66,8 +69,8 @@ impl Awaited {
                 "(run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND held_us IS NOT NULL)"
             }
             Self::Person => {
-                "((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL)
-                  OR run_id IN (SELECT run_id FROM questions WHERE state = 'open'))"
+                "(ended_us IS NULL AND ((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL)
+                  OR run_id IN (SELECT run_id FROM questions WHERE state = 'open')))"
             }
         }
     }
@@ -95,11 +98,12 @@ impl Store {
                 &format!("SELECT state, count(*) FROM sandboxes WHERE {selected} GROUP BY state"),
                 |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?.unsigned_abs())),
             )?;
-            let awaiting = parameters.rows(
-                &snapshot,
-                &format!("SELECT count(*) FROM sandboxes WHERE {selected} AND {}", Awaited::Approval.condition()),
-                |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
-            )?;
+            let waiting = |awaited: Awaited| -> rusqlite::Result<u64> {
+                let query = format!("SELECT count(*) FROM sandboxes WHERE {selected} AND {}", awaited.condition());
+                let counts = parameters.rows(&snapshot, &query, |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))?;
+                Ok(counts.into_iter().sum())
+            };
+            let (awaiting_approval, awaiting_person) = (waiting(Awaited::Approval)?, waiting(Awaited::Person)?);
             conditions.extend(filter.awaited.map(|awaited| awaited.condition().to_owned()));
             if !filter.states.is_empty() {
                 let states: Vec<_> =
@@ -121,7 +125,7 @@ impl Store {
             let next = sandboxes.last().filter(|_| has_more).map(Sandbox::cursor);
             let counts =
                 counts.into_iter().filter_map(|(state, count)| Some((SandboxState::of(&state)?, count))).collect();
-            Ok(SandboxPage { sandboxes, counts, awaiting_approval: awaiting.into_iter().sum(), next })
+            Ok(SandboxPage { sandboxes, counts, awaiting_approval, awaiting_person, next })
         })
         .await
     }
@@ -243,7 +247,9 @@ fn conditions(filter: &SandboxFilter, parameters: &mut Parameters) -> Vec<String
         let text = parameters.bind(text.to_ascii_lowercase());
         let columns = ["run_id", "name", "agent_id", "project", "account"];
         let matches = columns.map(|column| format!("instr(lower({column}), {text}) > 0"));
-        conditions.push(format!("({})", matches.join(" OR ")));
+        let label =
+            format!("EXISTS (SELECT 1 FROM json_each(labels) WHERE instr(lower(key || '=' || value), {text}) > 0)");
+        conditions.push(format!("({} OR {label})", matches.join(" OR ")));
     }
     conditions
 }

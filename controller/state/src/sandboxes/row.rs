@@ -9,6 +9,7 @@ use sluice_contract::{RunId, RunKey};
 
 use super::SandboxError;
 use super::lifecycle::{DesiredState, SandboxState, SandboxVerdict};
+use super::sums::CallSums;
 use crate::events::{NewLoggedEvent, append};
 use crate::store::run_key;
 
@@ -79,6 +80,8 @@ pub struct Sandbox {
     pub last_heartbeat_us: Option<i64>,
     /// Status in the last heartbeat.
     pub heartbeat_status: Option<String>,
+    /// What its calls have used so far.
+    pub sums: CallSums,
     /// Number of changes.
     pub generation: u64,
 }
@@ -87,7 +90,7 @@ pub(super) const COLUMNS: &str = "run_id, attempt, owner, agent_id, agent_epheme
     desired_state, outcome, failure_code, error_message, max_retries, retry_on, next_try_us, priority, labels, cap_nano, \
     attempt_cap_nano, hold_nano, hold, created_us, claimed_us, started_us, ended_us, run_time_us, deadline_us, paused_us, \
     last_work_us, last_observed_work_us, last_heartbeat_us, heartbeat_status, generation, clocks_stopped_us, \
-    stopped_total_us";
+    stopped_total_us, calls, unknown_costs, cost_nano";
 
 pub(super) fn sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
     let (state, desired): (String, String) = (row.get(8)?, row.get(9)?);
@@ -132,6 +135,11 @@ pub(super) fn sandbox(row: &Row<'_>) -> rusqlite::Result<Sandbox> {
         generation: row.get::<_, i64>(33)?.unsigned_abs(),
         clocks_stopped_us: row.get(34)?,
         stopped_total_us: row.get(35)?,
+        sums: CallSums {
+            calls: row.get::<_, i64>(36)?.unsigned_abs(),
+            unknown_costs: row.get::<_, i64>(37)?.unsigned_abs(),
+            nano_usd: row.get(38)?,
+        },
     })
 }
 

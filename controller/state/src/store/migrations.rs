@@ -1,7 +1,7 @@
 //! Schemas of the database.
 
 /// The step from each schema to the next. A step that was released is never changed.
-pub(super) const MIGRATIONS: [&str; 17] = [
+pub(super) const MIGRATIONS: [&str; 18] = [
     include_str!("migrations/1-runs.sql"),
     include_str!("migrations/2-witnesses.sql"),
     include_str!("migrations/3-ledger.sql"),
@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: [&str; 17] = [
     include_str!("migrations/15-chat-sessions.sql"),
     include_str!("migrations/16-git.sql"),
     include_str!("migrations/17-chat-workers.sql"),
+    include_str!("migrations/18-run-sums.sql"),
 ];
 /// Schema of this build.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;

@@ -46,6 +46,12 @@ pub(in crate::api) struct SandboxView {
     priority: i64,
     /// Cap of all attempts in dollars.
     max_cost_usd: Option<String>,
+    /// Calls of all attempts that have ended.
+    calls: u64,
+    /// Their known costs in dollars so far; null without any. Receipts are the bill.
+    cost_usd: Option<String>,
+    /// Number of those calls whose cost is not known.
+    unknown_costs: u64,
     created_at: String,
     claimed_at: Option<String>,
     started_at: Option<String>,
@@ -84,6 +90,8 @@ pub(in crate::api) struct SandboxDetailView {
     depends_on: Vec<String>,
     /// True if the run works on a repository, which `…/git` shows.
     has_repository: bool,
+    /// Its branch of that repository.
+    branch: Option<String>,
     /// Metadata of its calls, as the caller has given it.
     metadata: RunMetadata,
     /// Trace of its calls, 32 hexadecimal digits.
@@ -129,6 +137,9 @@ impl SandboxView {
             error_message,
             paused_at: timestamp_of(sandbox.paused_us),
             max_cost_usd: sandbox.cap.map(|cap| usd(cap.into())),
+            calls: sandbox.sums.calls,
+            cost_usd: sandbox.sums.nano_usd.map(|nanos| usd(nanos.into())),
+            unknown_costs: sandbox.sums.unknown_costs,
             created_at: timestamp(sandbox.created_us),
             claimed_at: timestamp_of(sandbox.claimed_us),
             started_at: timestamp_of(sandbox.started_us),
@@ -177,6 +188,7 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         ttl_minutes: request.ttl_minutes,
         mount_table: request.mounts.targets(),
         has_repository: request.repository.is_some(),
+        branch: request.repository.map(|repository| repository.branch),
         depends_on,
         trace_id: trace_id(run_id, request.traceparent.as_ref()),
         metadata: request.metadata,

@@ -54,6 +54,7 @@ fn run() -> Sandbox {
         paused_us: None,
         clocks_stopped_us: None,
         stopped_total_us: 0,
+        sums: Default::default(),
         last_work_us: None,
         last_observed_work_us: None,
         last_heartbeat_us: None,

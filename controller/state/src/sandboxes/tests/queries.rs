@@ -1,6 +1,7 @@
 //! Lists.
 
 use super::*;
+use crate::events::{EventQuota, EventSource, NewLoggedEvent};
 
 async fn page(daemon: &Daemon, filter: SandboxFilter, after: Option<SandboxCursor>, limit: u32) -> SandboxPage {
     daemon.store.list_sandboxes(filter, after, limit).await.expect("it is readable")
@@ -49,7 +50,9 @@ async fn filters_select_and_counts_ignore_states() {
     let label = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
     assert_eq!(found(SandboxFilter { label: label("team", "x%"), ..all() }).await, "r1");
     assert_eq!(found(SandboxFilter { label: label("team", "x"), ..all() }).await, "");
-    for (text, expected) in [("web_", "r1"), ("WEB", "r1"), ("web%", ""), ("core", "r3"), ("r", "r3 r2 r1")] {
+    for (text, expected) in
+        [("web_", "r1"), ("WEB", "r1"), ("web%", ""), ("core", "r3"), ("TEAM=x", "r1"), ("r", "r3 r2 r1")]
+    {
         assert_eq!(found(SandboxFilter { text: Some(text.into()), ..all() }).await, expected, "{text}");
     }
     let filter = SandboxFilter { states: vec![SandboxState::Pending], owner: Some("o".into()), ..all() };
@@ -86,10 +89,35 @@ async fn runs_whose_calls_wait_are_selected_and_counted() {
     let found =
         page(&daemon, SandboxFilter { awaited: Some(Awaited::Person), ..SandboxFilter::default() }, None, 9).await;
     assert_eq!(
-        (ids(&found), found.awaiting_approval),
-        (vec!["r4", "r3", "r1"], 1),
+        (ids(&found), found.awaiting_approval, found.awaiting_person),
+        (vec!["r4", "r3", "r1"], 1, 3),
         "r3 works on, and its approval is open"
     );
+    daemon.step("r3", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
+    assert_eq!(page(&daemon, SandboxFilter::default(), None, 9).await.awaiting_person, 2, "r3 has ended");
+}
+
+#[tokio::test]
+async fn a_run_has_the_sums_of_its_calls() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.create(daemon.ephemeral("r1"), 1).await;
+    let end = |id: &str, source, data: &str| NewLoggedEvent {
+        id: Some(format!("evt_{id}")),
+        source,
+        ..NewLoggedEvent::of_run("o", "r1", "llm.call", data.to_owned(), 1)
+    };
+    let (known, unknown) = (r#"{"cost":{"known":{"usd":"0.5"}}}"#, r#"{"cost":{"unknown":{}}}"#);
+    let events = vec![
+        end("a", EventSource::System, known),
+        end("a", EventSource::System, known),
+        end("b", EventSource::System, unknown),
+        end("c", EventSource::Worker, known),
+        end("d", EventSource::System, r#"{"cost":{"known":{"usd":"0.25"}}}"#),
+    ];
+    daemon.store.append_events(events, EventQuota::default()).await.expect("it is writable");
+    let sums = CallSums { calls: 3, unknown_costs: 1, nano_usd: Some(750_000_000) };
+    assert_eq!(daemon.find("r1").await.sums, sums, "each call once, and none that a worker claims");
+    assert_eq!(page(&daemon, SandboxFilter::default(), None, 1).await.sandboxes[0].sums, sums);
 }
 
 #[tokio::test]

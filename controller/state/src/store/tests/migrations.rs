@@ -102,3 +102,36 @@ async fn runs_of_schema_nine_are_driven_once() {
     assert_eq!(open.iter().map(|open| open.entry.key.to_string()).collect::<Vec<_>>(), ["r1.0"]);
     assert_eq!(store.open_runs_of(RunDriver::Daemon).await.expect("it is readable"), []);
 }
+
+#[tokio::test]
+async fn sums_of_older_runs_come_from_their_events() {
+    let database = Database::new();
+    let connection = older(&database, 17);
+    let call = |id: &str, source: &str, cost: &str| {
+        format!(
+            "INSERT INTO events (id, owner, sandbox_id, event_type, source, event_data, evictable, bytes, created_us)
+             VALUES ('evt_{id}', 'o', 'r1', 'llm.call', '{source}', '{{\"cost\":{cost}}}', 0, 9, 1);"
+        )
+    };
+    let calls = [
+        call("a", "system", r#"{"known":{"usd":"0.1"}}"#),
+        call("b", "system", r#"{"unknown":{}}"#),
+        call("c", "worker", r#"{"known":{"usd":"9"}}"#),
+    ];
+    let run = |id: &str| {
+        format!(
+            "INSERT INTO sandboxes (run_id, owner, agent_id, agent_ephemeral, account, state, desired_state, max_retries, retry_on,
+                 request, priority, labels, hold_nano, created_us, run_time_us)
+             VALUES ('{id}', 'o', 'a-{id}', 1, 'acct', 'PENDING', 'running', 0, '[]', '{{}}', 0, '{{}}', 0, 1, 1);"
+        )
+    };
+    connection.execute_batch(&[run("r1"), run("r2"), calls.concat()].concat()).expect("it is right");
+    drop(connection);
+
+    let store = database.open();
+    for (id, expected) in [("r1", (2, 1, Some(100_000_000))), ("r2", (0, 0, None))] {
+        let run = store.find_sandbox(None, &id.parse().expect("an id")).await.expect("it is readable");
+        let sums = run.expect("it is kept").sums;
+        assert_eq!((sums.calls, sums.unknown_costs, sums.nano_usd), expected, "{id}");
+    }
+}

@@ -1,0 +1,34 @@
+// The number of runs that wait for a person: in the navigation of each page, and at the beginning of its title.
+
+import { effect } from "@preact/signals";
+import { get, loggedOut } from "./api.js";
+import { waiting } from "./state_signs.js";
+import { asksSeen, collect } from "./stream.js";
+
+/** Milliseconds between two looks of a page whose stream has no such events. */
+const EVERY = 15_000;
+
+async function look() {
+  if (document.hidden || loggedOut.value) return;
+  try {
+    waiting.value = (await get("/api/v1/sandboxes?limit=1")).awaiting_person;
+  } catch {
+    // The page itself says that the daemon does not answer.
+  }
+}
+
+export function start() {
+  const badge = document.getElementById("waiting");
+  const soon = collect(look, 300);
+  effect(() => {
+    badge.hidden = waiting.value === 0;
+    badge.textContent = String(waiting.value);
+    badge.setAttribute("aria-label", `${waiting.value} wait for a person`);
+  });
+  effect(() => {
+    asksSeen.value;
+    soon();
+  });
+  setInterval(soon, EVERY);
+  document.addEventListener("visibilitychange", soon);
+}
