@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 
-use super::interrupt::Interrupt;
+use super::interrupt::CancelFlag;
 use super::tree::{Tree, join};
 use crate::exchange::ExchangeError;
 
@@ -40,7 +40,7 @@ pub enum DiskUsage {
 /// # Errors
 /// The workspace cannot be opened.
 pub fn disk_usage(workspace: &Path, limit: u64) -> Result<DiskUsage, ExchangeError> {
-    let tree = Tree::open(workspace, &Interrupt::default())?;
+    let tree = Tree::open(workspace, &CancelFlag::default())?;
     let (mut bytes, mut names, mut waiting_bytes) = (0_u64, 0, 0);
     let (mut waiting, mut linked) = (vec![Vec::new()], HashSet::new());
     while let Some(path) = waiting.pop() {
