@@ -13,14 +13,14 @@ const COMMIT_AND_PUSH: &str =
     "cd repo && echo four >> text && git add -A && git commit -qm 'Add a line' && git push -q 2>&1";
 
 /// A bare repository, the project of it, and its daemon.
-struct Forge {
-    sluice: Sluice,
+pub(super) struct Forge {
+    pub(super) sluice: Sluice,
     bare: PathBuf,
     _upstream: Upstream,
 }
 
 impl Forge {
-    async fn new(settings: &str) -> Self {
+    pub(super) async fn new(settings: &str) -> Self {
         let upstream = Upstream::never().start().await;
         let sluice = Sluice::to(&upstream);
         let bare = bare_repository(&sluice);
@@ -33,7 +33,7 @@ impl Forge {
     }
 
     /// Branches at the forge.
-    fn branches(&self) -> Vec<String> {
+    pub(super) fn branches(&self) -> Vec<String> {
         let text = git(&self.bare, &["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"]);
         text.lines().map(str::to_owned).collect()
     }
@@ -43,11 +43,11 @@ impl Forge {
     }
 
     /// Kept workspace of a run, which may not exist.
-    fn kept(&self, id: &str) -> PathBuf {
+    pub(super) fn kept(&self, id: &str) -> PathBuf {
         self.sluice.state().join("kept").join(format!("{id}.0"))
     }
 
-    fn remove_kept(&self) {
+    pub(super) fn remove_kept(&self) {
         std::fs::remove_dir_all(self.sluice.state().join("kept")).expect("we are root");
     }
 }
@@ -60,7 +60,7 @@ fn bare_repository(sluice: &Sluice) -> PathBuf {
     bare
 }
 
-fn on_repository(script: &str, repository: Value) -> Value {
+pub(super) fn on_repository(script: &str, repository: Value) -> Value {
     let mut request = shell(script);
     request["project"] = json!("site");
     request["repository"] = repository;
@@ -72,7 +72,7 @@ async fn branch_of(daemon: &Daemon<'_>, id: &str) -> Value {
 }
 
 /// The event with what came out of a run.
-async fn received(daemon: &Daemon<'_>, id: &str) -> Value {
+pub(super) async fn received(daemon: &Daemon<'_>, id: &str) -> Value {
     let events = daemon.events(id).await;
     let received = events.iter().find(|event| event["event_type"] == "git.received").expect("it is told");
     received["event_data"].clone()
@@ -249,11 +249,11 @@ async fn the_commands_publish_over_the_api() {
 }
 
 /// Waits for the file `go` with a commit that is not pushed.
-const COMMIT_AND_WAIT: &str = "cd repo && echo four >> text && git commit -qam 'Add a line' && echo five >> text && touch ../begun && \
+pub(super) const COMMIT_AND_WAIT: &str = "cd repo && echo four >> text && git commit -qam 'Add a line' && echo five >> text && touch ../begun && \
                                while [ ! -e ../go ]; do sleep 0.05; done";
 
 /// Waits until a file is in the workspace of a run.
-async fn has_begun(forge: &Forge, id: &str) {
+pub(super) async fn has_begun(forge: &Forge, id: &str) {
     let begun = forge.sluice.state().join("runs").join(format!("{id}.0")).join("work/begun");
     assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || begun.exists()).await);
 }
@@ -289,50 +289,6 @@ async fn a_killed_daemon_loses_no_commits() {
     assert_eq!(received[0]["event_data"]["is_complete"], true, "{received:?}");
     assert!(forge.sluice.containers().await.is_empty());
     assert!(!forge.kept(&id).exists(), "all is out");
-}
-
-/// Bug: the daemon deleted commits that were nowhere else when the bundle of them failed.
-#[tokio::test]
-async fn a_workspace_stays_while_its_commits_are_inside() {
-    let forge = Forge::new("publish = 'auto'").await;
-    let daemon = forge.sluice.serve().await;
-    let commit = "cd repo && echo four >> text && git add -A && git";
-    for script in [
-        format!("{commit} commit -qm x && cd .. && mv repo clone && ln -s /etc repo"),
-        format!("{commit} -c user.email=boss@example.org commit -qm x && cd .. && cp -r repo clone"),
-    ] {
-        let id = daemon.create(on_repository(&script, json!({}))).await;
-        let run = daemon.ended(&id).await;
-
-        let received = received(&daemon, &id).await;
-        assert_eq!(received["is_complete"], false, "{received}\n{run}");
-        let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
-        assert_eq!(text, "one\ntwo\nthree\nfour\n");
-        let seen = daemon.get(&format!("/api/v1/sandboxes/{id}/files/workspace/clone/text")).await;
-        assert_eq!(seen.text(), text, "its owner sees it");
-    }
-    assert_eq!(forge.branches(), ["main"]);
-    forge.remove_kept();
-}
-
-#[tokio::test]
-async fn adopted_commits_that_stay_inside_are_kept() {
-    let forge = Forge::new("publish = 'auto'").await;
-    let daemon = forge.sluice.serve().await;
-    let script = format!("{COMMIT_AND_WAIT}; cd .. && mv repo clone");
-    let id = daemon.create(on_repository(&script, json!({}))).await;
-    has_begun(&forge, &id).await;
-
-    daemon.kill().await;
-    go(&forge.sluice, &id);
-    let daemon = forge.sluice.serve().await;
-    daemon.ended(&id).await;
-
-    let received = received(&daemon, &id).await;
-    assert_eq!(received["is_complete"], false, "{received}");
-    let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
-    assert_eq!(text, "one\ntwo\nthree\nfour\nfive\n");
-    forge.remove_kept();
 }
 
 /// The forge is watched, so that the daemon is killed between the publication and what follows it.

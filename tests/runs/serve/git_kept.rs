@@ -1,0 +1,48 @@
+//! Workspaces of the daemon's runs on repositories: kept while commits are inside that did not come out.
+
+use super::git::{COMMIT_AND_WAIT, Forge, has_begun, on_repository, received};
+use super::*;
+
+/// Bug: the daemon deleted commits that were nowhere else when the bundle of them failed.
+#[tokio::test]
+async fn a_workspace_stays_while_its_commits_are_inside() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let commit = "cd repo && echo four >> text && git add -A && git";
+    for script in [
+        format!("{commit} commit -qm x && cd .. && mv repo clone && ln -s /etc repo"),
+        format!("{commit} -c user.email=boss@example.org commit -qm x && cd .. && cp -r repo clone"),
+    ] {
+        let id = daemon.create(on_repository(&script, json!({}))).await;
+        let run = daemon.ended(&id).await;
+
+        let received = received(&daemon, &id).await;
+        assert_eq!(received["is_complete"], false, "{received}\n{run}");
+        let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
+        assert_eq!(text, "one\ntwo\nthree\nfour\n");
+        let seen = daemon.get(&format!("/api/v1/sandboxes/{id}/files/workspace/clone/text")).await;
+        assert_eq!(seen.text(), text, "its owner sees it");
+    }
+    assert_eq!(forge.branches(), ["main"]);
+    forge.remove_kept();
+}
+
+#[tokio::test]
+async fn adopted_commits_that_stay_inside_are_kept() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let daemon = forge.sluice.serve().await;
+    let script = format!("{COMMIT_AND_WAIT}; cd .. && mv repo clone");
+    let id = daemon.create(on_repository(&script, json!({}))).await;
+    has_begun(&forge, &id).await;
+
+    daemon.kill().await;
+    go(&forge.sluice, &id);
+    let daemon = forge.sluice.serve().await;
+    daemon.ended(&id).await;
+
+    let received = received(&daemon, &id).await;
+    assert_eq!(received["is_complete"], false, "{received}");
+    let text = std::fs::read_to_string(forge.kept(&id).join("clone/text")).expect("it is kept");
+    assert_eq!(text, "one\ntwo\nthree\nfour\nfive\n");
+    forge.remove_kept();
+}
