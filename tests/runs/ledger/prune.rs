@@ -3,10 +3,13 @@
 use super::*;
 
 /// The names of the audit files.
+/// Names of the audit files of runs.
 fn files(sluice: &Sluice) -> Vec<String> {
     let entries = fs::read_dir(sluice.state().join("audit")).expect("it is there");
     let mut names: Vec<_> =
         entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
+    // Each prune is a line of it.
+    names.retain(|name| name != "control.jsonl");
     names.sort();
     names
 }

@@ -118,7 +118,9 @@ fn claims_of_agents_count_nothing() {
             let claimed = event(event_type, source, &data);
             assert_eq!((of_event(&claimed, Some(&run())), needs_run(&claimed)), (None, false), "{event_type}");
         }
-        assert_eq!(of_system(event_type, &json!("text")), None);
+        // The event itself is what is counted of a false cost.
+        let expected = (event_type == IMPLAUSIBLE_COST).then_some(Measurement::ImplausibleCost);
+        assert_eq!(of_system(event_type, &json!("text")), expected);
     }
 }
 
