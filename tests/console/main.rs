@@ -3,8 +3,8 @@
 mod accessible;
 mod actions;
 mod faults;
-mod foreign;
 mod figures;
+mod foreign;
 mod forms;
 mod git;
 mod load;

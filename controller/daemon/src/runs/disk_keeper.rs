@@ -13,9 +13,9 @@ use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxStep, SandboxVerdict
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::live_run::LiveRun;
 use super::steps::take_step;
 use crate::context::ApiContext;
+use crate::live_run::LiveRun;
 
 /// Shortest time between two measurements.
 const EVERY: Duration = Duration::from_secs(3);

@@ -141,6 +141,7 @@ mod tests {
     use sluice_state::sandboxes::{DesiredState, SandboxVerdict};
 
     use super::*;
+    use crate::live_run::RequestedTimes;
 
     const MINUTE: i64 = 60_000_000;
     fn run(state: SandboxState) -> Sandbox {

@@ -116,8 +116,8 @@ fn cgi_response(output: &[u8]) -> Response<Whole> {
 }
 
 /// Serves the bare repositories below `root`, after this status for the first requests.
-pub(crate) async fn failing_forge(root: &Path, status: u16, requests: usize) -> (Server, Seen) {
-    let seen = Seen::default();
+pub(crate) async fn failing_forge(root: &Path, status: u16, requests: usize) -> (Server, SeenRequests) {
+    let seen = SeenRequests::default();
     let (root, known) = (root.to_owned(), seen.clone());
     let server = serve(move |request| {
         known.add(&request);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sluice_git::{Credentials, Secret};
+use sluice_git::{Credentials, SecretText};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -60,7 +60,7 @@ impl Sshd {
     pub(crate) fn with(&self, client: &str, host: &str) -> Credentials {
         let read = |name: String| fs::read_to_string(self.directory.join(name)).expect("it was made");
         let known_hosts = format!("[127.0.0.1]:{} {}", self.port, read(format!("{host}.pub")));
-        Credentials::SshKey { key: Secret::new(read(client.to_owned())), known_hosts }
+        Credentials::SshKey { key: SecretText::new(read(client.to_owned())), known_hosts }
     }
 
     /// What the server has logged.
