@@ -260,7 +260,7 @@ async fn the_creator_of_a_run_is_no_second_person() {
         let (path, budget) = (format!("/api/v1/budgets/{account}"), json!({ "kind": "set", "usd": "100" }));
         asking.daemon.request("slu_admin", "PUT", &path, Some(&budget)).await;
         let _sidecar = asking.sidecar(1);
-        let asked = asking.ask(AskedCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+        let asked = asking.ask(RaisableCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
         let above = json!({ "raise": { "max_cost_usd": 3 } });
 
         let of_owner = asking.decide("slu_alice", &asked, above.clone()).await;

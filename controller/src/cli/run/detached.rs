@@ -51,7 +51,7 @@ async fn create(args: &RunArgs) -> Result<ApiCreatedRun, CommandError> {
 }
 
 /// Creates a run at a daemon.
-pub(super) async fn send_new(api: &ApiClient, body: &Value) -> Result<CreatedRun, ClientError> {
+pub(super) async fn send_new(api: &ApiClient, body: &Value) -> Result<ApiCreatedRun, ClientError> {
     send(api, idempotent(ApiRequest::post(&["sandboxes"]).json(body))).await
 }
 

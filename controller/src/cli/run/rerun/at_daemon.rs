@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use sluice_client::{ApiClient, ApiRequest, CreatedRun};
+use sluice_client::{ApiClient, ApiCreatedRun, ApiRequest};
 use sluice_contract::exit;
 
 use super::super::super::error::CommandError;
@@ -35,7 +35,7 @@ pub(super) async fn rerun(api: &ApiClient, args: &RerunArgs) -> Result<ExitCode,
     if is_registered(api, agent).await? {
         request.insert("agent_id".to_owned(), agent.into());
     }
-    let created: CreatedRun = send_new(api, &Value::Object(request)).await?;
+    let created: ApiCreatedRun = send_new(api, &Value::Object(request)).await?;
     if args.json {
         print_json(&created);
     } else {
