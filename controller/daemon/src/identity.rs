@@ -217,6 +217,10 @@ impl RunMetadata {
             members.insert("trace_user_id".to_owned(), user.into());
         }
         members.insert("trace_id".to_owned(), run.trace_id().into());
+        members.remove("traceparent");
+        if let Some(span) = run.span() {
+            members.insert("traceparent".to_owned(), span.to_string().into());
+        }
         members.insert("billing_account_id".to_owned(), run.account.into());
         members
     }
@@ -250,6 +254,20 @@ impl RunIdentity<'_> {
     pub fn trace_id(&self) -> String {
         trace_id(&self.key.run_id, self.traceparent)
     }
+
+    /// Returns the run's span in the trace of its caller, as the parent of its calls; none without a span of the caller.
+    #[must_use]
+    pub fn span(&self) -> Option<TraceParent> {
+        let parent = self.traceparent?;
+        Some(TraceParent { span_id: span_id("run", self.key.run_id.as_str()), ..parent.clone() })
+    }
+}
+
+/// Returns the id of a span, 16 hexadecimal digits: the same each time, so that a span that is sent again is not another
+/// one.
+#[must_use]
+pub fn span_id(kind: &str, id: &str) -> String {
+    Hash::of(format!("span\0{kind}\0{id}").as_bytes()).to_hex()[..16].to_owned()
 }
 
 /// Returns the id of a run's trace: the same for each attempt and each exporter.

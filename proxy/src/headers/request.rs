@@ -33,8 +33,8 @@ static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries"
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
-/// Members of the metadata that LiteLLM and its callbacks for Langfuse read from headers alone.
-const CALLBACK_HEADERS: [(&str, &str); 10] = [
+/// Members of the metadata that LiteLLM and its callbacks for Langfuse and OpenTelemetry read from headers alone.
+const CALLBACK_HEADERS: [(&str, &str); 11] = [
     ("existing_trace_id", "langfuse_existing_trace_id"),
     ("trace_id", "langfuse_trace_id"),
     ("session_id", "langfuse_session_id"),
@@ -45,6 +45,7 @@ const CALLBACK_HEADERS: [(&str, &str); 10] = [
     ("mask_input", "langfuse_mask_input"),
     ("mask_output", "langfuse_mask_output"),
     ("tags", "x-litellm-tags"),
+    ("traceparent", "traceparent"),
 ];
 
 /// The decision about one name among the client's headers.

@@ -216,7 +216,7 @@ fn metadata_may_not_take_our_names_or_overflow() {
 fn litellm_gets_trace_names_tags_and_masks() {
     let sent = |metadata: &str| {
         let head = injector(metadata).expect("valid").outbound(&HeaderMap::new(), "cid", true, &mut Vec::new());
-        let is_read = |name: &str| name.starts_with("langfuse_") || name == "x-litellm-tags";
+        let is_read = |name: &str| name.starts_with("langfuse_") || ["x-litellm-tags", "traceparent"].contains(&name);
         lines(&head).into_iter().filter(|(name, _)| is_read(name)).collect::<Vec<_>>()
     };
     let want = [
@@ -228,13 +228,26 @@ fn litellm_gets_trace_names_tags_and_masks() {
         ("langfuse_trace_metadata", r#"{"a":"\u00e4"}"#),
         ("langfuse_trace_name", "n"),
         ("langfuse_trace_user_id", "u"),
+        ("traceparent", "00-aa-bb-01"),
         ("x-litellm-tags", "a,b c"),
     ];
     let metadata = r#"{"trace_id":"t1","session_id":"s 1","trace_user_id":"u","trace_name":"n","trace_metadata":{"a":"ä"},
-        "generation_name":"g","mask_input":true,"mask_output":"true","tags":["a","b c"],"user_id":"x"}"#;
+        "generation_name":"g","mask_input":true,"mask_output":"true","tags":["a","b c"],"user_id":"x","traceparent":"00-aa-bb-01"}"#;
     assert_eq!(sent(metadata), want.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let existing = sent(r#"{"trace_id":"t1","existing_trace_id":"t0"}"#);
     assert_eq!(existing, [("langfuse_existing_trace_id".to_owned(), "t0".to_owned())]);
+}
+
+#[test]
+fn a_sandbox_never_sets_the_span_of_its_run() {
+    let forged = client(&[("traceparent", "00-evil-evil-01"), ("tracestate", "a=b")]);
+    for (metadata, passes) in [(r#"{"traceparent":"00-aa-bb-01"}"#, vec!["00-aa-bb-01"]), ("{}", vec![])] {
+        let mut dropped = Vec::new();
+        let head = injector(metadata).expect("valid").outbound(&forged, "cid", true, &mut dropped);
+        let sent: Vec<_> = head.get_all("traceparent").iter().collect();
+        assert_eq!(sent, passes, "{metadata}");
+        assert_eq!((head.get("tracestate"), &dropped[..]), (None, &["traceparent".into(), "tracestate".into()][..]));
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Names of a caller on the calls of its run, as the upstream receives them.
 
+use super::traces::{PARENT, TRACE, create_in_trace};
 use super::*;
 
-const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+/// A span that a sandbox names.
+const FORGED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[tokio::test]
 async fn calls_carry_the_names_of_their_caller() {
@@ -58,4 +60,28 @@ async fn calls_carry_the_names_of_their_caller() {
         assert_eq!(received.headers_named(name), value.into_iter().collect::<Vec<_>>(), "{name}");
     }
     assert_eq!(received.header_json("langfuse_trace_metadata"), trace);
+}
+
+#[tokio::test]
+async fn calls_are_spans_of_the_trace_of_their_caller() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", &format!("metadata = '{{\"traceparent\": \"{FORGED}\"}}'\n"));
+    let daemon = sluice.serve().await;
+    let call = shell(&CALL.replace("--json", &format!("-H 'traceparent: {FORGED}' --json")));
+
+    let with_parent = create_in_trace(&daemon, &call).await;
+    daemon.reaches(&with_parent, "COMPLETED").await;
+    let without = daemon.create(call).await;
+    daemon.reaches(&without, "COMPLETED").await;
+
+    let received = upstream.requests();
+    let sent = |id: &str| {
+        let of_run = received.iter().filter(|request| request.header_json("x-litellm-metadata")["run_id"] == id);
+        of_run.flat_map(|request| request.headers_named("traceparent")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [parent] = &sent(&with_parent)[..] else { panic!("{received:#?}") };
+    assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with("-01"), "{parent}");
+    assert_ne!(parent, PARENT, "the span is the run's");
+    assert_eq!(sent(&without), [""; 0]);
 }

@@ -27,18 +27,20 @@ fn calls_carry_the_names_of_caller_and_run() {
         "user_id": "ada", "trace_user_id": "ada", "session_id": "s 1", "tags": ["ops", "a", "team:x"], "mask_input": true,
         "request_id": "req-1", "trace_name": "reviewer", "generation_name": "sandbox:agent", "team": "core",
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "billing_account_id": "acct-1",
+        "traceparent": format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", span_id("run", "r_1")),
         "trace_metadata": {
             "run_id": "r_1", "graph_id": "sandbox:agent", "billing_account_id": "acct-1", "user_id": "ada",
             "request_id": "req-1"
         }
     });
-    let operator = json!({ "team": "core", "tags": ["ops", "a"], "billing_account_id": "other", "trace_id": "x" });
+    let operator = json!({ "team": "core", "tags": ["ops", "a"], "billing_account_id": "other", "trace_id": "x", "traceparent": "x" });
     assert_eq!(members(given, operator, Some("reviewer"), Some(&parent)), expected);
 }
 
 #[test]
 fn a_run_without_metadata_has_a_trace() {
-    let members = members(json!({}), json!({}), None, None);
+    let members = members(json!({}), json!({ "traceparent": "00-of-ops-01" }), None, None);
+    assert_eq!(members["traceparent"], Value::Null, "only a caller has a span");
     let id = members["trace_id"].as_str().expect("an id");
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
     assert_eq!((&members["trace_name"], &members["tags"]), (&json!("sandbox:agent"), &Value::Null));
@@ -94,7 +96,7 @@ fn names_of_litellm_cannot_be_set() {
         "billing_account_id", "run_id", "attempt", "graph_id", "sluice_call_id", "trace_id", "trace_name",
         "trace_metadata", "generation_name", "spend_logs_metadata", "user_api_key", "user_api_key_end_user_id",
         "user_api_key_team_id", "user", "headers", "model_info", "requester_metadata", "guardrails",
-        "update_trace_keys", "langfuse_masking_function",
+        "update_trace_keys", "langfuse_masking_function", "traceparent",
     ];
     for name in forged {
         let value = json!({ name: "x" });

@@ -5,9 +5,10 @@
 use serde_json::{Value, json};
 
 use super::otlp::{Span, SpanKind};
-use super::run_facts::{RunFacts, span_id};
+use super::run_facts::RunFacts;
 use super::spans::{EndedCall, EndedRun};
 use super::target::{OtelKind, OtelTarget, Semconv};
+use crate::identity::span_id;
 
 /// Attributes of one span. One without a value is left out.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use sluice_contract::Hash;
 use sluice_state::sandboxes::Sandbox;
 
 use super::target::OtelKind;
-use crate::identity::{RunIdentity, RunMetadata};
+use crate::identity::{RunIdentity, RunMetadata, span_id};
 use crate::stored_request::StoredRequest;
 
 /// Facts about a run that each of its spans has.
@@ -77,11 +77,6 @@ impl RunFacts {
     pub(super) fn conversation(&self) -> &str {
         self.metadata.session_id.as_deref().unwrap_or(&self.run_id)
     }
-}
-
-/// Returns the id of a span: the same each time, so that a span that is sent again is not another one.
-pub(super) fn span_id(kind: &str, id: &str) -> String {
-    Hash::of(format!("span\0{kind}\0{id}").as_bytes()).to_hex()[..16].to_owned()
 }
 
 /// Returns the trace that Langfuse's own SDKs make of a name.
