@@ -134,7 +134,7 @@ async fn create(
     if let Some(worker) = worker {
         let run_id = worker.key.run_id.clone();
         // From before there is a turn: one without a client is taken back.
-        let presence = context.followers.follow(&run_id, Duration::ZERO);
+        let presence = context.followers.follow((run_id.clone(), worker.turn.number + 1), Duration::ZERO);
         let begin_seq = give_turn(context, principal, (&worker, &request), (digest, is_resumable), key).await?;
         return Ok((run_id, Some((begin_seq, presence))));
     }
@@ -182,15 +182,15 @@ pub(super) async fn follow(
     let turn = context.store.chat_turn(run_id, position).await?;
     let is_resumable = turn.as_ref().map_or(chat.new.is_resumable, |turn| turn.is_resumable);
     let resume = if is_resumable { context.chat.resume } else { Duration::ZERO };
-    let presence = context.followers.follow(run_id, resume);
+    let number = turn.as_ref().map_or(1, |turn| turn.number);
+    let presence = context.followers.follow((run_id.clone(), number), resume);
     let graph_id = context.stored_request(run_id).await?.graph_id;
     let policy = context.policy.as_ref().map(|policy| policy.of_account(Some(&run.account)));
     let contract = policy.and_then(|policy| policy.graph(&graph_id).map(|graph| graph.output));
     let contract = contract.unwrap_or(Contract::Plain);
     let counted = (counted, presence);
-    let number = turn.as_ref().map(|turn| turn.number).filter(|number| *number > 1);
     let follower = ChatFollower::new(context, principal, &run, (contract, turn), cursor, counted).await?;
-    Ok(Started { run_id: run_id.clone(), turn: number, follower })
+    Ok(Started { run_id: run_id.clone(), turn: Some(number).filter(|number| *number > 1), follower })
 }
 
 /// Returns the registered agents that a caller may choose: those of its owner.

@@ -35,7 +35,11 @@ async fn turn(context: Arc<ApiContext>) -> Result<(), LoopFault> {
     }
     let find = |run_id: &RunId| workers.iter().find(|worker| worker.key.run_id == *run_id);
     let live = context.store.live_chats().await?.into_iter().map(|chat| chat.run_id);
-    let live: Vec<_> = live.filter(|run_id| find(run_id).is_none_or(|worker| worker.turn.end.is_none())).collect();
+    let under_way = |run_id: RunId| match find(&run_id) {
+        Some(worker) => worker.turn.end.is_none().then_some((run_id, worker.turn.number)),
+        None => Some((run_id, 1)),
+    };
+    let live: Vec<_> = live.filter_map(under_way).collect();
     for run_id in context.followers.left(&live, FIRST_TIME.max(context.chat.resume)) {
         match find(&run_id).filter(|worker| left_turn(worker) == LeftTurn::Interrupt) {
             Some(worker) => interrupt(&context, worker).await?,

@@ -10,16 +10,20 @@ use tokio::time::Instant;
 /// Shortest time for the client of a run that has just been created, or adopted.
 pub(crate) const FIRST_TIME: Duration = Duration::from_secs(10);
 
+/// A turn of a chat: a run, and the number of the turn in it, from 1. A client of an earlier turn, which reads slowly, does
+/// not follow a later one.
+pub(crate) type FollowedTurn = (RunId, u32);
+
 /// The clients of all chats.
 #[derive(Debug, Default)]
 pub(crate) struct ChatFollowers {
-    chats: Mutex<HashMap<RunId, Presence>>,
+    turns: Mutex<HashMap<FollowedTurn, Presence>>,
 }
 
 #[derive(Debug)]
 struct Presence {
     clients: usize,
-    /// Time from which a chat without clients is cancelled.
+    /// Time from which a turn without clients is ended.
     cancel_at: Instant,
 }
 
@@ -27,31 +31,31 @@ struct Presence {
 #[derive(Debug)]
 pub(crate) struct ChatPresence {
     followers: Arc<ChatFollowers>,
-    run_id: RunId,
+    turn: FollowedTurn,
     /// Time in which the client may come back.
     resume: Duration,
 }
 
 impl ChatFollowers {
-    /// Counts a client of a chat, which may come back within this time.
-    pub(crate) fn follow(self: &Arc<Self>, run_id: &RunId, resume: Duration) -> ChatPresence {
-        let mut chats = self.lock();
-        let presence = chats.entry(run_id.clone()).or_insert(Presence { clients: 0, cancel_at: Instant::now() });
+    /// Counts a client of a turn, which may come back within this time.
+    pub(crate) fn follow(self: &Arc<Self>, turn: FollowedTurn, resume: Duration) -> ChatPresence {
+        let mut turns = self.lock();
+        let presence = turns.entry(turn.clone()).or_insert(Presence { clients: 0, cancel_at: Instant::now() });
         presence.clients += 1;
-        ChatPresence { followers: Arc::clone(self), run_id: run_id.clone(), resume }
+        ChatPresence { followers: Arc::clone(self), turn, resume }
     }
 
-    /// Returns those of the live chats that nobody has followed for too long, and forgets chats that have ended.
-    pub(crate) fn left(&self, live: &[RunId], first_time: Duration) -> Vec<RunId> {
+    /// Returns those of the live turns that nobody has followed for too long, and forgets turns that have ended.
+    pub(crate) fn left(&self, live: &[FollowedTurn], first_time: Duration) -> Vec<RunId> {
         let now = Instant::now();
-        let mut chats = self.lock();
-        chats.retain(|run_id, presence| presence.clients > 0 || live.contains(run_id));
+        let mut turns = self.lock();
+        turns.retain(|turn, presence| presence.clients > 0 || live.contains(turn));
         let mut left = Vec::new();
-        for run_id in live {
+        for turn in live {
             let new = || Presence { clients: 0, cancel_at: now + first_time };
-            let presence = chats.entry(run_id.clone()).or_insert_with(new);
+            let presence = turns.entry(turn.clone()).or_insert_with(new);
             if presence.clients == 0 && now >= presence.cancel_at {
-                left.push(run_id.clone());
+                left.push(turn.0.clone());
                 // It takes a moment to end, and is looked at again only if it does not.
                 presence.cancel_at = now + FIRST_TIME;
             }
@@ -62,20 +66,21 @@ impl ChatFollowers {
     /// Lets a chat whose clients have left wait no longer for them: a client has begun something else. The client of a chat that
     /// was just made is not known yet.
     pub(crate) fn expect_none(&self, run_id: &RunId) {
-        if let Some(presence) = self.lock().get_mut(run_id).filter(|presence| presence.clients == 0) {
+        let mut turns = self.lock();
+        for (_, presence) in turns.iter_mut().filter(|((of, _), presence)| of == run_id && presence.clients == 0) {
             presence.cancel_at = presence.cancel_at.min(Instant::now());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Presence>> {
-        self.chats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<FollowedTurn, Presence>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for ChatPresence {
     fn drop(&mut self) {
-        let mut chats = self.followers.lock();
-        if let Some(presence) = chats.get_mut(&self.run_id) {
+        let mut turns = self.followers.lock();
+        if let Some(presence) = turns.get_mut(&self.turn) {
             presence.clients -= 1;
             presence.cancel_at = Instant::now() + self.resume;
         }
@@ -92,23 +97,42 @@ mod tests {
         let run: RunId = "r_1".parse().expect("an id");
         let minute = Duration::from_secs(60);
 
-        let client = followers.follow(&run, minute);
+        let live = [(run.clone(), 1)];
+        let client = followers.follow((run.clone(), 1), minute);
         followers.expect_none(&run);
-        assert_eq!(followers.left(std::slice::from_ref(&run), minute), [], "it has a client");
+        assert_eq!(followers.left(&live, minute), [], "it has a client");
         drop(client);
-        assert_eq!(followers.left(std::slice::from_ref(&run), minute), [], "it may come back");
+        assert_eq!(followers.left(&live, minute), [], "it may come back");
         followers.expect_none(&run);
-        assert_eq!(followers.left(std::slice::from_ref(&run), minute), [run]);
+        assert_eq!(followers.left(&live, minute), [run]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_an_earlier_turn_follows_no_later_one() {
+        let followers = Arc::new(ChatFollowers::default());
+        let run: RunId = "r_1".parse().expect("an id");
+        let second = [(run.clone(), 2)];
+
+        let stalled = followers.follow((run.clone(), 1), Duration::ZERO);
+        let client = followers.follow((run.clone(), 2), Duration::ZERO);
+        assert_eq!(followers.left(&second, FIRST_TIME), []);
+        drop(client);
+        assert_eq!(followers.left(&second, FIRST_TIME), std::slice::from_ref(&run));
+        followers.expect_none(&run);
+        drop(stalled);
+        assert_eq!(followers.left(&[], FIRST_TIME), []);
+        assert!(followers.lock().is_empty(), "what has ended is forgotten");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_chat_without_clients_is_left_after_its_time() {
         let followers = Arc::new(ChatFollowers::default());
         let (one, other): (RunId, RunId) = ("r_1".parse().expect("an id"), "r_2".parse().expect("an id"));
-        let live = [one.clone(), other.clone()];
+        let live = [(one.clone(), 1), (other.clone(), 1)];
         let first_time = Duration::from_secs(10);
 
-        let (first, second) = (followers.follow(&one, Duration::ZERO), followers.follow(&one, Duration::from_secs(5)));
+        let follow = |resume| followers.follow((one.clone(), 1), resume);
+        let (first, second) = (follow(Duration::ZERO), follow(Duration::from_secs(5)));
         assert_eq!(followers.left(&live, first_time), []);
         drop(first);
         assert_eq!(followers.left(&live, first_time), [], "one client is left");
