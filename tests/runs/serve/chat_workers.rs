@@ -3,7 +3,7 @@
 use sluice_testkit::client::RawClient;
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::upstream::Script;
-use sluice_testkit::{PATIENCE, poll};
+use sluice_testkit::{Gate, PATIENCE, poll};
 
 use super::chat::{rest, send};
 use super::http::token;
@@ -53,12 +53,16 @@ createInterface({ input: process.stdin }).on("line", (line) => {
 "#;
 
 async fn memory(settings: &str) -> (Sluice, Upstream) {
-    let upstream =
-        Upstream::with(
-            |request| {
-                if request.text().contains("hold") { Script::never() } else { Script::provider("ok") }
-            },
-        );
+    memory_behind(&Gate::new(), settings).await
+}
+
+/// The same; turns that wait for their model go on when the gate opens.
+async fn memory_behind(gate: &Gate, settings: &str) -> (Sluice, Upstream) {
+    let gate = gate.clone();
+    let upstream = Upstream::with(move |request| {
+        let answer = Script::provider("ok");
+        if request.text().contains("hold") { answer.hold_head(&gate) } else { answer }
+    });
     let upstream = upstream.start().await;
     let sluice = Sluice::to(&upstream);
     sluice.file("sluice.toml", &format!("{settings}\n{AGENT}"));
@@ -247,6 +251,50 @@ async fn a_worker_outlives_a_daemon_that_is_killed() {
     let daemon = sluice.serve().await;
     assert_eq!(daemon.reaches(&run, "COMPLETED").await["outcome"], "success");
     assert_eq!(said(ask(&daemon, &chat, &turn("three", "s1")).await).0, "ok three of one two three");
+}
+
+#[tokio::test]
+async fn a_turn_outlives_a_daemon_that_is_killed() {
+    let gate = Gate::new();
+    let (sluice, upstream) = memory_behind(&gate, "").await;
+    let daemon = sluice.serve().await;
+    let chat = token(&sluice, "alice", "chat", "acct-1").await;
+    let (_, run) = said(ask(&daemon, &chat, &turn("one", "s1")).await);
+    let (stream, held) = hold(&daemon, &upstream, &chat, "s1").await;
+    assert_eq!(held, run);
+
+    daemon.kill().await;
+    drop(stream);
+    let daemon = sluice.serve().await;
+    let path = format!("/ai/runs/{run}/stream");
+    let mut resumed = send(&daemon, &chat, "GET", &path, &Value::Null, &[]).await;
+    assert_eq!(resumed.read_head().await.status, 200);
+    gate.open();
+
+    let (text, last, all) = rest(&mut resumed).await;
+    assert_eq!((text.as_str(), last.as_str()), ("ok one+hold of one hold", "done"), "{all:?}");
+    drop(resumed);
+    let answer = ask_again(&daemon, &chat, &turn("two", "s1")).await;
+    assert_eq!(answer, ("ok one+hold+two of one hold two".to_owned(), run));
+    assert_eq!(upstream.requests().len(), 3, "each turn was worked on once");
+}
+
+#[tokio::test]
+async fn a_turn_without_its_client_ends_after_a_kill() {
+    let (sluice, upstream) = memory("").await;
+    let daemon = sluice.serve().await;
+    let chat = token(&sluice, "alice", "chat", "acct-1").await;
+    let (stream, run) = hold(&daemon, &upstream, &chat, "s1").await;
+
+    daemon.kill().await;
+    drop(stream);
+    let daemon = sluice.serve().await;
+
+    let answer = ask_again(&daemon, &chat, &turn("two", "s1")).await;
+    assert_eq!(answer, ("ok hold+two of hold two".to_owned(), run.clone()), "its worker lives");
+    let events = daemon.events(&run).await;
+    let interrupted = events.iter().filter(|event| event["event_type"] == "agent.interrupted");
+    assert_eq!(interrupted.count(), 1);
 }
 
 #[tokio::test]

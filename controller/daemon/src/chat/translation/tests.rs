@@ -76,12 +76,24 @@ enum Input {
     End(RunEnd),
 }
 
+/// Pieces of what an envelope agent prints: deltas, in parts too, an envelope, and lines that are neither.
+const PRINTED: [&str; 7] = [
+    "{\"delta\": \"t\"}\n",
+    "{\"delta\": \"![\"}\n",
+    "{\"del",
+    "ta\": \"<\"}\n",
+    "\n",
+    "no envelope\n",
+    "{\"payloads\": [{\"text\": \"t and ![more\"}], \"meta\": {}}\n",
+];
+
 fn input() -> impl Strategy<Value = Input> {
     let tool = prop_oneof![Just("a"), Just("b")];
     let use_of = |id: &str| json!({ "id": id, "name": "Bash", "input": {} });
     let result_of = |id: &str| json!({ "tool_use_id": id, "content": "x" });
     prop_oneof![
         prop_oneof![Just("t"), Just("<"), Just("![")].prop_map(Input::Stdout),
+        proptest::sample::select(&PRINTED[..]).prop_map(Input::Stdout),
         tool.clone().prop_map(move |id| Input::Event("agent.tool_use", use_of(id))),
         tool.prop_map(move |id| Input::Event("agent.tool_result", result_of(id))),
         Just(Input::Event("agent.assistant_message", json!({ "text": "m" }))),
@@ -94,8 +106,11 @@ fn input() -> impl Strategy<Value = Input> {
 
 proptest! {
     #[test]
-    fn events_keep_their_order(inputs in proptest::collection::vec(input(), 0..40)) {
-        let mut chat = chat(Contract::Plain);
+    fn events_keep_their_order(
+        contract in prop_oneof![Just(Contract::Plain), Just(Contract::Envelope)],
+        inputs in proptest::collection::vec(input(), 0..40),
+    ) {
+        let mut chat = chat(contract);
         let mut seen = Vec::new();
         for input in inputs {
             match input {
