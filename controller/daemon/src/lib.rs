@@ -53,6 +53,7 @@ mod request_rate;
 pub mod request_source;
 pub mod run_policy;
 pub mod runs;
+mod second_person;
 mod session_channel;
 mod session_cookie;
 mod sessions;

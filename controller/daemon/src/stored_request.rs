@@ -65,6 +65,9 @@ pub struct StoredRequest {
     /// Span of the request that has created the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
+    /// Sender of the request; none in the rows of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creator: Option<RunCreator>,
 }
 
 /// Work of a run on the repository of its project.
@@ -87,8 +90,6 @@ pub struct StoredRepository {
     /// True if a pull request is wanted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_request: bool,
-    /// Sender of the request.
-    pub creator: RunCreator,
 }
 
 /// The principal that has created a run. An admin may create one for another owner.

@@ -62,8 +62,17 @@ async fn a_conflict_ends_the_command_of_the_host() {
 
 /// Runs an agent that pushes a commit, publishes it and opens its pull request. Returns the id and the commit.
 async fn published(daemon: &Daemon<'_>, token: &str, ticket: &str) -> (String, String) {
+    published_for(daemon, token, ticket, None).await
+}
+
+/// The same; an admin may name another owner.
+async fn published_for(daemon: &Daemon<'_>, token: &str, ticket: &str, owner: Option<&str>) -> (String, String) {
     let repository = json!({"ticket": ticket, "title": "Add a line", "pull_request": true});
-    let id = create(&http::address(daemon), token, &on_repository(COMMIT_AND_PUSH, repository)).await;
+    let mut request = on_repository(COMMIT_AND_PUSH, repository);
+    if let Some(owner) = owner {
+        request["owner_id"] = json!(owner);
+    }
+    let id = create(&http::address(daemon), token, &request).await;
     let run = daemon.ended(&id).await;
     assert_eq!(run["outcome"], "success", "{run}\n{}", daemon.process().stderr());
     let branch = daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json();
@@ -118,6 +127,24 @@ async fn another_person_merges_what_was_looked_at() {
     assert_eq!(merging(&forge).await, expected);
     let control = std::fs::read_to_string(sluice.state().join("audit/control.jsonl")).expect("it is there");
     assert!(control.contains(r#""operation":"git.merge""#) && control.contains(&head), "{control}");
+}
+
+#[tokio::test]
+async fn an_admin_merges_no_run_that_it_has_created() {
+    let (upstream, forge) = (Upstream::never().start().await, Forge::start().await);
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", &forge.project("publish = 'auto'\nmerge = true"));
+    let daemon = sluice.serve().await;
+    let admin = http::token(&sluice, "ops", "admin", "acct-1").await;
+    let (id, head) = published_for(&daemon, &admin, "AB-1", Some("alice")).await;
+    assert_eq!(daemon.run(&id).await["owner_id"], "alice");
+
+    let path = format!("/api/v1/sandboxes/{id}/git/pr/merge");
+    let consent = json!({"head_sha": head});
+    let refused = http::send(&http::address(&daemon), &admin, "POST", &path, &consent).await;
+    assert_eq!((refused.status, &body(&refused)["error"]["code"]), (403, &json!("second_person")), "{}", refused.text);
+    assert!(merging(&forge).await.is_empty());
+    daemon.request("POST", &path, &consent).await.expect(200);
 }
 
 #[tokio::test]

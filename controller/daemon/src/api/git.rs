@@ -29,7 +29,6 @@ use pull_request::PullRequestView;
 mod errors;
 mod publishing;
 mod pull_request;
-mod second_person;
 
 #[derive(OpenApi)]
 #[openapi(paths(

@@ -16,6 +16,7 @@ use super::raise_rule::{RaiseRefusal, RaiseRule, check, check_session, highest};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::principal::{Principal, Way};
+use crate::second_person::is_second_person;
 
 /// A decision of a person.
 #[derive(Debug, Clone)]
@@ -57,7 +58,9 @@ pub(crate) async fn decide(
         }
         let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
         let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
-        check(rule, (cap, to), principal.role, principal.owner == sandbox.owner)?;
+        let creator = context.stored_request(&sandbox.key.run_id).await?.creator;
+        let is_second = is_second_person(principal, &sandbox.owner, creator.as_ref());
+        check(rule, (cap, to), principal.role, is_second)?;
         if cap == AskedCap::MaxCostUsd {
             check_budget_log(context, &sandbox.account).await?;
         }
@@ -170,7 +173,7 @@ impl From<RaiseRefusal> for ApiError {
                 Self::new(StatusCode::FORBIDDEN, "admin_only", message)
             }
             RaiseRefusal::SecondPerson => {
-                let message = "this cost needs the approval of another person than the run's owner";
+                let message = "this cost needs the approval of another person than the run's owner and its creator";
                 Self::new(StatusCode::FORBIDDEN, "second_person", message)
             }
         }

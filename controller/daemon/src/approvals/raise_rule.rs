@@ -12,7 +12,7 @@ use crate::run_policy::RunPolicy;
 pub(super) struct RaiseRule {
     /// Highest value that owners may approve; none for no limit.
     pub(super) highest: Option<i64>,
-    /// Cost in nano-USD above which another person than the run's owner has to approve.
+    /// Cost in nano-USD above which another person than the run's owner and its creator has to approve.
     pub(super) second_person: Option<i64>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct RaiseRule {
 pub(super) enum RaiseRefusal {
     /// Only an admin may go beyond the operator's limit.
     AdminOnly,
-    /// The run's own owner asks, and another person has to.
+    /// The run's own owner or its creator asks, and another person has to.
     SecondPerson,
     /// A browser session asks, and a token has to.
     NeedsToken,
@@ -35,13 +35,13 @@ pub(super) fn check(
     rule: RaiseRule,
     (cap, to): (AskedCap, i64),
     role: Role,
-    owns_run: bool,
+    is_second_person: bool,
 ) -> Result<(), RaiseRefusal> {
     if role != Role::Admin && rule.highest.is_some_and(|highest| to > highest) {
         return Err(RaiseRefusal::AdminOnly);
     }
     let needs_second = cap == AskedCap::MaxCostUsd && rule.second_person.is_some_and(|from| to > from);
-    if needs_second && owns_run { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
+    if needs_second && !is_second_person { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
 /// Checks a raise by a browser session. A page that was attacked must not spend, so it has an amount of its own, and raises
@@ -89,20 +89,20 @@ mod tests {
         use RaiseRefusal::{AdminOnly, SecondPerson};
         let (cost, calls) = (AskedCap::MaxCostUsd, AskedCap::MaxCalls);
         let rule = |highest, second_person| RaiseRule { highest, second_person };
-        for (rule, asked, role, owns_run, expected) in [
-            (rule(None, None), (cost, i64::MAX), Role::Owner, true, Ok(())),
-            (rule(Some(10), None), (cost, 10), Role::Owner, true, Ok(())),
-            (rule(Some(10), None), (cost, 11), Role::Owner, true, Err(AdminOnly)),
-            (rule(Some(10), None), (calls, 11), Role::Owner, true, Err(AdminOnly)),
-            (rule(Some(10), None), (cost, 11), Role::Admin, true, Ok(())),
-            (rule(None, Some(5)), (cost, 5), Role::Owner, true, Ok(())),
-            (rule(None, Some(5)), (cost, 6), Role::Owner, true, Err(SecondPerson)),
-            (rule(None, Some(5)), (cost, 6), Role::Admin, true, Err(SecondPerson)),
-            (rule(None, Some(5)), (cost, 6), Role::Admin, false, Ok(())),
-            (rule(None, Some(5)), (calls, 6), Role::Owner, true, Ok(())),
-            (rule(Some(5), Some(5)), (cost, 6), Role::Owner, true, Err(AdminOnly)),
+        for (rule, asked, role, is_second, expected) in [
+            (rule(None, None), (cost, i64::MAX), Role::Owner, false, Ok(())),
+            (rule(Some(10), None), (cost, 10), Role::Owner, false, Ok(())),
+            (rule(Some(10), None), (cost, 11), Role::Owner, false, Err(AdminOnly)),
+            (rule(Some(10), None), (calls, 11), Role::Owner, false, Err(AdminOnly)),
+            (rule(Some(10), None), (cost, 11), Role::Admin, false, Ok(())),
+            (rule(None, Some(5)), (cost, 5), Role::Owner, false, Ok(())),
+            (rule(None, Some(5)), (cost, 6), Role::Owner, false, Err(SecondPerson)),
+            (rule(None, Some(5)), (cost, 6), Role::Admin, false, Err(SecondPerson)),
+            (rule(None, Some(5)), (cost, 6), Role::Admin, true, Ok(())),
+            (rule(None, Some(5)), (calls, 6), Role::Owner, false, Ok(())),
+            (rule(Some(5), Some(5)), (cost, 6), Role::Owner, false, Err(AdminOnly)),
         ] {
-            assert_eq!(check(rule, asked, role, owns_run), expected, "{rule:?} {asked:?} {role:?} {owns_run}");
+            assert_eq!(check(rule, asked, role, is_second), expected, "{rule:?} {asked:?} {role:?} {is_second}");
         }
         assert_eq!(highest(None, cost), Some(0));
     }

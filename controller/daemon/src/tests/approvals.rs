@@ -28,9 +28,15 @@ impl Asking {
     }
 
     async fn with(policy: RunPolicy) -> Self {
+        Self::created_by("slu_alice", json!({}), policy).await
+    }
+
+    /// The same; the request has these members too.
+    async fn created_by(token: &str, more: Value, policy: RunPolicy) -> Self {
         let daemon = TestDaemon::with_policy(Some(policy), |_| {}).await;
-        let body = json!({ "task": "x", "on_cap": "ask", "limits": { "max_calls": 10 }, "max_cost_usd": 1 });
-        let id = daemon.create("slu_alice", body).await;
+        let mut body = json!({ "task": "x", "on_cap": "ask", "limits": { "max_calls": 10 }, "max_cost_usd": 1 });
+        body.as_object_mut().expect("members").extend(more.as_object().expect("members").clone());
+        let id = daemon.create(token, body).await;
         daemon.claim().await;
         daemon.step(&id, sluice_state::sandboxes::SandboxStep::Start).await;
         Self { daemon, id }
@@ -242,6 +248,32 @@ async fn raises_stay_within_limits_and_budgets() {
     assert_eq!(run["max_cost_usd"], "2.5");
     let failed: Vec<_> = asking.daemon.control_log().into_iter().filter(|line| line.result != "accepted").collect();
     assert!(failed.iter().any(|line| line.result == "insufficient_credits"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn the_creator_of_a_run_is_no_second_person() {
+    let of_alice = json!({ "owner_id": "alice" });
+    for (creator, more, from_admin) in [("slu_admin", of_alice, 403), ("slu_alice", json!({}), 200)] {
+        let policy = RunPolicy { second_person: Some(2_000_000_000), ..policy() };
+        let asking = Asking::created_by(creator, more, policy).await;
+        let account = if creator == "slu_admin" { "acct-host" } else { "acct-1" };
+        let (path, budget) = (format!("/api/v1/budgets/{account}"), json!({ "kind": "set", "usd": "100" }));
+        asking.daemon.request("slu_admin", "PUT", &path, Some(&budget)).await;
+        let _sidecar = asking.sidecar(1);
+        let asked = asking.ask(AskedCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+        let above = json!({ "raise": { "max_cost_usd": 3 } });
+
+        let of_owner = asking.decide("slu_alice", &asked, above.clone()).await;
+        assert_eq!(of_owner.error(), (403, "second_person".to_owned()), "{creator}");
+        let of_admin = asking.decide("slu_admin", &asked, above).await;
+
+        assert_eq!(of_admin.status, from_admin, "{creator}: {of_admin:?}");
+        if from_admin == 403 {
+            assert_eq!(of_admin.error().1, "second_person");
+            let below = asking.decide("slu_admin", &asked, json!({ "raise": { "max_cost_usd": 2 } })).await;
+            assert_eq!(below.status, 200, "{below:?}");
+        }
+    }
 }
 
 #[tokio::test]

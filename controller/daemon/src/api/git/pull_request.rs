@@ -14,7 +14,6 @@ use sluice_state::sandboxes::Sandbox;
 use utoipa::ToSchema;
 
 use super::publishing::object_id;
-use super::second_person::is_second_person;
 use super::{admit_look, publication, refused, row};
 use crate::api::sandboxes::{lookup, record};
 use crate::api::{Context, NoQuery};
@@ -24,6 +23,7 @@ use crate::extract::{JsonBody, PathNames, Query};
 use crate::git::summary;
 use crate::permission::Operation;
 use crate::principal::Principal;
+use crate::second_person::is_second_person;
 
 /// A pull request.
 #[derive(Debug, Serialize, ToSchema)]
@@ -156,7 +156,7 @@ pub(super) async fn merge(
     const OPERATION: &str = "git.merge";
     let run = lookup::named(&context, &principal, Operation::Publish, &id).await?;
     row(&context, &run).await?;
-    let creator = context.stored_request(&run.key.run_id).await?.repository.map(|stored| stored.creator);
+    let creator = context.stored_request(&run.key.run_id).await?.creator;
     if !is_second_person(&principal, &run.owner, creator.as_ref()) {
         let message = "another person than the owner and the creator of the run merges it; ask another admin";
         return Err(ApiError::new(http::StatusCode::FORBIDDEN, "second_person", message));

@@ -35,6 +35,7 @@ use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
+use crate::stored_request::RunCreator;
 use crate::variable_values::Variables;
 
 /// Number of automatic retries of a run.
@@ -267,9 +268,9 @@ async fn new_run(
     let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
     let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
     if let Some(asked) = asked_repository {
-        checked.stored.repository =
-            Some(asked.check(repository(policy, project.as_deref())?, run_id.as_str(), principal)?);
+        checked.stored.repository = Some(asked.check(repository(policy, project.as_deref())?, run_id.as_str())?);
     }
+    checked.stored.creator = Some(RunCreator { principal: principal.id.clone(), owner: principal.owner.clone() });
     let (agent, account) = match agent {
         Some(agent) => {
             agent_accounts::check(principal, &agent.billing_account_id)?;

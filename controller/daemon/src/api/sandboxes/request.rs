@@ -201,6 +201,7 @@ impl SandboxRequest {
             chat_stay_s: self.chat_stay.map(|stay| stay.as_secs()),
             metadata: metadata(self.metadata, origin)?,
             traceparent: origin.traceparent.clone(),
+            creator: None,
         };
         Ok(CheckedRequest {
             name: self.name,

@@ -11,8 +11,7 @@ use sluice_state::git_runs::PublishRule;
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
-use crate::principal::Principal;
-use crate::stored_request::{RunCreator, StoredRepository};
+use crate::stored_request::StoredRepository;
 
 /// Work on the repository of the project. The run gets a clone on a branch of its own.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -42,12 +41,7 @@ impl RequestedRepository {
     ///
     /// # Errors
     /// 422, with the name of the member.
-    pub(super) fn check(
-        self,
-        project: &ProjectRepository,
-        run_id: &str,
-        principal: &Principal,
-    ) -> Result<StoredRepository, ApiError> {
+    pub(super) fn check(self, project: &ProjectRepository, run_id: &str) -> Result<StoredRepository, ApiError> {
         if let Some(base) = &self.base {
             base.parse::<Branch>().map_err(|error| invalid("base", format!("repository.base: {error}")))?;
         }
@@ -77,7 +71,6 @@ impl RequestedRepository {
             title: self.title,
             publish: publish.as_str().to_owned(),
             pull_request: self.pull_request,
-            creator: RunCreator { principal: principal.id.clone(), owner: principal.owner.clone() },
         })
     }
 }
@@ -107,7 +100,7 @@ mod tests {
         let request: RequestedRepository = serde_json::from_value(request).expect("a request");
         let url = RepositoryUrl::parse("https://forge.test/o/r").expect("an address");
         let project = ProjectRepository { publish: project, ..ProjectRepository::of(url) };
-        request.check(&project, "r_1", &Principal::root(0))
+        request.check(&project, "r_1")
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The second person of a merge.
+//! The second person of a merge, or of a raised cost.
 //!
 //! Pure.
 
@@ -8,7 +8,7 @@ use crate::stored_request::RunCreator;
 /// Returns true if a principal is another person than the owner of a run and its creator. All principals of one owner count as
 /// one person, and an admin who has created a run for another owner is not a second one. A run without a known creator has no
 /// second person.
-pub(super) fn is_second_person(principal: &Principal, owner: &str, creator: Option<&RunCreator>) -> bool {
+pub(crate) fn is_second_person(principal: &Principal, owner: &str, creator: Option<&RunCreator>) -> bool {
     let is_other = |creator: &RunCreator| principal.owner != creator.owner && principal.id != creator.principal;
     principal.owner != owner && creator.is_some_and(is_other)
 }
