@@ -83,24 +83,21 @@ async fn codex_opens_a_pull_request() {
     publishes(&codex("gpt-6.1-sol", SIDECAR).with("publishes", "repository")).await;
 }
 
-/// The worker of the image in a run of a daemon, with Claude Code: the only work is what the owner's task says.
-#[tokio::test]
-async fn the_images_worker_opens_a_pull_request() {
+/// Runs the worker of the image with an agent in a run of a daemon: the only work is what the owner's task says. `start` has the
+/// arguments of the worker up to the prompt, for the path of the agent's program. Returns the events of the run.
+async fn worker_publishes(agent: &Agent, models: [&str; 2], start: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     let provider = AgentProvider::shared().await;
     let (sluice, forge) = (Sluice::with(provider.litellm().url(), provider.litellm().key()), Forge::start().await);
     let sluice = with_grants(sluice);
     let roots = std::fs::read_to_string(sluice.dir().join("sluice.toml")).expect("it was written");
     sluice.file("sluice.toml", &format!("{roots}{}", forge.project("publish = 'auto'")));
     let daemon = sluice.serve().await;
-    let agent = claude("claude-sonnet-5").with("worker", "repository");
-    let program = grants_of(&daemon, &agent).await(&agent.argv[0]);
-    let argv = ["sluice-worker", "claude", "--program", &program, "--dangerously-skip-permissions"];
-    let argv: Vec<_> = argv.into_iter().chain(["--model", "claude-sonnet-5", "--"]).map(str::to_owned).collect();
+    let program = grants_of(&daemon, agent).await(&agent.argv[0]);
+    let argv: Vec<_> = ["sluice-worker".to_owned()].into_iter().chain(start(&program)).collect();
 
     let request = json!({
-        "argv": argv.into_iter().chain([prompt(&agent)]).collect::<Vec<_>>(), "agent_id": agent.name, "project": "work",
-        "model": "claude-sonnet-5", "models": ["claude-sonnet-5", "claude-haiku-4-5-20251001"],
-        "limits": {"memory": "1g", "timeout": "4m"},
+        "argv": argv.into_iter().chain(["--".to_owned(), prompt(agent)]).collect::<Vec<_>>(), "agent_id": agent.name,
+        "project": "work", "model": models[0], "models": models, "limits": {"memory": "1g", "timeout": "4m"},
         "repository": {"ticket": "AB-7", "title": TITLE, "pull_request": true},
     });
     let id = daemon.create(request).await;
@@ -109,7 +106,8 @@ async fn the_images_worker_opens_a_pull_request() {
     let logs = daemon.get(&format!("/api/v1/sandboxes/{id}/logs")).await.expect(200).text();
     assert_eq!(run["outcome"], "success", "{run}\n{logs}\n{}", daemon.process().stderr());
     let head = assert_published(&forge, &format!("Sluice run {id} <run@sluice.invalid>"));
-    assert_requested(&forge, &id, &head).await;
+    let body = assert_requested(&forge, &id, &head).await;
+    assert!(body.contains(&format!("task {} is done", agent.name)), "the words of the agent: {body}");
     let branch = daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json();
     assert_eq!((&branch["published_sha"], &branch["pull_request"]["number"]), (&json!(head), &json!(1)), "{branch}");
     let events = daemon.events(&id).await;
@@ -117,8 +115,44 @@ async fn the_images_worker_opens_a_pull_request() {
     for kind in ["git.pushed", "git.received", "git.published", "git.pull_request", "agent.completed"] {
         assert!(data(kind).is_some(), "{kind}: {events:?}");
     }
-    let edited = |event: &&Value| event["event_type"] == "agent.file_edited";
-    let mut paths = events.iter().filter(edited).map(|event| &event["event_data"]["file_path"]);
-    assert!(paths.any(|path| path == "/workspace/repo/text"), "{events:?}");
     daemon.stop().await;
+    events
+}
+
+/// The data of all events of a type.
+fn data_of<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event_type"] == name).map(|event| &event["event_data"]).collect()
+}
+
+#[tokio::test]
+async fn the_worker_opens_a_pull_request_with_claude_code() {
+    let agent = claude("claude-sonnet-5").with("worker", "repository");
+    let models = ["claude-sonnet-5", "claude-haiku-4-5-20251001"];
+    let start = |program: &str| {
+        let words = ["claude", "--program", program, "--dangerously-skip-permissions", "--model", models[0]];
+        words.map(str::to_owned).to_vec()
+    };
+
+    let events = worker_publishes(&agent, models, start).await;
+
+    let edited = data_of(&events, "agent.file_edited");
+    assert!(edited.iter().any(|data| data["file_path"] == "/workspace/repo/text"), "{events:?}");
+}
+
+#[tokio::test]
+async fn the_worker_opens_a_pull_request_with_codex() {
+    let agent = codex("gpt-6.1-sol", SIDECAR).with("worker", "repository");
+    let start = |program: &str| {
+        let own = ["codex", "--program", program].map(str::to_owned);
+        own.into_iter().chain(agent.argv[1..].iter().cloned()).collect()
+    };
+
+    let events = worker_publishes(&agent, ["gpt-6.1-sol", "gpt-5.5"], start).await;
+
+    let commands = data_of(&events, "agent.tool_use");
+    assert!(commands.iter().any(|data| data["name"] == "shell"), "{events:?}");
+    let results = data_of(&events, "agent.tool_result");
+    assert!(results.iter().any(|data| data["exit_code"] == 0), "{events:?}");
+    let completed = data_of(&events, "agent.completed");
+    assert!(completed[0]["usage"]["output_tokens"].as_u64() > Some(0), "{completed:?}");
 }
