@@ -29,24 +29,10 @@ const RECORD_LIMIT: Duration = Duration::from_secs(15);
 pub struct LiteLlm {
     url: String,
     key: String,
+    provider_url: String,
     server: Leash,
     provider: Option<Leash>,
     spend: Option<SpendDb>,
-}
-
-/// A call of LiteLLM in a process of its own.
-#[derive(Debug)]
-pub struct InProcessCall<'a> {
-    /// The metadata of the call.
-    pub metadata: &'a Value,
-    /// The model, with its provider.
-    pub model: &'a str,
-    /// The answer, without a provider.
-    pub answer: &'a str,
-    /// The end user.
-    pub account: &'a str,
-    /// The message.
-    pub text: &'a str,
 }
 
 impl LiteLlm {
@@ -105,8 +91,7 @@ impl LiteLlm {
     /// # Panics
     /// As [`LiteLlm::shared`], and without the packages of `tests/setup/langfuse.sh`.
     pub async fn with_langfuse(langfuse: &str) -> Self {
-        let started = Self::start("litellm_langfuse.yaml", "http://127.0.0.1:9", None, langfuse_environment(langfuse));
-        match started.await {
+        match Self::with_own_provider_and("litellm_langfuse.yaml", langfuse_environment(langfuse)).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
@@ -114,7 +99,7 @@ impl LiteLlm {
 
     async fn start_with_spend_log(config: &str) -> Result<Self, String> {
         let spend = SpendDb::start().await?;
-        let mut litellm = Self::with_own_provider_and(config, Some(&spend)).await?;
+        let mut litellm = Self::with_own_provider_and(config, spend.environment()).await?;
         litellm.spend = Some(spend);
         Ok(litellm)
     }
@@ -163,10 +148,10 @@ impl LiteLlm {
     }
 
     async fn with_own_provider() -> Result<Self, String> {
-        Self::with_own_provider_and(CONFIG, None).await
+        Self::with_own_provider_and(CONFIG, Vec::new()).await
     }
 
-    async fn with_own_provider_and(config: &str, spend: Option<&SpendDb>) -> Result<Self, String> {
+    async fn with_own_provider_and(config: &str, environment: Vec<(&'static str, String)>) -> Result<Self, String> {
         let (provider, port) = Leash::start_listening(
             |directory| {
                 let mut command = Command::new(python());
@@ -176,7 +161,6 @@ impl LiteLlm {
             "listening on 127.0.0.1:",
         )
         .await?;
-        let environment = spend.map(SpendDb::environment).unwrap_or_default();
         Self::start(config, &format!("http://127.0.0.1:{port}"), Some(provider), environment).await
     }
 
@@ -212,15 +196,16 @@ impl LiteLlm {
         if !poll(START_LIMIT, || is_alive(port)).await {
             return Err(format!("LiteLLM listens on {port} but is not alive; its log:\n{}", server.log()));
         }
-        Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider, spend: None })
+        let provider_url = provider_url.to_owned();
+        Ok(Self { url: format!("http://127.0.0.1:{port}"), key, provider_url, server, provider, spend: None })
     }
 
-    /// Calls a model in a process of its own, with metadata as an in-process integration sends it, and both callbacks for
-    /// Langfuse.
-    pub async fn call_in_process(langfuse: &str, call: &InProcessCall<'_>) -> Output {
+    /// Calls the provider of this LiteLLM by its library, in a process of its own with both callbacks for Langfuse. `calls` are
+    /// those of `tests/python/langfuse_call.py`.
+    pub async fn call_in_process(&self, langfuse: &str, account: &str, calls: &Value) -> Output {
         let mut command = tokio::process::Command::new(python());
-        command.arg(python_file("langfuse_call.py")).arg(call.metadata.to_string());
-        command.args([call.model, call.answer, call.account, call.text]).env_clear().env("LANG", "C.UTF-8");
+        command.arg(python_file("langfuse_call.py")).args([&self.provider_url, account, &calls.to_string()]);
+        command.env_clear().env("LANG", "C.UTF-8");
         command.envs(langfuse_environment(langfuse)).kill_on_drop(true);
         command.output().await.unwrap_or_else(|error| panic!("cannot run langfuse_call.py: {error}"))
     }

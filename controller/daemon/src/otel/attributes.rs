@@ -54,11 +54,14 @@ pub(super) fn call_span(target: &OtelTarget, run: &RunFacts, call: &EndedCall) -
     of_run(&mut all, run);
     if target.kind == OtelKind::Langfuse {
         langfuse_trace(&mut all, run);
+        all.set("langfuse.generation.name", run.graph_id.as_str());
         langfuse_generation(&mut all, call);
     }
-    let name = match &call.model {
-        Some(model) => format!("{} {model}", call.operation),
-        None => call.operation.to_owned(),
+    let name = match (target.kind, &call.model) {
+        // Langfuse shows it as the name of the generation. LiteLLM's callbacks send the same one.
+        (OtelKind::Langfuse, _) => run.graph_id.clone(),
+        (OtelKind::Otlp, Some(model)) => format!("{} {model}", call.operation),
+        (OtelKind::Otlp, None) => call.operation.to_owned(),
     };
     Span {
         trace_id: run.trace_at(target.kind),
@@ -114,17 +117,17 @@ fn of_run(all: &mut Attributes, run: &RunFacts) {
 }
 
 /// Sets the attributes of the trace. Langfuse wants them on each span: a view of spans has no trace to look them up in. A
-/// trace that others have begun keeps what it has.
+/// trace that others have begun keeps its name and its metadata.
 fn langfuse_trace(all: &mut Attributes, run: &RunFacts) {
-    if run.metadata.existing_trace_id.is_some() {
-        return;
-    }
-    all.set("langfuse.trace.name", run.agent_name.as_str());
     all.set("langfuse.user.id", run.metadata.trace_user());
     all.set("langfuse.session.id", run.metadata.session_id.clone());
     if !run.metadata.tags.is_empty() {
         all.set("langfuse.trace.tags", json!(run.metadata.tags));
     }
+    if run.metadata.existing_trace_id.is_some() {
+        return;
+    }
+    all.set("langfuse.trace.name", run.agent_name.as_str());
     for (name, value) in run.trace_metadata.as_object().into_iter().flatten() {
         all.set(&format!("langfuse.trace.metadata.{name}"), value.clone());
     }

@@ -141,7 +141,8 @@ fn ended(event: &LoggedEvent, data: CallData, started: Option<&Started>) -> Ende
         model_served: data.model_served,
         response_id: data.response_id,
         error: error_of(data.result.as_deref(), data.status),
-        usage: data.usage.unwrap_or_default(),
+        // The Messages API leaves cached tokens out of its input; the conventions and Langfuse count them in.
+        usage: data.usage.unwrap_or_default().inclusive(),
         cost: known.as_ref().and_then(|known| Usd::parse(&known.usd).ok()).map(|usd| usd.to_nanos() as f64 / 1e9),
         cost_source: known.map(|known| known.source),
         is_cache_hit: data.cache_hit,

@@ -154,10 +154,32 @@ fn langfuse_has_its_trace_on_each_span() {
     assert_eq!((&usage["input"], &usage["cache_read_input_tokens"]), (&json!(60), &json!(40)));
     assert_eq!(of_call.parent_id.as_deref(), Some(of_run.span_id.as_str()));
     assert_eq!((of_run.parent_id.as_deref(), of_run.error.as_deref()), (Some("00f067aa0ba902b7"), Some("timeout")));
-    let existing = facts(json!({ "existing_trace_id": "abc" }));
+    assert_eq!((of_call.name.as_str(), all["langfuse.generation.name"]), ("sandbox:agent", &json!("sandbox:agent")));
+    let existing = facts(json!({ "existing_trace_id": "abc", "user_id": "ada", "session_id": "s", "tags": ["a"] }));
     let span = run_span(&target, &existing, &ended, 9_000_000);
-    assert_eq!((span.trace_id.as_str(), span.parent_id), ("ba7816bf8f01cfea414140de5dae2223", None));
-    assert!(!span.attributes.iter().any(|(name, _)| name.starts_with("langfuse.trace.")));
+    assert_eq!((span.trace_id.as_str(), span.parent_id.as_deref()), ("ba7816bf8f01cfea414140de5dae2223", None));
+    let all = attributes_of(&span);
+    assert_eq!((all["langfuse.user.id"], all["langfuse.session.id"]), (&json!("ada"), &json!("s")));
+    let of_trace: Vec<_> = all.keys().filter(|name| name.starts_with("langfuse.trace.")).collect();
+    assert_eq!(of_trace, [&"langfuse.trace.tags"], "its name and its metadata are those of others");
+}
+
+#[test]
+fn cached_tokens_of_messages_are_input() {
+    let ended = json!({
+        "call_id": "c-1", "result": "ok", "status": 200, "ts": "1970-01-01T00:00:05Z",
+        "usage": { "input": 1000, "output": 100, "cached_input": 400, "cache_write": 50, "reasoning": null, "total": null },
+    });
+    let call = OpenCalls::default().take(&event("llm.call", &ended)).expect("it ends a call");
+    let span = call_span(&target(OtelKind::Langfuse), &facts(json!({})), &call);
+    let all = attributes_of(&span);
+    assert_eq!(all["gen_ai.usage.input_tokens"], &json!(1450));
+    let usage: Value =
+        serde_json::from_str(all["langfuse.observation.usage_details"].as_str().expect("text")).expect("JSON");
+    let expected = json!({
+        "input": 1050, "output": 100, "total": 1550, "cache_read_input_tokens": 400, "cache_creation_input_tokens": 50
+    });
+    assert_eq!(usage, expected, "what is read from a cache is counted apart");
 }
 
 #[test]
