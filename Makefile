@@ -3,6 +3,7 @@
 #   make check         format, lints, licences, reference pages, links
 #   make test          every test: real LiteLLM, real Docker
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
+#   make test-chat     a hundred chats whose agents all work at once, and a worker that reports 100,000 events
 #   make test-console  the console with 100,000 events and 20 tabs
 #   make test-git      a repository of 1 GB: clone, push, bundle, publication, with times and memory; needs 10 GB of disk
 #   make test-pause    pauses and approvals of ten minutes, with real agents and SDKs that wait for them
@@ -28,7 +29,7 @@ MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-setup test-build test-agents test-git test-pause test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
+.PHONY: help demo demo-clean check test test-setup test-build test-agents test-git test-pause test-chat test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -105,6 +106,14 @@ test-pause:
 	tests/setup/agents.sh short
 	cargo build --workspace --bins --locked
 	timeout 1800 cargo test --locked -p sluice-testkit --test conformance -- --ignored ten_minutes
+
+# A hundred containers at the same time, with 4 GB of memory. `make test` has the same tests with fewer chats and events.
+test-chat:
+	tests/setup/packages.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	cargo test --locked -p sluice-testkit --test runs -- --ignored chat_load
+	SLUICE_FLOOD_EVENTS=100000 cargo test --locked -p sluice-testkit --test runs -- serve::hostile::a_flood_of_events
 
 # Open WebUI is installed from PyPI, without what it needs only to embed documents.
 test-webui:

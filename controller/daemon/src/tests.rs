@@ -8,7 +8,7 @@ mod artifacts;
 mod creation;
 mod document;
 mod exec;
-mod fake_sidecar;
+pub(crate) mod fake_sidecar;
 mod files;
 mod grants;
 mod limits;

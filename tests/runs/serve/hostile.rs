@@ -143,7 +143,9 @@ async fn a_flood_of_events_removes_no_evidence() {
     let sluice = Sluice::to(&upstream);
     sluice.file("sluice.toml", &format!("events_per_run = {KEPT}\n"));
     let daemon = sluice.serve().await;
-    let neighbour = daemon.create(shell(NEIGHBOUR)).await;
+    let mut neighbour = shell(NEIGHBOUR);
+    neighbour["limits"] = json!({"timeout": "600s"});
+    let neighbour = daemon.create(neighbour).await;
     daemon.reaches(&neighbour, "RUNNING").await;
     let work = |id: &str| sluice.state().join("runs").join(format!("{id}.0")).join("work");
 

@@ -343,3 +343,6 @@ fn stop_of(cause: Cause) -> ClockStop {
         Cause::Approval => ClockStop::Approval,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 /// The control socket of a sidecar. It ends with its last handle's task.
-pub(super) struct FakeSidecar {
+pub(crate) struct FakeSidecar {
     script: Arc<Mutex<Script>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -21,7 +21,7 @@ struct Script {
 
 impl FakeSidecar {
     /// Listens at this path, with these caps and this usage.
-    pub(super) fn start(path: &Path, caps: Value, used: Value) -> Self {
+    pub(crate) fn start(path: &Path, caps: Value, used: Value) -> Self {
         std::fs::create_dir_all(path.parent().expect("it is in a directory")).expect("there is room");
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).expect("the name is free");
@@ -47,7 +47,7 @@ impl FakeSidecar {
     }
 
     /// Adds a waiting call.
-    pub(super) fn hold(&self, hold_id: &str, cause: &str, asked: &str) {
+    pub(crate) fn hold(&self, hold_id: &str, cause: &str, asked: &str) {
         let held = json!([{
             "hold_id": hold_id, "cause": cause, "asked": asked, "model": "m", "waiting": 1, "attempts": 1, "waited_ms": 5,
         }]);
@@ -55,7 +55,7 @@ impl FakeSidecar {
     }
 
     /// Returns the requests to this path, each with its body.
-    pub(super) fn requests(&self, path: &str) -> Vec<Value> {
+    pub(crate) fn requests(&self, path: &str) -> Vec<Value> {
         let script = self.script.lock().expect("no test panics with it");
         let of_path = script.requests.iter().filter(|(line, _)| line == path);
         of_path.map(|(_, body)| body.clone()).collect()
