@@ -96,12 +96,11 @@ async fn spent_one_attempt(sluice: &Sluice, run: &ClientRun<'_>, reason: &str) -
     assert!(said.contains(ANSWER), "{name}: {said}");
     let audit = sluice.audit(&run.id);
     let held = audit.of_kind("held");
-    let holds: Vec<_> = held.iter().map(|held| held["hold_id"].to_string()).collect();
-    let distinct: BTreeSet<_> = holds.iter().collect();
+    let holds: Vec<_> = held.iter().map(|held| &held["hold_id"]).collect();
+    let distinct: BTreeSet<_> = holds.iter().map(|hold| hold.as_str().expect("an id")).collect();
     assert!(!holds.is_empty(), "{name} never waited");
     for hold in &distinct {
-        let times: Vec<_> =
-            held.iter().filter(|held| held["hold_id"].to_string() == **hold).map(|held| time_of(held)).collect();
+        let times: Vec<_> = held.iter().filter(|held| held["hold_id"] == **hold).map(|held| time_of(held)).collect();
         assert!(times.len() <= 2, "{name} waited more than twice: {holds:?}");
         if let [first, again] = times[..] {
             let waited = again.duration_since(first).expect("records are in their order");

@@ -185,7 +185,7 @@ fn compare(
     let mut all = Vec::new();
     for scope in ["langfuse-sdk", "litellm"] {
         let (ours, theirs) = (generation(&sent.by_proxy, scope, text), generation(&sent.in_process, scope, text));
-        let found = differences(&format!("{kind} by {scope}"), members(ours), members(theirs), OF_PROXY);
+        let found = differences(&format!("{kind} by {scope}"), &members(ours), &members(theirs), OF_PROXY);
         all.extend(found.into_iter().filter(|(_, name, ..)| counts(name)));
     }
     let sdk = generation(&sent.in_process, "langfuse-sdk", text);
@@ -202,7 +202,7 @@ fn compare(
     assert_eq!(ours.remove("langfuse.user.id"), ours.get("user.id").cloned(), "{kind}");
     assert_eq!(ours.remove("langfuse.session.id"), ours.get("session.id").cloned(), "{kind}");
     ours.retain(|name, _| !name.starts_with("gen_ai.") && !name.starts_with("sluice.") && name != "error.type");
-    all.extend(differences(&format!("{kind} by the daemon"), ours, theirs, OF_DAEMON));
+    all.extend(differences(&format!("{kind} by the daemon"), &ours, &theirs, OF_DAEMON));
     assert_eq!([&direct["trace"], &direct["name"]], [&sdk["trace"], &sdk["name"]], "{kind}");
     all
 }
@@ -225,11 +225,11 @@ fn integrated(given: &Value, id: &str, account: &str) -> Value {
     metadata
 }
 
-/// The attributes that differ, and may not.
+/// Returns the attributes that differ although they must not.
 fn differences(
     what: &str,
-    ours: BTreeMap<String, Value>,
-    theirs: BTreeMap<String, Value>,
+    ours: &BTreeMap<String, Value>,
+    theirs: &BTreeMap<String, Value>,
     allowed: &[(&str, &str)],
 ) -> Vec<Difference> {
     let names: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
