@@ -28,8 +28,8 @@ const leave = document.getElementById("logout");
 if (leave) {
   leave.hidden = false;
   leave.addEventListener("click", async () => {
-    // A conversation is kept for this session alone.
-    sessionStorage.clear();
+    // A conversation is kept for this session alone. The page of the chat stores it once more when it is left: this comes later.
+    addEventListener("pagehide", () => sessionStorage.clear());
     await send("POST", "/api/v1/session/logout");
     location.replace("/login");
   });

@@ -4,7 +4,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, errorText, get, loggedOut, send } from "./api.js";
 import { Empty, Fault, Foreign, FromAgent, html } from "./parts.js";
-import { frames, pause } from "./stream.js";
+import { collect, frames, pause } from "./stream.js";
 
 /** Times that a broken answer is asked for again before the page gives up. */
 const RECONNECTS = 5;
@@ -44,6 +44,7 @@ function keep() {
   const text = JSON.stringify({ session, agent: chosen.value, turns: turns.value });
   try {
     if (text.length <= KEPT_MAX) sessionStorage.setItem(KEPT, text);
+    else sessionStorage.removeItem(KEPT);
   } catch {
     // The browser has no room: a reload begins anew.
   }
@@ -209,7 +210,12 @@ async function load() {
 export async function start(show) {
   await load();
   restore();
-  effect(keep);
+  // A long answer comes in many parts: each second is enough, and the moment in which the page is left.
+  const soon = collect(keep, 1000);
+  effect(() => {
+    if (turns.value && chosen.value !== null) soon();
+  });
+  addEventListener("pagehide", keep);
   show(html`<${Page} />`);
   await goOn();
 }

@@ -31,15 +31,35 @@ export async function* frames(body) {
   }
 }
 
-/** Returns a function that calls `act` once, this time after the first of several calls. */
+/**
+ * Returns a function that calls `act` once, this time after the first of several calls. While `act` is busy, it is not called
+ * again: a call that comes meanwhile follows its end, so that a slow daemon is not asked faster than it answers.
+ */
 export function collect(act, ms) {
   let timer;
-  return () => {
-    timer ??= setTimeout(() => {
-      timer = undefined;
-      act();
-    }, ms);
+  let isBusy = false;
+  let again = false;
+  const call = () => {
+    timer ??= setTimeout(run, ms);
   };
+  async function run() {
+    timer = undefined;
+    if (isBusy) {
+      again = true;
+      return;
+    }
+    isBusy = true;
+    try {
+      await act();
+    } finally {
+      isBusy = false;
+    }
+    if (again) {
+      again = false;
+      call();
+    }
+  }
+  return call;
 }
 
 /** Waits for a time, or until the tab is looked at again. */

@@ -8,7 +8,7 @@ import { html } from "./parts.js";
 const SHOWN = 200;
 /** Parts of a call in their order: class, words, and the member of its times. The stream is the rest. */
 const PARTS = [["queue", "in the sidecar", "queue"], ["connect", "connects", "connect"], ["wait", "until the first byte", "ttfb"]];
-const LAYOUTS = [["run", "At its time in the run"], ["call", "From the begin of each call"]];
+const LAYOUTS = [["run", "At its time in the run"], ["call", "From the start of each call"]];
 
 /** Returns begin and end of a call in microseconds, and the lengths of its parts. */
 export function spanOf({ created_at: at, event_data: data }) {

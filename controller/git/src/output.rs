@@ -45,7 +45,7 @@ impl Output {
     pub(crate) fn message(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
         let lines: Vec<String> =
-            text.lines().rev().filter(|line| !line.trim().is_empty()).take(6).map(sanitize).collect();
+            text.lines().rev().filter(|line| !line.trim().is_empty()).take(6).map(one_line).collect();
         let message = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
         match (message.is_empty(), self.code) {
             (false, _) => message,
@@ -60,6 +60,13 @@ impl Output {
     pub(crate) fn line(&self) -> &[u8] {
         self.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default()
     }
+}
+
+/// Returns a line of a message that joins lines by semicolons. A line of the other side has none, so that no part of it passes
+/// for a line of git.
+fn one_line(line: &str) -> String {
+    let text = sanitize(line);
+    if text.trim_start().starts_with("remote:") { text.replace(';', ",") } else { text }
 }
 
 /// Returns the bytes with each secret replaced by another text.
@@ -113,6 +120,7 @@ mod tests {
         };
         assert_eq!(hidden(b"remote: ghp_canary, ghp_canary"), "remote: (token), (token)");
         assert_eq!(hidden(b"fatal: no"), "fatal: no");
+        assert_eq!(hidden(b"remote: x; Connection refused\nfatal: a; b"), "remote: x, Connection refused; fatal: a; b");
         let cut = [b"hp_canary ".as_slice(), &[b'.'; TAIL - 10]].concat();
         assert!(!hidden(&cut).contains("canary"));
     }

@@ -10,6 +10,7 @@ use sluice_state::layout::Layout;
 use sluice_state::operator;
 
 use super::error::CommandError;
+use super::output::say;
 
 /// Result of a line that stands before its effect.
 const ACCEPTED: &str = "accepted";
@@ -48,7 +49,10 @@ impl RecordedOperation {
                 object: Some(self.seq.to_string()),
                 ..ControlEntry::default()
             };
-            append(&self.log, entry, FAILED)?;
+            // The fault of the operation matters more than that of its second line: a line without an effect is the safe side.
+            if let Err(error) = append(&self.log, entry, FAILED) {
+                say(&format!("the control log does not have the failure: {}", error.message));
+            }
         }
         result
     }

@@ -46,6 +46,7 @@ impl StdoutText {
     /// Returns the rest of the text at the end of the stream.
     pub(super) fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.rest);
+        self.scanned = 0;
         let rest = String::from_utf8_lossy(&rest);
         match self.contract {
             Contract::Plain => rest.into_owned(),
@@ -127,6 +128,13 @@ mod tests {
             at = to;
         }
         text + &reader.finish()
+    }
+
+    #[test]
+    fn bytes_after_the_end_are_read() {
+        let mut reader = StdoutText::new(Contract::Envelope);
+        assert_eq!((reader.push(b"{\"del"), reader.finish()), (String::new(), String::new()));
+        assert_eq!(reader.push(b"{\"delta\":\"a\"}\n"), "a");
     }
 
     #[test]

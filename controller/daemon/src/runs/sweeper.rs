@@ -1,6 +1,6 @@
 //! Removes the remains of killed controllers: containers and directories without a live run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sluice_runs::host::Host;
@@ -26,12 +26,12 @@ pub(crate) async fn run(context: Arc<ApiContext>, host: Arc<Host>, stop: StopSig
 async fn turn(context: Arc<ApiContext>, host: Arc<Host>, recorded: Arc<Mutex<Vec<Leftover>>>) -> Result<(), LoopFault> {
     let observer: Arc<dyn Observer> = Arc::new(NoObserver);
     let found = sweep(&host, SweepMode::DryRun, SweepScope::OneShot, &observer).await?;
-    // Nothing panics while it is held.
-    let last = std::mem::replace(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner), found.clone());
-    if !found.is_empty() && found != last {
-        // Nothing is removed without a line about it.
+    let is_new = *lock(&recorded) != found;
+    if !found.is_empty() && is_new {
+        // Nothing is removed without a line about it. If the line cannot be written, the next turn begins again.
         context.record_own(swept_entry(&found)).await.map_err(|error| LoopFault::new(error.code()))?;
     }
+    *lock(&recorded) = found;
     let swept = sweep(&host, SweepMode::Remove, SweepScope::OneShot, &observer).await;
     for left in swept.iter().flatten() {
         let result = left.reason.as_deref().unwrap_or("removed");
@@ -42,4 +42,9 @@ async fn turn(context: Arc<ApiContext>, host: Arc<Host>, recorded: Arc<Mutex<Vec
     let _ = tokio::task::spawn_blocking(move || drop(removal::remove_all(&runs, None, None))).await;
     swept?;
     Ok(())
+}
+
+/// Locks the list. Nothing panics while it is held.
+fn lock(recorded: &Mutex<Vec<Leftover>>) -> MutexGuard<'_, Vec<Leftover>> {
+    recorded.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! Receipts with a row.
 
 use sluice_litellm::spend_log::row::SpendRow;
-use sluice_state::ledger::{BookedReceipt, IMPLAUSIBLE_FACTOR, ReceiptStatus};
+use sluice_state::ledger::{BookedReceipt, GUESS_FLOOR, IMPLAUSIBLE, IMPLAUSIBLE_FACTOR, ReceiptStatus};
 
 use super::settlement::{addition, replacement};
 use super::{Finding, FindingClass, ReceiptInQuestion, Remedy, finding_of, finding_of_further_row};
@@ -160,11 +160,16 @@ fn judge_open(receipt: &BookedReceipt, row: &SpendRow) -> RowJudgement {
     RowJudgement::settles(class, format!("the spend log has its cost{failed}"), receipt, row)
 }
 
-/// Returns true for an amount that only a person may post: far more than was reserved for the call. A wrong row must not use up
-/// the budget of an account.
+/// Returns true for an amount that only a person may post: far more than was reserved for the call, or more than that at all if
+/// the answer stated an implausible cost. A wrong row must not use up the budget of an account.
 fn is_implausible(receipt: &BookedReceipt, row: &SpendRow) -> bool {
-    let plausible = receipt.reserved_nanos().filter(|nanos| *nanos > 0);
-    plausible.is_some_and(|nanos| i128::from(row.nanos) > i128::from(nanos) * i128::from(IMPLAUSIBLE_FACTOR))
+    let reserved = receipt.reserved_nanos().unwrap_or(0);
+    if receipt.null_reason.as_deref() == Some(IMPLAUSIBLE) {
+        return row.nanos > reserved;
+    }
+    // The receipt does not say whether the reservation was an upper bound.
+    let measure = i128::from(reserved.max(GUESS_FLOOR)) * i128::from(IMPLAUSIBLE_FACTOR);
+    reserved > 0 && i128::from(row.nanos) > measure
 }
 
 fn judge_posted(known: &ReceiptInQuestion, row: &SpendRow) -> RowJudgement {

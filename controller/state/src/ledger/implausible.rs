@@ -13,6 +13,9 @@ use sluice_contract::record::{Intent, Outcome};
 
 /// Costs above so many times the reservation of their call are implausible.
 pub const IMPLAUSIBLE_FACTOR: i64 = 10;
+/// Least amount in nano-USD that a reservation counts as if it is not an upper bound. A cap of a cent must not turn a true cost of
+/// dollars into an implausible one, which the account would not pay.
+pub const GUESS_FLOOR: i64 = 1_000_000_000;
 /// Reason for which such a cost is not known.
 pub const IMPLAUSIBLE: &str = "implausible";
 
@@ -70,14 +73,14 @@ impl CostBounds {
 
 /// Returns the highest plausible cost of a call; none if nothing limits it.
 ///
-/// A reservation that is no upper bound takes at most what is left of the cap, and says little about the cost: then the
-/// whole cap is the measure. Without a cap, no budget is at risk.
+/// A reservation that is not an upper bound, or that is missing because the price is 0 or unknown, says little about the cost:
+/// then the whole cap is the measure, or [`GUESS_FLOOR`] if that is more. Without a cap, no budget is at risk.
 fn bound(intent: &Intent<'_>, cap: Option<i64>) -> Option<Bound> {
-    let is_strict = intent.reserved_strict?;
-    let reserved_usd = intent.reserved_usd.as_deref()?;
-    let reserved = nanos_of(Some(reserved_usd))?;
-    let measure = if is_strict && reserved > 0 { reserved } else { reserved.max(cap?) };
-    Some(Bound { reserved_usd: reserved_usd.to_owned(), nanos: measure.saturating_mul(IMPLAUSIBLE_FACTOR) })
+    let reserved = nanos_of(intent.reserved_usd.as_deref()).unwrap_or(0);
+    let is_strict = intent.reserved_strict == Some(true) && reserved > 0;
+    let measure = if is_strict { reserved } else { reserved.max(cap?).max(GUESS_FLOOR) };
+    let reserved_usd = intent.reserved_usd.as_deref().unwrap_or("0").to_owned();
+    Some(Bound { reserved_usd, nanos: measure.saturating_mul(IMPLAUSIBLE_FACTOR) })
 }
 
 fn implausible(outcome: &Outcome<'_>, bound: Bound) -> Option<ImplausibleCost> {
@@ -136,10 +139,12 @@ mod tests {
             (STRICT, "0.001", "0.010000001", Some("0.01")),
             (STRICT, "0.001", "9000000000", Some("0.01")),
             // A price of 0 reserves nothing, and a guess takes what is left.
-            (STRICT, "0", "4.9", None),
-            (STRICT, "0", "5.1", Some("5")),
-            (GUESS, "0.001", "4.9", None),
-            (GUESS, "0.001", "5.1", Some("5")),
+            (STRICT, "0", "9.9", None),
+            (STRICT, "0", "10.1", Some("10")),
+            (GUESS, "0.001", "9.9", None),
+            (GUESS, "0.001", "10.1", Some("10")),
+            (GUESS, "3", "29.9", None),
+            (GUESS, "3", "30.1", Some("30")),
         ] {
             let text = BOUNDED.replace(STRICT, strict).replace("0.00000585", cost);
             let text = text.replace(r#""reserved_usd":"0.001""#, &format!(r#""reserved_usd":"{reserved}""#));
@@ -150,11 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_reservation_has_no_bound() {
+    fn a_call_without_a_reservation_is_measured_by_the_cap() {
         let dear = BOUNDED.replace("0.00000585", "1000");
         assert!(found(&dear).is_some());
-        assert_eq!(found(&dear.replace(r#""reserved_usd":"0.001""#, r#""reserved_usd":null"#)), None);
-        assert_eq!(found(&dear.replace(r#""reserved_strict":true,"#, "")), None);
+        let unpriced = dear.replace(r#""reserved_usd":"0.001""#, r#""reserved_usd":null"#);
+        let measured = |text: &str| found(text).map(|found| (found.reserved_usd, found.plausible_usd));
+        assert_eq!(measured(&unpriced), Some(("0".to_owned(), "10".to_owned())));
+        let without_both = unpriced.replace(r#""reserved_strict":true,"#, "");
+        assert_eq!(measured(&without_both), Some(("0".to_owned(), "10".to_owned())));
         let guess = dear.replace(r#""reserved_strict":true"#, r#""reserved_strict":false"#);
         assert_eq!(found(&guess.replace(r#""max_cost_usd":"0.5""#, r#""max_cost_usd":null"#)), None);
     }

@@ -98,7 +98,7 @@ fn end_dependents(transaction: &Transaction<'_>, now_us: i64, last: &mut i64) ->
     loop {
         let found: Vec<(Sandbox, String)> = transaction
             .prepare_cached(&query)?
-            .query_map([], |row| Ok((sandbox(row)?, row.get(36)?)))?
+            .query_map([], |row| Ok((sandbox(row)?, row.get("depends_on")?)))?
             .collect::<Result<_, _>>()?;
         if found.is_empty() {
             return Ok(ended);

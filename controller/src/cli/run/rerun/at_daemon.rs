@@ -23,6 +23,15 @@ pub(super) async fn rerun(api: &ApiClient, args: &RerunArgs) -> Result<ExitCode,
     }
     let earlier = named_run::find(api, &args.run).await?.sandbox.sandbox_id;
     let run: Value = api.send(ApiRequest::get(&["sandboxes", &earlier])).await?;
+    let sender: Value = api.send(ApiRequest::get(&["session"])).await?;
+    if run["owner_id"] != sender["owner"] {
+        let message = format!(
+            "run {earlier} belongs to {}, and a run that {} creates has another account and other agents; use a token of its \
+             owner (--token-file)",
+            run["owner_id"], sender["owner"]
+        );
+        return Err(CommandError { code: exit::NOT_STARTED, message });
+    }
     let task: Value = api.send(ApiRequest::get(&["sandboxes", &earlier, "task"])).await?;
     let names = run["env_names"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let env = with_values(names, |name| std::env::var(name).ok())?;
