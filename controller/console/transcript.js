@@ -157,6 +157,16 @@ function hold(box, anchor, frames) {
   if (frames > 0) requestAnimationFrame(() => hold(box, anchor, frames - 1));
 }
 
+/** Moves to the row of an event, which gets the focus. The end is not followed any more. */
+function reveal(box, log, seq) {
+  const row = rowOf(box, seq);
+  log.follows = false;
+  if (!row) return;
+  row.scrollIntoView({ block: "center" });
+  row.focus({ preventScroll: true });
+  hold(box, { id: row.id, top: row.getBoundingClientRect().top }, 5);
+}
+
 /** Moves the focus between rows, and opens what is folded in one. */
 function keys(box, event, log) {
   if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -214,10 +224,7 @@ export function Transcript({ log, base }) {
   useLayoutEffect(() => {
     const element = box.current;
     if (log.target.value) {
-      const row = rowOf(element, log.target.value);
-      log.follows = false;
-      row?.scrollIntoView({ block: "center" });
-      row?.focus({ preventScroll: true });
+      reveal(element, log, log.target.value);
       log.target.value = 0;
     } else if (log.follows) {
       element.scrollTop = element.scrollHeight;
@@ -230,7 +237,8 @@ export function Transcript({ log, base }) {
     document.addEventListener("keydown", press);
     const jump = () => {
       const seq = Number(location.hash.match(/^#seq-(\d+)$/)?.[1] ?? 0);
-      if (seq && !document.getElementById(`seq-${seq}`)) log.open(seq);
+      if (seq && document.getElementById(`seq-${seq}`)) reveal(box.current, log, seq);
+      else if (seq) log.open(seq);
     };
     addEventListener("hashchange", jump);
     // Rows get their real height when they are first drawn: the end moves away from a reader who is there.
