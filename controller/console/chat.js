@@ -210,12 +210,22 @@ async function load() {
 export async function start(show) {
   await load();
   restore();
-  // A long answer comes in many parts: each second is enough, and the moment in which the page is left.
-  const soon = collect(keep, 1000);
+  // A long answer comes in many parts: a change is kept within a second, and when the page is left.
+  let isKept = true;
+  const flush = () => {
+    if (!isKept) keep();
+    isKept = true;
+  };
+  const soon = collect(flush, 1000);
+  let last = [turns.value, chosen.value];
   effect(() => {
-    if (turns.value && chosen.value !== null) soon();
+    const now = [turns.value, chosen.value];
+    if (now.every((value, at) => value === last[at])) return;
+    last = now;
+    isKept = false;
+    soon();
   });
-  addEventListener("pagehide", keep);
+  addEventListener("pagehide", flush);
   show(html`<${Page} />`);
   await goOn();
 }
