@@ -22,7 +22,8 @@ async fn calls_and_receipts_show_where_time_went() {
     browser.becomes("return document.querySelectorAll('svg.times rect.queue, svg.times rect.connect, svg.times rect.wait, svg.times rect.stream').length === 8").await;
     let begins = "const [newest, oldest] = [...document.querySelectorAll('svg.times rect.queue')].map(one => one.x.baseVal.value); return newest > oldest";
     browser.becomes(begins).await;
-    browser.script("[...document.querySelectorAll('[role=tabpanel] button')].find(one => one.textContent.startsWith('From')).click()").await;
+    browser.press("From the start of each call").await;
+    browser.becomes("return document.querySelector('[role=tabpanel] button[aria-pressed=true]')?.textContent === 'From the start of each call'").await;
     browser
         .becomes(
             "return [...document.querySelectorAll('svg.times rect.queue')].every(one => one.x.baseVal.value === 0)",

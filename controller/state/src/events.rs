@@ -8,6 +8,7 @@
 //! cannot push out the record of actions on it.
 
 mod append;
+mod call_sums;
 mod content;
 mod list;
 mod open_calls;
@@ -18,6 +19,7 @@ mod select;
 
 pub use append::AppendedEvent;
 pub(crate) use append::{announce, append};
+pub use call_sums::CallSums;
 pub use content::{
     EVENT_DATA_MAX, EVENT_TYPE_MAX, EventFault, JSON_DEPTH_MAX, JSON_MEMBERS_MAX, check_event_data, check_event_type,
 };

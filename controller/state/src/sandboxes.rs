@@ -14,7 +14,6 @@ mod lifecycle;
 mod list;
 mod messages;
 mod row;
-mod sums;
 
 pub use activity::SandboxActivity;
 pub use change::{NextAttempt, Reopening};
@@ -27,8 +26,6 @@ pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, Sandbo
 pub use list::{Awaited, SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
 pub(crate) use row::{find, report, update};
-pub use sums::CallSums;
-pub(crate) use sums::add_event;
 
 #[cfg(test)]
 mod tests;

@@ -121,7 +121,7 @@ open(b'n\xff', 'w').write('x\n'); open('bin', 'wb').write(b'a\0b'); open('big', 
 os.makedirs('many')
 for n in range(20000): open(f'many/{n}', 'w').close()
 d = os.getcwd()
-for n in range(300):
+for n in range(18):
     os.mkdir('d' * 200); os.chdir('d' * 200)
 os.chdir(d)
 open('kept', 'w').write('mine\n')

@@ -6,8 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use tokio::sync::watch;
 
 use super::retention::{EventQuota, make_room, make_room_for_diff};
-use super::{EventFault, NewLoggedEvent};
-use crate::sandboxes::add_event;
+use super::{EventFault, NewLoggedEvent, call_sums};
 use crate::store::{Store, StoreError};
 
 /// An event in the log.
@@ -138,6 +137,6 @@ fn insert(transaction: &Transaction<'_>, event: &NewLoggedEvent) -> rusqlite::Re
             )?
             .execute(params![event.owner, sandbox_id, bytes, event.diff_bytes().cast_signed()])?;
     }
-    add_event(transaction, event)?;
+    call_sums::add(transaction, event)?;
     Ok(AppendedEvent { seq, id, is_new: true })
 }

@@ -9,7 +9,7 @@ use sluice_contract::{RunId, RunKey};
 
 use super::SandboxError;
 use super::lifecycle::{DesiredState, SandboxState, SandboxVerdict};
-use super::sums::CallSums;
+use crate::events::CallSums;
 use crate::events::{NewLoggedEvent, append};
 use crate::store::run_key;
 

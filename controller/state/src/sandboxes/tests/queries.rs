@@ -1,7 +1,8 @@
 //! Lists.
 
 use super::*;
-use crate::events::{EventQuota, EventSource, NewLoggedEvent};
+
+use crate::events::{CallSums, EventQuota, EventSource, NewLoggedEvent};
 
 async fn page(daemon: &Daemon, filter: SandboxFilter, after: Option<SandboxCursor>, limit: u32) -> SandboxPage {
     daemon.store.list_sandboxes(filter, after, limit).await.expect("it is readable")

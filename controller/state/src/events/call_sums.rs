@@ -1,10 +1,10 @@
-//! What the calls of a run have used so far: sums that grow with the events of their ends.
+//! Sums over the calls of a run so far, which grow with the events of their ends.
 
 use rusqlite::{Transaction, params};
 use serde::Deserialize;
 use sluice_contract::Usd;
 
-use crate::events::{EventSource, NewLoggedEvent};
+use super::{EventSource, NewLoggedEvent};
 
 /// Type of the event at the end of a call.
 const CALL: &str = "llm.call";
@@ -39,7 +39,7 @@ struct KnownCost {
 }
 
 /// Adds a new event to the sums of its run, if it is the end of a call that the daemon saw.
-pub(crate) fn add_event(transaction: &Transaction<'_>, event: &NewLoggedEvent) -> rusqlite::Result<()> {
+pub(super) fn add(transaction: &Transaction<'_>, event: &NewLoggedEvent) -> rusqlite::Result<()> {
     let Some(run_id) = &event.sandbox_id else { return Ok(()) };
     if event.event_type != CALL || event.source != EventSource::System {
         return Ok(());
