@@ -118,7 +118,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
 }
 
 #[tokio::test]
-async fn a_run_on_a_branch_is_created_by_the_form() {
+async fn the_form_creates_a_run_on_a_branch() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &with_repository(&sluice)]).await;
