@@ -6,7 +6,7 @@
 //!
 //! A path is compared like file systems that treat several names as one: without regard to case, without the
 //! characters that HFS+ ignores, and without those that NTFS ignores at the end of a name. A submodule always needs approval;
-//! [`Look::guarded`](crate::Look::guarded) sees its mode.
+//! [`BranchSummary::guarded`](crate::BranchSummary::guarded) sees its mode.
 
 use crate::path_text::is_invisible;
 
