@@ -4,9 +4,10 @@ use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_runs::removal;
 use sluice_runs::verdict::ErrorCode;
-use sluice_state::events::{EventFilter, EventQuery};
+use sluice_state::events::{EventFilter, EventQuery, LoggedEvent};
 use sluice_state::store::now_us;
 
+use super::call_events;
 use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
@@ -50,13 +51,57 @@ pub(super) async fn failure_code<'a>(context: &ApiContext, key: &RunKey, code: &
     if code != ErrorCode::ContainerFailed.as_str() {
         return code;
     }
+    let Some(interrupted) = last_event(context, key, INTERRUPTED).await else { return code };
+    let call = last_event(context, key, call_events::STARTED).await;
+    if ended_by(&interrupted, call.as_ref()) { "interrupted" } else { code }
+}
+
+/// Returns the last event of a type in this attempt.
+async fn last_event(context: &ApiContext, key: &RunKey, event_type: &str) -> Option<LoggedEvent> {
     let filter = EventFilter {
         sandbox_id: Some(key.run_id.to_string()),
-        types: vec![INTERRUPTED.to_owned(), "llm.call_started".to_owned()],
+        types: vec![event_type.to_owned()],
         ..EventFilter::default()
     };
     let found = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await;
     let last = found.ok().and_then(|page| page.events.into_iter().next());
-    let is_interrupted = last.is_some_and(|last| last.event_type == INTERRUPTED && last.attempt == Some(key.attempt));
-    if is_interrupted { "interrupted" } else { code }
+    last.filter(|last| last.attempt == Some(key.attempt))
+}
+
+/// Returns whether the last call began before the interruption. The log reads calls from the audit file, so a call that
+/// was interrupted can come after its interruption there: the sidecar's time decides.
+fn ended_by(interrupted: &LoggedEvent, call: Option<&LoggedEvent>) -> bool {
+    call.and_then(call_events::began_us).is_none_or(|began| began < interrupted.created_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_state::events::EventSource;
+
+    use super::*;
+
+    fn event(event_type: &str, event_data: &str, created_us: i64) -> LoggedEvent {
+        LoggedEvent {
+            seq: 1,
+            id: "evt_1".to_owned(),
+            owner: "alice".to_owned(),
+            sandbox_id: Some("r1".to_owned()),
+            attempt: Some(0),
+            agent_id: None,
+            zone_id: None,
+            event_type: event_type.to_owned(),
+            source: EventSource::System,
+            event_data: event_data.to_owned(),
+            created_us,
+        }
+    }
+
+    #[test]
+    fn the_call_that_was_interrupted_may_be_logged_after_it() {
+        let interrupted = event(INTERRUPTED, "{}", 2_000_000);
+        let call = |ts| event(call_events::STARTED, &format!(r#"{{"ts":"1970-01-01T00:00:{ts}Z"}}"#), 2_500_000);
+        assert!(ended_by(&interrupted, Some(&call("01.900000"))));
+        assert!(!ended_by(&interrupted, Some(&call("02.100000"))), "the agent went on");
+        assert!(ended_by(&interrupted, None), "a call that was held has no start");
+    }
 }

@@ -11,7 +11,7 @@ use sluice_contract::{Hash, RunKey};
 use sluice_runs::audit_follow::{AuditFollower, FollowedEvents};
 use sluice_runs::call_event::CallEvent;
 use sluice_runs::verdict::ErrorCode;
-use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
+use sluice_state::events::{EventQuota, EventSource, LoggedEvent, NewLoggedEvent};
 use sluice_state::ledger::ImplausibleCost;
 use sluice_state::sandboxes::{Sandbox, SandboxActivity, SandboxState, SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
@@ -24,6 +24,8 @@ use crate::monitor::HeldCalls;
 
 /// Time after which events that could not be written are written again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// Event of the start of a call.
+pub(super) const STARTED: &str = "llm.call_started";
 /// Event of a cost that cannot be true.
 const IMPLAUSIBLE_COST: &str = "budget.implausible_cost";
 
@@ -173,12 +175,22 @@ fn time_us(call: &CallEvent) -> Option<i64> {
         CallEvent::Ended(call) => &call.ts,
         CallEvent::Lost(call) => &call.ts,
     };
+    parse_us(ts)
+}
+
+fn parse_us(ts: &str) -> Option<i64> {
     humantime::parse_rfc3339(ts).ok().and_then(unix_micros)
+}
+
+/// Returns the time at which a call began, by the clock of its sidecar.
+pub(super) fn began_us(call: &LoggedEvent) -> Option<i64> {
+    let data: Value = serde_json::from_str(&call.event_data).ok()?;
+    parse_us(data["ts"].as_str()?)
 }
 
 fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {
     let (event_type, call_id) = match call {
-        CallEvent::Started(call) => ("llm.call_started", &call.call_id),
+        CallEvent::Started(call) => (STARTED, &call.call_id),
         CallEvent::Ended(call) => ("llm.call", &call.call_id),
         CallEvent::Lost(call) => ("llm.call", &call.call_id),
     };
