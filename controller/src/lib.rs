@@ -4,6 +4,7 @@
 
 pub mod agent_catalogue;
 pub mod cli;
+mod git_home;
 pub mod harden;
 pub mod preflight;
 pub mod reconcile;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use sluice_testkit::Sluice;
-use sluice_testkit::controller::RunReport;
+use sluice_testkit::controller::{RunReport, unique_run_id};
 
 use crate::agents::without_calls;
 use crate::repo::{git, in_repository, repository};
@@ -254,6 +254,32 @@ async fn submodules_and_lfs_are_left_out_on_request() {
     }
     let ran = start("without_submodules = true\nwithout_lfs = true", 0).await;
     assert!(ran.stdout.contains("path = x"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn a_killed_controller_loses_no_commits() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let url = format!("file://{}#main", bare.display());
+    for (name, flags, is_kept) in [("plain", &["--ticket", "AB-7"][..], false), ("out", &["--out", "result"][..], true)]
+    {
+        let run_id = unique_run_id(name);
+        let script = format!("{COMMIT}; echo five >>text; echo ready; sleep 600");
+        let run = sluice.run(["--run-id", &run_id, "--repo", &url]).args(flags.iter().copied());
+        let live = run.args(in_repository(&script)).spawn();
+        live.prints("ready").await;
+        live.kill().await.expect(-9);
+
+        let swept = sluice.command(["sweep", "--json"]).finish().await.expect(0).value();
+        let taken = &swept["leftovers"][0];
+        assert_eq!((&taken["commits"], taken["workspace"].is_string()), (&1.into(), is_kept), "{swept}");
+        let shown = sluice.command(["diff", &run_id, "--json"]).finish().await.expect(0).value();
+        let head = shown["head"].as_str().expect("a commit");
+        sluice.command(["push", &run_id, "--head", head]).finish().await.expect(0);
+        let branch = shown["branch"].as_str().expect("a branch");
+        assert_eq!(git(&bare, &["show", &format!("{branch}:text")]), "one\ntwo\nthree\nfour\n");
+    }
+    assert_eq!(sluice.leftovers().await, []);
 }
 
 #[tokio::test]

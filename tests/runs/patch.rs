@@ -129,6 +129,65 @@ async fn a_patch_names_what_needs_a_look() {
 }
 
 #[tokio::test]
+async fn a_patch_is_shown_and_applied_by_its_run() {
+    let (sluice, _upstream) = without_calls().await;
+    let path = repository(&sluice, "code", 1000);
+    let given = path.display().to_string();
+    let run_id = unique_run_id("applied");
+    let run = sluice.run(["--run-id", &run_id, "--repo", &given, "--patch", "out.diff"]);
+    let ran = run.args(in_repository("echo x >>text && echo '* filter=x' >.gitattributes")).finish().await.expect(0);
+    assert!(ran.stderr.contains(&format!("sluice apply {run_id} --yes")), "{}", ran.stderr);
+    let command = async |words: &[&str], code| sluice.command(words).finish().await.expect(code);
+
+    let shown = command(&["diff", &run_id], 0).await.stdout;
+    assert!(shown.contains("patch: look at these before you apply it: .gitattributes\n"), "{shown}");
+    assert!(shown.ends_with(" three\n+x\n"), "{shown}");
+    let object = command(&["diff", &run_id, "--json"], 0).await.value();
+    assert_eq!((&object["run_id"], &object["patch"]["files"]), (&run_id.as_str().into(), &2.into()), "{object}");
+    let checked = command(&["apply", &run_id, "--to", &given], 0).await;
+    assert!(checked.stdout.ends_with("+x\n") && checked.stderr.contains("--yes applies it"), "{checked:?}");
+    assert_eq!(git(&path, &["status", "--short"]), "");
+    command(&["apply", &run_id, "--to", &given, "--yes"], 0).await;
+    assert_eq!(git(&path, &["status", "--short"]), "A  .gitattributes\nM  text\n");
+
+    let head = "0".repeat(40);
+    for words in [vec!["push", &run_id, "--head", &head], vec!["pr", &run_id], vec!["merge", &run_id, "--head", &head]]
+    {
+        let refused = command(&words, 2).await.stderr;
+        assert!(refused.contains("has no branch; a run with --repo URL"), "{refused}");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_changed_patch_is_not_applied() {
+    let (sluice, _upstream) = without_calls().await;
+    let path = repository(&sluice, "code", 1000);
+    let given = path.display().to_string();
+    let run_id = unique_run_id("changed");
+    let run = sluice.run(["-q", "--run-id", &run_id, "--repo", &given, "--patch", "out.diff"]);
+    run.args(in_repository("echo x >>text")).finish().await.expect(0);
+    let patch = sluice.dir().join("out.diff");
+    let other = fs::read_to_string(&patch).expect("it is there").replace("+x", "+y");
+    let secret = sluice.file("secret", "a secret\n");
+    for (change, reason) in [
+        (Box::new(|| fs::write(&patch, &other)) as Box<dyn Fn() -> std::io::Result<()>>, "is not what the run wrote"),
+        (
+            Box::new(|| fs::remove_file(&patch).and_then(|()| std::os::unix::fs::symlink(&secret, &patch))),
+            "symbolic links",
+        ),
+        (Box::new(|| fs::remove_file(&patch)), "No such file"),
+    ] {
+        change().expect("it is ours");
+        let refused = sluice.command(["apply", &run_id, "--to", &given, "--yes"]).finish().await.expect(1);
+        assert!(refused.stderr.contains(reason), "{reason}: {}", refused.stderr);
+        assert!(!refused.stdout.contains("secret"), "{}", refused.stdout);
+    }
+    assert_eq!(git(&path, &["status", "--short"]), "");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn failed_runs_have_a_patch_too() {
     let (sluice, _upstream) = without_calls().await;
     let path = repository(&sluice, "code", 1000);

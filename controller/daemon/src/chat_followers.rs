@@ -45,8 +45,8 @@ impl ChatFollowers {
         ChatPresence { followers: Arc::clone(self), turn, resume }
     }
 
-    /// Returns the runs of live turns without a follower for too long, and forgets turns that have ended.
-    pub(crate) fn left(&self, live: &[FollowedTurn], first_time: Duration) -> Vec<RunId> {
+    /// Returns live turns without a follower for too long, and forgets turns that have ended.
+    pub(crate) fn left(&self, live: &[FollowedTurn], first_time: Duration) -> Vec<FollowedTurn> {
         let now = Instant::now();
         let mut turns = self.lock();
         turns.retain(|turn, presence| presence.clients > 0 || live.contains(turn));
@@ -55,7 +55,7 @@ impl ChatFollowers {
             let new = || Presence { clients: 0, cancel_at: now + first_time };
             let presence = turns.entry(turn.clone()).or_insert_with(new);
             if presence.clients == 0 && now >= presence.cancel_at {
-                left.push(turn.0.clone());
+                left.push(turn.clone());
                 // Its end takes a moment; it is checked again only if it does not end.
                 presence.cancel_at = now + FIRST_TIME;
             }
@@ -104,7 +104,7 @@ mod tests {
         drop(client);
         assert_eq!(followers.left(&live, minute), [], "it may come back");
         followers.expect_none(&run);
-        assert_eq!(followers.left(&live, minute), [run]);
+        assert_eq!(followers.left(&live, minute), live);
     }
 
     #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ mod tests {
         let client = followers.follow((run.clone(), 2), Duration::ZERO);
         assert_eq!(followers.left(&second, FIRST_TIME), []);
         drop(client);
-        assert_eq!(followers.left(&second, FIRST_TIME), std::slice::from_ref(&run));
+        assert_eq!(followers.left(&second, FIRST_TIME), second);
         followers.expect_none(&run);
         drop(stalled);
         assert_eq!(followers.left(&[], FIRST_TIME), []);
@@ -139,10 +139,14 @@ mod tests {
         drop(second);
         assert_eq!(followers.left(&live, first_time), [], "it may come back");
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert_eq!(followers.left(&live, first_time), std::slice::from_ref(&one));
+        assert_eq!(followers.left(&live, first_time), [(one.clone(), 1)]);
         assert_eq!(followers.left(&live, first_time), [], "once");
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert_eq!(followers.left(&live, first_time), [other], "an adopted one, which nobody came back to");
+        assert_eq!(
+            followers.left(&live, first_time),
+            [(other.clone(), 1)],
+            "an adopted one, which nobody came back to"
+        );
         assert_eq!(followers.left(&[], first_time), []);
         assert!(followers.lock().is_empty(), "what has ended is forgotten");
     }

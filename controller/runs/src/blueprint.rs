@@ -93,7 +93,7 @@ pub enum MountAccess {
 }
 
 /// Limits of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxLimits {
     /// Memory and swap together, in bytes.
     pub memory: u64,

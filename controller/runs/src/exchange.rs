@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
 use sluice_state::layout::RunPaths;
 
@@ -254,6 +255,7 @@ impl Outlet<'_> {
             insertions: patch.insertions,
             deletions: patch.deletions,
             bytes: patch.text.len() as u64,
+            sha256: Hash::of(&patch.text).to_string(),
             sensitive: patch.sensitive.iter().take(1000).map(|path| tree::show(path)).collect(),
             left_out: LeftOutFiles::first(metadata_of(changes, self.baseline)),
         })

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
+use sluice_git::GitHome;
 use sluice_litellm::{ApiKey, Litellm};
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
@@ -27,6 +28,8 @@ pub struct HostSettings {
     pub sidecar_users: SidecarUsers,
     /// Address and key of the LiteLLM that makes virtual keys.
     pub litellm: Option<(Upstream, ApiKey)>,
+    /// Repositories of runs.
+    pub git: GitHome,
 }
 
 /// The host of all runs.
@@ -44,6 +47,8 @@ pub struct Host {
     pub sidecar_users: SidecarUsers,
     /// Address and client of the LiteLLM that makes virtual keys.
     pub litellm: Option<(String, Litellm)>,
+    /// Repositories of runs.
+    pub git: GitHome,
     /// Process of this controller.
     pub owner: Process,
 }
@@ -116,7 +121,8 @@ impl Host {
         let litellm =
             litellm.and_then(|(upstream, key)| Some((upstream.url.clone(), Litellm::new(upstream, key.clone()).ok()?)));
         let (proxy, sidecar_users) = (PathBuf::new(), settings.sidecar_users.clone());
-        Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, owner: Process::current()? })
+        let (git, owner) = (settings.git.clone(), Process::current()?);
+        Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, git, owner })
     }
 }
 

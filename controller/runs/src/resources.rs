@@ -290,11 +290,10 @@ impl RunResources {
         files::create(&self.paths, &self.key, &self.host.sidecar_users, sandbox_users)?;
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
-        let (cloning, driver) = (spec.clone.clone(), spec.driver());
         let (interrupt, limit) = (CancelFlag::default(), spec.timeout);
-        let work = files::bring_in(&self.paths, spec, interrupt.clone());
+        let work = files::bring_in(&self.paths, Arc::clone(&spec), interrupt.clone());
         self.files = files::interruptible(work, &interrupt, limit, files::cancelled(self.cancelled.clone())).await?;
-        self.make_clone(cloning, driver).await
+        self.make_clone(&spec).await
     }
 
     /// Brings the results of the run out of its workspace, and renames its directory. The directory stays while it holds

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_contract::{Hash, RunKey};
 use sluice_git::forge::{RuntimePause, retrying};
 use sluice_git::{Branch, CommitterIdentity, Credentials, GitHome, MirrorOptions, RepositoryUrl, RunRepository};
 use sluice_state::layout::RunPaths;
@@ -186,6 +186,7 @@ impl LiveClone {
             insertions: report.insertions,
             deletions: report.deletions,
             bytes: text.len() as u64,
+            sha256: Hash::of(&text).to_string(),
             sensitive: report.guarded.iter().map(|change| change.path.clone()).collect(),
             left_out: Vec::new(),
         })

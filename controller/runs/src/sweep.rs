@@ -39,14 +39,11 @@ pub struct Leftover {
     pub kind: &'static str,
     /// Name.
     pub name: String,
-    /// Fault of the audit file of a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub audit: Option<String>,
     /// True if it was removed; null in a dry run.
     pub removed: Option<bool>,
-    /// Path of the kept workspace of a run whose results were not out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
+    /// Facts about a run.
+    #[serde(flatten)]
+    pub taken: TakenDown,
     /// Reason why it was not removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -64,13 +61,30 @@ pub fn swept_entry(leftovers: &[Leftover]) -> ControlEntry {
     ControlEntry { operation: "sweep".to_owned(), after: Some(after), ..ControlEntry::default() }
 }
 
-/// Facts about a leftover that was taken down.
-#[derive(Debug, Default)]
+/// Facts about a run that was taken down.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TakenDown {
-    /// Fault of the audit file of a run.
-    fault: Option<String>,
-    /// Path of the kept workspace of a run.
-    workspace: Option<String>,
+    /// Fault of its audit file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
+    /// Path of its kept workspace, if its results were not out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// Number of its commits, which are in its repository on this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commits: Option<u64>,
+}
+
+impl TakenDown {
+    /// Returns the facts for people. `run` is what commands call the run.
+    #[must_use]
+    pub fn remarks(&self, run: &str) -> Vec<String> {
+        let workspace = self.workspace.as_ref();
+        let workspace = workspace.map(|path| format!("its results were not out; its workspace is kept in {path}"));
+        let commits = self.commits.filter(|count| *count > 0);
+        let commits = commits.map(|_| format!("its commits are on this host; see them with sluice diff {run}"));
+        self.audit.clone().into_iter().chain(workspace).chain(commits).collect()
+    }
 }
 
 /// Mode of a sweep.
@@ -187,7 +201,7 @@ pub async fn sweep(
             let removal = async {
                 let workspace = exchange::rescue(&paths)?.map(|path| path.display().to_string());
                 rundir::remove(&paths.root, None)?;
-                Ok(TakenDown { fault: None, workspace })
+                Ok(TakenDown { workspace, ..TakenDown::default() })
             };
             leftovers.push(leftover(mode, "directory", key.to_string(), removal).await);
         }
@@ -224,7 +238,7 @@ async fn remove_renamed(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, S
     let leftover = |name: String| {
         let reason = remaining.iter().find(|one| one.name == name).map(|one| one.reason.clone());
         let removed = (mode == SweepMode::Remove).then_some(reason.is_none());
-        Leftover { kind: "directory", name, audit: None, workspace: None, removed, reason }
+        Leftover { kind: "directory", name, taken: TakenDown::default(), removed, reason }
     };
     Ok(found.into_iter().map(leftover).collect())
 }
@@ -265,11 +279,11 @@ async fn leftover(
     removal: impl Future<Output = Result<TakenDown, SweepError>>,
 ) -> Leftover {
     if mode == SweepMode::DryRun {
-        return Leftover { kind, name, audit: None, workspace: None, removed: None, reason: None };
+        return Leftover { kind, name, taken: TakenDown::default(), removed: None, reason: None };
     }
-    let (TakenDown { fault: audit, workspace }, reason) = match removal.await {
+    let (taken, reason) = match removal.await {
         Ok(taken_down) => (taken_down, None),
         Err(error) => (TakenDown::default(), Some(error_chain(&error))),
     };
-    Leftover { kind, name, audit, workspace, removed: Some(reason.is_none()), reason }
+    Leftover { kind, name, taken, removed: Some(reason.is_none()), reason }
 }

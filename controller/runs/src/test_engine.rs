@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use sluice_contract::RunKey;
+use sluice_git::{GitHome, GitProgram};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::process::Process;
@@ -60,6 +61,7 @@ impl TestHost {
             proxy: "/bin/sleep".into(),
             sidecar_users: SidecarUsers { uids: DEFAULT_UIDS.parse().expect("a range"), gid: None },
             litellm: None,
+            git: GitHome::new(directory.join("git"), GitProgram::new("/usr/bin/git".into(), Vec::new(), None)),
             owner: Process::current().expect("there is /proc"),
             layout,
         };

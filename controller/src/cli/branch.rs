@@ -1,15 +1,17 @@
 //! `sluice diff`, `apply`, `push`, `pr` and `merge`: the commits of a run in its clone, and their publication at the forge.
 //!
-//! A daemon's run is handled over the daemon's API, which records who published and merged.
+//! `diff` and `apply` also take the patch of a run that worked on a copy of a directory. A daemon's run is handled over the daemon's API, which records who published and merged.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 use sluice_git::ObjectId;
 use sluice_git::forge::MergeMethod;
+use sluice_state::layout::Layout;
 use sluice_state::store::RunDriver;
 
 use super::database::open;
@@ -22,11 +24,13 @@ use super::server_args::ServerArgs;
 mod change;
 mod daemon_branch;
 mod host_branch;
+mod patch_file;
 mod work_tree;
 
-use change::{BranchChange, PullRequestPlace};
+use change::PullRequestPlace;
 use daemon_branch::DaemonBranch;
 use host_branch::HostBranch;
+use patch_file::PatchFile;
 
 /// A run with a clone.
 #[derive(Debug, Args)]
@@ -48,7 +52,7 @@ Examples:
   sluice diff nightly
   sluice diff nightly --stat --json | jq -r .head";
 
-/// Shows what a run committed in its clone: commits, changed files, and the patch.
+/// Shows what a run committed in its clone: commits, changed files, and the patch. Of a run with --patch, shows the patch.
 #[derive(Debug, Args)]
 #[command(before_help = DIFF_EXAMPLES)]
 pub(super) struct DiffArgs {
@@ -64,7 +68,8 @@ Examples:
   sluice apply nightly --to ~/app
   sluice apply nightly --to ~/app --yes";
 
-/// Applies what a run committed to a work tree, after showing it: git apply --index, as the owner of the directory.
+/// Applies what a run committed, or the patch of a run with --patch, to a work tree, after showing it: git apply --index, as
+/// the owner of the directory.
 #[derive(Debug, Args)]
 #[command(before_help = APPLY_EXAMPLES)]
 pub(super) struct ApplyArgs {
@@ -128,11 +133,13 @@ pub(super) struct MergeArgs {
     method: String,
 }
 
-/// A run with a clone.
+/// A run with a clone, or with a patch.
 #[allow(clippy::large_enum_variant, reason = "a command has one")]
 enum FoundBranch {
     /// In the state directory.
     Host(HostBranch),
+    /// A patch without a branch.
+    File(PatchFile),
     /// At a daemon.
     Daemon(DaemonBranch),
 }
@@ -150,26 +157,40 @@ impl FoundBranch {
             let api = args.server.daemon(&args.host)?;
             return Ok(Self::Daemon(DaemonBranch::find(api, found.entry.key.run_id.as_str()).await?));
         }
-        Ok(Self::Host(HostBranch::open(settings, store, &found.entry.key).await?))
+        let key = &found.entry.key;
+        let file = PatchFile::find(&Layout::at(&settings.host.state_dir), key)?;
+        match (HostBranch::open(settings, store, key).await?, file) {
+            (Some(branch), _) => Ok(Self::Host(branch)),
+            (None, Some(file)) => Ok(Self::File(file)),
+            (None, None) => {
+                let message = format!("run {} worked on no repository, or has no record of its patch", key.run_id);
+                Err(CommandError { code: exit::USAGE, message })
+            }
+        }
     }
 
     fn run(&self) -> &str {
         match self {
             Self::Host(found) => found.run(),
+            Self::File(found) => found.run(),
             Self::Daemon(found) => found.run(),
         }
     }
 
-    async fn change(&self) -> Result<BranchChange, CommandError> {
-        match self {
-            Self::Host(found) => found.change().await,
-            Self::Daemon(found) => found.change().await,
-        }
+    /// Returns what the run changed, as `--json` has it, and in lines for a terminal.
+    async fn change(&self) -> Result<(Value, String), CommandError> {
+        let change = match self {
+            Self::Host(found) => found.change().await?,
+            Self::File(found) => return Ok((found.json(), found.text())),
+            Self::Daemon(found) => found.change().await?,
+        };
+        Ok((change.json(self.run()), change.text()))
     }
 
     async fn patch(&self) -> Result<Vec<u8>, CommandError> {
         match self {
             Self::Host(found) => found.patch().await,
+            Self::File(found) => found.read(),
             Self::Daemon(found) => found.patch().await,
         }
     }
@@ -178,6 +199,7 @@ impl FoundBranch {
     async fn publish(&self, head: ObjectId, has_guarded: bool) -> Result<(String, String), CommandError> {
         match self {
             Self::Host(found) => found.publish(head, has_guarded).await,
+            Self::File(found) => Err(found.no_branch()),
             Self::Daemon(found) => found.publish(&head, has_guarded).await,
         }
     }
@@ -185,6 +207,7 @@ impl FoundBranch {
     async fn open_pull_request(&self) -> Result<PullRequestPlace, CommandError> {
         match self {
             Self::Host(found) => found.open_pull_request().await,
+            Self::File(found) => Err(found.no_branch()),
             Self::Daemon(found) => found.open_pull_request().await,
         }
     }
@@ -193,6 +216,7 @@ impl FoundBranch {
     async fn merge(&self, head: &ObjectId, method: MergeMethod) -> Result<Option<String>, CommandError> {
         match self {
             Self::Host(found) => found.merge(head, method).await,
+            Self::File(found) => Err(found.no_branch()),
             Self::Daemon(found) => found.merge(head, method).await,
         }
     }
@@ -204,13 +228,13 @@ fn commit(text: &str) -> Result<ObjectId, CommandError> {
 
 pub(super) async fn diff(args: &DiffArgs) -> Result<ExitCode, CommandError> {
     let found = FoundBranch::find(&args.branch).await?;
-    let change = found.change().await?;
+    let (object, summary) = found.change().await?;
     if args.branch.json {
-        print_json(&change.json(found.run()));
+        print_json(&object);
         return Ok(ExitCode::SUCCESS);
     }
     let patch = if args.stat { String::new() } else { shown(&found.patch().await?) };
-    print(&format!("{}{patch}", change.text()));
+    print(&format!("{summary}{patch}"));
     Ok(ExitCode::SUCCESS)
 }
 

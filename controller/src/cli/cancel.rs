@@ -18,7 +18,7 @@ use super::database::open;
 use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
+use super::output::{print, print_json, say};
 use super::progress;
 use super::server_args::ServerArgs;
 use crate::settings::Settings;
@@ -127,7 +127,8 @@ async fn wait(store: &Store, run: &KnownRun) -> Result<&'static str, CommandErro
 async fn take_down_orphan(settings: &Settings, run: &KnownRun) -> Result<&'static str, CommandError> {
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
     let taken = take_down(&host, &run.as_open(), &progress::silent()).await;
-    taken.map_err(|error| CommandError::failed(&error))?;
+    let taken = taken.map_err(|error| CommandError::failed(&error))?;
+    taken.remarks(run.entry.key.run_id.as_str()).iter().for_each(|remark| say(remark));
     let (runs, own) = (host.layout.runs_directory(), run.entry.key.to_string());
     let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));
     // Directories of other runs are left to the sweep that reports them.

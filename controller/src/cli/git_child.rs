@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use sluice_contract::text::error_chain;
 
-/// First argument of the process.
-pub(super) const NAME: &str = "git-child";
+use crate::git_home::CHILD;
 
 /// Becomes git, if the arguments ask for it. This comes before any thread exists.
 pub(super) fn run_if_asked() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    if words.next()? != NAME {
+    if words.next()? != CHILD {
         return None;
     }
     let (code, error) = sluice_git::confine(&words.collect::<Vec<OsString>>());

@@ -8,11 +8,11 @@ use sluice_contract::exit;
 use sluice_contract::text::truncate;
 
 use super::error::CommandError;
-use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, print_word};
 use super::style::Style;
+use crate::git_home::git_home;
 use crate::preflight::{Check, CheckStatus, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key, and names the remedy for each failure.

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_contract::exit;
 use sluice_contract::text::error_chain;
+use sluice_contract::{RunKey, exit};
 use sluice_runs::engine::StdioConfig;
+use sluice_runs::exchange::ExchangeReport;
 use sluice_runs::forward::{self, ControlSequences};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
@@ -107,6 +108,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
         publishing::begin(&args, &settings, &host, &request.key, clone).await.map_err(|error| before(&error))?;
     }
     let recorder = begin_record(&args, &layers, &settings, &host, &request);
+    let has_record = recorder.is_some();
     let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.clone());
     // The terminal is restored however the run ends.
     let restore = tty::TerminalGuard;
@@ -146,6 +148,8 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let mut done = done.map_err(|error| before(&error))?;
     if let Some(clone) = &clone {
         publishing::end(&settings, &host, &own, clone, &mut done).await;
+    } else if has_record {
+        done.notes.extend(patch_advice(&own, &done.report.exchange));
     }
     watch.end(&done.report);
     Ok(finish(args, &host, own.to_string(), contract, done).await)
@@ -175,6 +179,15 @@ fn begin_record(
     recording::begin(args, layers, settings, host, request).unwrap_or_else(|error| {
         say(&format!("the run has no record: {}", error_chain(&error)));
         None
+    })
+}
+
+/// Returns what a person can do with the patch of a run, if its changes are not in the directory anyway.
+fn patch_advice(run: &RunKey, exchange: &ExchangeReport) -> Option<String> {
+    let is_useful = exchange.repo.is_none() && exchange.patch.as_ref().is_some_and(|patch| patch.files > 0);
+    let id = &run.run_id;
+    is_useful.then(|| {
+        format!("patch: see it with sluice diff {id}, apply it in your work tree with sluice apply {id} --yes")
     })
 }
 

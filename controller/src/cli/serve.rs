@@ -18,11 +18,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
 use super::forbidden_places::{forbidden_places, real_path};
-use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::output::say;
 use super::run::{background, seccomp};
 use crate::agent_catalogue::CatalogueAgent;
+use crate::git_home::git_home;
 use crate::preflight::{Check, CheckStatus, daemon_preflight};
 use crate::settings::{AgentRunDefaults, ServeSettings, SettingError, SettingLayers, Settings};
 

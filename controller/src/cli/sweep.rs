@@ -16,7 +16,6 @@ use sluice_state::daemon_lock::DaemonLock;
 use sluice_state::records::remove_old_records;
 
 use super::error::CommandError;
-use super::git_home::git_home;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::output::{print, print_object, say};
@@ -120,8 +119,7 @@ async fn remove_records(host: &Host, settings: RecordSettings) {
         }),
         Err(error) => say(&format!("old records are not removed: {}", error_chain(&error))),
     }
-    let home = git_home(host.layout.state());
-    if let Err(error) = remove_old_repositories(&home, &host.store, settings.keep, SystemTime::now()).await {
+    if let Err(error) = remove_old_repositories(&host.git, &host.store, settings.keep, SystemTime::now()).await {
         say(&format!("old repositories are not removed: {}", error_chain(&error)));
     }
 }
@@ -130,12 +128,8 @@ fn line(leftover: &Leftover) -> String {
     let result = match (leftover.removed, &leftover.reason) {
         (None, _) => "would be removed".to_owned(),
         (Some(true), _) => {
-            let kept = leftover
-                .workspace
-                .as_ref()
-                .map(|path| format!("its results were not out; its workspace is kept in {path}"));
-            let remarks = leftover.audit.iter().chain(&kept);
-            remarks.fold("removed".to_owned(), |text, remark| format!("{text}; {remark}"))
+            let remarks = leftover.taken.remarks(&leftover.name);
+            remarks.iter().fold("removed".to_owned(), |text, remark| format!("{text}; {remark}"))
         }
         (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
     };

@@ -18,6 +18,7 @@ use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
 use super::webhooks::WebhookEntry;
 use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, daemon_values, values};
+use crate::git_home::git_home;
 
 impl SettingLayers {
     /// Parses all values.
@@ -121,6 +122,7 @@ impl SettingLayers {
                 gid: self.parse("sidecar_gid", values::gid)?,
             },
             litellm,
+            git: git_home(&self.state_dir()),
         })
     }
 

@@ -12,7 +12,7 @@ use sluice_state::control_log::ControlEntry;
 
 use super::worker_upkeep::{abandon_turn, end_workers};
 use super::workers::{LeftTurn, left_turn};
-use crate::chat_followers::FIRST_TIME;
+use crate::chat_followers::{FIRST_TIME, FollowedTurn};
 use crate::chat_settings::HangUp;
 use crate::context::ApiContext;
 use crate::loops::{LoopFault, LoopTimer, every};
@@ -40,13 +40,22 @@ async fn turn(context: Arc<ApiContext>) -> Result<(), LoopFault> {
         None => Some((run_id, 1)),
     };
     let live: Vec<_> = live.filter_map(under_way).collect();
-    for run_id in context.followers.left(&live, FIRST_TIME.max(context.chat.resume)) {
-        match find(&run_id).filter(|worker| left_turn(worker) == LeftTurn::Interrupt) {
-            Some(worker) => interrupt(&context, worker).await?,
-            None => cancel(&context, &run_id).await?,
+    for left in context.followers.left(&live, FIRST_TIME.max(context.chat.resume)) {
+        match find(&left.0) {
+            Some(worker) if left_turn(worker) == LeftTurn::Interrupt => interrupt(&context, worker).await?,
+            // Meanwhile the turn may have ended, and another client may have begun the next one.
+            Some(_) if !is_under_way(&context, &left).await? => {}
+            _ => cancel(&context, &left.0).await?,
         }
     }
     Ok(())
+}
+
+/// Returns whether a turn of a worker has not ended.
+async fn is_under_way(context: &ApiContext, (run_id, turn): &FollowedTurn) -> Result<bool, LoopFault> {
+    let workers = context.store.chat_workers().await?;
+    let mut turns = workers.into_iter().filter(|worker| worker.key.run_id == *run_id).map(|worker| worker.turn);
+    Ok(turns.any(|now| now.number == *turn && now.end.is_none()))
 }
 
 async fn interrupt(context: &ApiContext, worker: &ChatWorker) -> Result<(), LoopFault> {

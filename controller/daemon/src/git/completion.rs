@@ -8,7 +8,7 @@ use sluice_git::ObjectId;
 use sluice_runs::project_access;
 use sluice_runs::publication::{Consent, Publication, PublicationError};
 use sluice_runs::run_clone::{CloneReport, recall};
-use sluice_state::git_runs::{GitStep, PublishRule};
+use sluice_state::git_runs::PublishRule;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
@@ -39,9 +39,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
     let log = |text: &str| (context.log)(&format!("run {}: {text}", run.key));
     report.faults.iter().for_each(|fault| log(fault));
     report.uncommitted_fault.iter().for_each(|fault| log(&format!("what was not committed did not come out: {fault}")));
-    let cloned = GitStep::Cloned { base_branch: report.base_branch.clone(), base_sha: report.base.clone() };
-    let received = GitStep::Received { head_sha: report.head.clone() };
-    for step in [cloned, received] {
+    for step in report.steps() {
         if let Err(error) = context.store.record_git_step(&run.key.run_id, step, now_us()).await {
             log(&format!("the state of its branch is not recorded: {}", error_chain(&error)));
         }

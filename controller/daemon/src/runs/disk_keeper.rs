@@ -10,6 +10,7 @@ use std::time::Duration;
 use sluice_contract::text::error_chain;
 use sluice_runs::exchange::disk_usage::{DiskUsage, disk_usage};
 use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxStep, SandboxVerdict};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
@@ -21,19 +22,28 @@ use crate::live_run::LiveRun;
 const EVERY: Duration = Duration::from_secs(3);
 /// Rest after a measurement, as a multiple of the time that it took.
 const REST: u32 = 30;
+/// Measurements that a program may evade, less those that it does not.
+const EVASIONS_MAX: u32 = 10;
+/// Measurements at the same time. Each may keep a thousand directories open.
+static MEASUREMENTS: Semaphore = Semaphore::const_new(8);
 /// Failure code.
 const CODE: &str = "disk_exceeded";
 
 /// Looks after the workspace of one attempt until it is dropped.
 pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<LiveRun>) -> Infallible {
     let workspace = context.layout.run(&run.key).work;
-    let mut logged = None;
+    let (mut logged, mut evasions) = (None, 0_u32);
     loop {
         let begun = Instant::now();
         if let Some(limit) = live.workspace_max() {
             let measured = workspace.clone();
+            let _permit = MEASUREMENTS.acquire().await;
             match spawn_blocking(move || disk_usage(&measured, limit)).await {
-                Ok(Ok(DiskUsage::Within(_))) | Err(_) => logged = None,
+                Ok(Ok(DiskUsage::Within(_))) | Err(_) => {
+                    logged = None;
+                    evasions = evasions.saturating_sub(1);
+                }
+                Ok(Ok(DiskUsage::Evasive)) if evasions < EVASIONS_MAX => evasions += 1,
                 Ok(Ok(usage)) => fail(context, run, &message(usage, limit)).await,
                 // It is not there before the run is prepared, and gone at its end.
                 Ok(Err(_)) if !workspace.exists() => {}
@@ -53,8 +63,13 @@ pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<Li
 fn message(usage: DiskUsage, limit: u64) -> String {
     match usage {
         DiskUsage::Uncountable => {
-            "the workspace has more names, or longer paths, than can be counted: its size is not \
-                                   known; remove what the run does not need while it works"
+            "the workspace has more names or deeper directories than can be counted, or one that cannot be read: its \
+             size is not known; remove what the run does not need while it works"
+                .to_owned()
+        }
+        DiskUsage::Evasive => {
+            "the workspace has directories that are renamed all the time, so its size is not known; give directories names \
+             that stay"
                 .to_owned()
         }
         DiskUsage::Within(_) | DiskUsage::Over => format!(

@@ -1,26 +1,31 @@
 //! Bytes that a live workspace takes on disk.
 //!
-//! The sandbox changes names while they are counted. Directories are opened beneath the workspace, through no link and no mount,
-//! and no file is opened at all. Blocks count, so a file with holes counts as what it takes, and a file with several names
-//! counts once.
+//! The sandbox changes names while they are counted. Each directory is opened from the one above it, through no link and no
+//! mount, so a rename further up hides nothing, and no file is opened at all. A directory that has no longer its name is
+//! searched for; if it escapes each search, the result says so. Blocks count, so a file with holes counts as what it takes, and
+//! a file with several names counts once.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, statat};
+use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
+use rustix::io::Errno;
 
 use super::interrupt::CancelFlag;
-use super::tree::{Tree, join};
+use super::tree::{Tree, open_directory};
 use crate::exchange::ExchangeError;
 
 /// Bytes of a block in the answer of the kernel.
 const BLOCK: u64 = 512;
-/// Longest path of a directory that is entered.
-const PATH_MAX: usize = 4000;
+/// Deepest directory that is entered. Each one on the way to it stays open.
+const DEPTH_MAX: usize = 1000;
 /// Names that are counted.
 const NAMES_MAX: u64 = 4_000_000;
-/// Bytes of the paths of directories that wait.
+/// Bytes of the names of directories that wait.
 const WAITING_MAX: usize = 64 << 20;
+/// Readings of a directory in search of those that were renamed.
+const SEARCHES_MAX: u32 = 8;
 /// Files with several names that are remembered. Further ones count once for each name.
 const LINKED_MAX: usize = 1_000_000;
 
@@ -31,72 +36,187 @@ pub enum DiskUsage {
     Within(u64),
     /// More than the limit.
     Over,
-    /// The workspace has more names, or longer paths, than are counted. What it takes is not known.
+    /// A directory was renamed each time before it could be opened. An honest program does that once at most.
+    Evasive,
+    /// The workspace has more names, or deeper directories, than are counted, or one that cannot be read. What it takes is not
+    /// known.
     Uncountable,
 }
 
-/// Measures a workspace, up to a limit in bytes. Blocks on the disk.
+/// Measures a workspace, up to a limit in bytes. Blocks on the disk, and keeps up to 1000 directories open.
 ///
 /// # Errors
-/// The workspace cannot be opened.
+/// The workspace cannot be read.
 pub fn disk_usage(workspace: &Path, limit: u64) -> Result<DiskUsage, ExchangeError> {
     let tree = Tree::open(workspace, &CancelFlag::default())?;
-    let (mut bytes, mut names, mut waiting_bytes) = (0_u64, 0, 0);
-    let (mut waiting, mut linked) = (vec![Vec::new()], HashSet::new());
-    while let Some(path) = waiting.pop() {
-        waiting_bytes -= path.len();
-        // It was removed or renamed, or something is mounted there.
-        let Ok(directory) = tree.directory(&path) else { continue };
-        let Ok(found) = Dir::read_from(&directory) else { continue };
-        for found in found {
+    let root = tree.directory(b"").map_err(tree.error(b""))?;
+    let mut count = DiskCount { limit, ..DiskCount::default() };
+    match count.all(root) {
+        Ok(()) if count.is_evasive => Ok(DiskUsage::Evasive),
+        Ok(()) => Ok(DiskUsage::Within(count.bytes)),
+        Err(Stop::At(usage)) => Ok(usage),
+        Err(Stop::Failed(error)) => Err(tree.error(b"")(error.into())),
+    }
+}
+
+/// Reason to stop before the end.
+enum Stop {
+    At(DiskUsage),
+    Failed(Errno),
+}
+
+/// Sums of a measurement.
+#[derive(Default)]
+struct DiskCount {
+    limit: u64,
+    bytes: u64,
+    names: u64,
+    waiting_bytes: usize,
+    /// Files with several names.
+    linked: HashSet<u64>,
+    /// Directories that were entered.
+    entered: HashSet<u64>,
+    is_evasive: bool,
+}
+
+/// A directory whose entries are counted, and the names of directories in it that are to be entered.
+struct CountedDirectory {
+    directory: OwnedFd,
+    waiting: Vec<Vec<u8>>,
+    /// True if one had no longer its name, and the search for those is not over.
+    is_renamed: bool,
+}
+
+impl DiskCount {
+    fn all(&mut self, root: OwnedFd) -> Result<(), Stop> {
+        let mut levels: Vec<_> = self.enter(root)?.into_iter().collect();
+        while let Some(level) = levels.last_mut() {
+            let found = match level.waiting.pop() {
+                Some(name) => {
+                    self.waiting_bytes -= name.len();
+                    let found = open(&level.directory, &name)?;
+                    level.is_renamed |= found.is_none();
+                    found
+                }
+                None if level.is_renamed => {
+                    let found = self.search(&level.directory)?;
+                    level.is_renamed = found.is_some();
+                    found
+                }
+                None => {
+                    levels.pop();
+                    continue;
+                }
+            };
+            let Some(directory) = found else { continue };
+            if levels.len() == DEPTH_MAX {
+                return Err(Stop::At(DiskUsage::Uncountable));
+            }
+            levels.extend(self.enter(directory)?);
+        }
+        Ok(())
+    }
+
+    /// Counts the entries of a directory; `None` if that was done.
+    fn enter(&mut self, directory: OwnedFd) -> Result<Option<CountedDirectory>, Stop> {
+        if !self.entered.insert(fstat(&directory).map_err(Stop::Failed)?.st_ino) {
+            return Ok(None);
+        }
+        let (mut waiting, mut is_renamed) = (Vec::new(), false);
+        for found in Dir::read_from(&directory).map_err(Stop::Failed)? {
+            // The directory was removed.
             let Ok(found) = found else { break };
             let name = found.file_name().to_bytes();
             if name == b"." || name == b".." {
                 continue;
             }
-            names += 1;
-            let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            self.names += 1;
+            let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                is_renamed |= found.file_type() == FileType::Directory;
+                continue;
+            };
             let kind = FileType::from_raw_mode(stat.st_mode);
             let is_linked = kind == FileType::RegularFile && stat.st_nlink > 1;
-            let is_again = is_linked && linked.contains(&stat.st_ino);
-            if is_linked && linked.len() < LINKED_MAX {
-                linked.insert(stat.st_ino);
+            let is_again = is_linked && self.linked.contains(&stat.st_ino);
+            if is_linked && self.linked.len() < LINKED_MAX {
+                self.linked.insert(stat.st_ino);
             }
             if !is_again {
-                bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
+                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+                self.bytes = self.bytes.saturating_add(bytes);
             }
-            if bytes > limit {
-                return Ok(DiskUsage::Over);
+            if self.bytes > self.limit {
+                return Err(Stop::At(DiskUsage::Over));
             }
             if kind == FileType::Directory {
-                let inner = join(&path, name);
-                waiting_bytes += inner.len();
-                if inner.len() > PATH_MAX || waiting_bytes > WAITING_MAX {
-                    return Ok(DiskUsage::Uncountable);
+                self.waiting_bytes += name.len();
+                if self.waiting_bytes > WAITING_MAX {
+                    return Err(Stop::At(DiskUsage::Uncountable));
                 }
-                waiting.push(inner);
+                waiting.push(name.to_owned());
             }
-            if names > NAMES_MAX {
-                return Ok(DiskUsage::Uncountable);
+            if self.names > NAMES_MAX {
+                return Err(Stop::At(DiskUsage::Uncountable));
             }
         }
+        Ok(Some(CountedDirectory { directory, waiting, is_renamed }))
     }
-    Ok(DiskUsage::Within(bytes))
+
+    /// Opens a directory that was not entered, as soon as its name is read. `None` if there is none, or it escapes.
+    fn search(&mut self, directory: &OwnedFd) -> Result<Option<OwnedFd>, Stop> {
+        let mut has_escaped = false;
+        for _ in 0..SEARCHES_MAX {
+            for found in Dir::read_from(directory).map_err(Stop::Failed)? {
+                let Ok(found) = found else { break };
+                let name = found.file_name().to_bytes();
+                if found.file_type() != FileType::Directory || name == b"." || name == b".." {
+                    continue;
+                }
+                if self.entered.contains(&found.ino()) {
+                    continue;
+                }
+                if let Some(found) = open(directory, name)? {
+                    return Ok(Some(found));
+                }
+                has_escaped = true;
+            }
+        }
+        self.is_evasive |= has_escaped;
+        Ok(None)
+    }
+}
+
+/// Opens a directory; `None` if it has no longer this name, or something is mounted there.
+fn open(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Stop> {
+    match open_directory(parent, name) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN) => Ok(None),
+        Err(Errno::ACCESS | Errno::PERM) => Err(Stop::At(DiskUsage::Uncountable)),
+        Err(error) => Err(Stop::Failed(error)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
+    use std::io::Write;
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
 
     const KIB: u64 = 1024;
 
+    /// Random bytes: some file systems store repeated ones in less.
+    fn noise(kib: u64) -> Vec<u8> {
+        (0..kib * KIB).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
     fn written(path: &Path, kib: u64) {
-        // Random bytes: some file systems store repeated ones in less.
-        let bytes: Vec<u8> = (0..kib * KIB).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        fs::write(path, bytes).expect("there is room");
+        fs::write(path, noise(kib)).expect("there is room");
         File::open(path).and_then(|file| file.sync_all()).expect("it is on disk");
     }
 
@@ -120,18 +240,60 @@ mod tests {
         assert_eq!((usage(bytes), usage(bytes - 1)), (DiskUsage::Within(bytes), DiskUsage::Over));
     }
 
-    #[test]
-    fn a_path_too_long_to_open_is_not_overlooked() {
-        let scratch = tempfile::tempdir().expect("there is room");
-        let name = "d".repeat(200);
-        // As a sandbox does: each step from the directory before.
-        let mut directory = rustix::fs::open(scratch.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
-        for _ in 0..21 {
-            let at = directory.as_ref().expect("it was made");
-            rustix::fs::mkdirat(at, &name, rustix::fs::Mode::RWXU).expect("there is room");
-            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
-            directory = rustix::fs::openat(at, &name, flags, rustix::fs::Mode::empty());
+    /// Directories of this name in each other, as a sandbox makes them: each step from the directory before. Returns the last.
+    fn deep(root: &Path, name: &str, depth: usize) -> OwnedFd {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut directory = rustix::fs::open(root, flags, Mode::empty()).expect("it is there");
+        for _ in 0..depth {
+            rustix::fs::mkdirat(&directory, name, Mode::RWXU).expect("there is room");
+            directory = rustix::fs::openat(&directory, name, flags, Mode::empty()).expect("it was made");
         }
+        directory
+    }
+
+    #[test]
+    fn a_path_too_long_to_open_is_counted() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let deepest = deep(scratch.path(), &"d".repeat(200), 30);
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = rustix::fs::openat(&deepest, "large", flags, Mode::RUSR).expect("there is room");
+        File::from(file).write_all(&noise(512)).expect("there is room");
+        assert_eq!(disk_usage(scratch.path(), 512 * KIB).expect("it can be opened"), DiskUsage::Over);
+    }
+
+    #[test]
+    fn directories_without_end_are_not_overlooked() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        deep(scratch.path(), "d", DEPTH_MAX);
         assert_eq!(disk_usage(scratch.path(), u64::MAX).expect("it can be opened"), DiskUsage::Uncountable);
+    }
+
+    #[test]
+    fn renamed_directories_are_counted() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let root = scratch.path();
+        fs::create_dir_all(root.join("0/b/c")).expect("there is room");
+        written(&root.join("0/b/c/large"), 512);
+        // While these are counted, the other one gets many names.
+        for n in 0..200 {
+            fs::create_dir_all(root.join(format!("beside-{n}/x"))).expect("there is room");
+        }
+        let limit = 400 * KIB + 200 * 8 * KIB;
+        let is_done = AtomicBool::new(false);
+        let missed = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut name = 0_u64;
+                while !is_done.load(Ordering::Relaxed) {
+                    let next = name + 1;
+                    fs::rename(root.join(name.to_string()), root.join(next.to_string())).expect("it is there");
+                    name = next;
+                }
+            });
+            let measured = (0..100).map(|_| disk_usage(root, limit).expect("it can be opened"));
+            let missed = measured.filter(|usage| matches!(usage, DiskUsage::Within(_))).count();
+            is_done.store(true, Ordering::Relaxed);
+            missed
+        });
+        assert!(missed < 70, "{missed} of 100 measurements did not see it");
     }
 }

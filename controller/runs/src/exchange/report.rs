@@ -1,6 +1,6 @@
 //! Results of a run, for `--json` and for people.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::tree::show;
 use crate::run_clone::CloneReport;
@@ -48,7 +48,7 @@ pub struct RepositoryReport {
 }
 
 /// A patch.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PatchReport {
     /// Path of the file.
     pub path: String,
@@ -60,6 +60,8 @@ pub struct PatchReport {
     pub deletions: u64,
     /// Size of the patch.
     pub bytes: u64,
+    /// SHA-256 of the patch.
+    pub sha256: String,
     /// Changed files that a person should look at before applying the patch.
     pub sensitive: Vec<String>,
     /// Changes that the patch does not have.
@@ -80,7 +82,7 @@ pub struct OutReport {
 }
 
 /// Something that did not come out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutFiles {
     /// Path, made printable.
     pub path: String,

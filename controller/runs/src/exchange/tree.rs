@@ -95,15 +95,12 @@ impl Tree {
 
     /// Opens a directory of the tree.
     pub(super) fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
-        let open = |from: &OwnedFd, path: &[u8]| {
-            openat2(from, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH)
-        };
         let Some(reader) = self.reader else {
-            return Ok(open(&self.root, if path.is_empty() { b"." } else { path })?);
+            return Ok(open_directory(&self.root, if path.is_empty() { b"." } else { path })?);
         };
-        let mut directory = open(&self.root, b".")?;
+        let mut directory = open_directory(&self.root, b".")?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            directory = open(&directory, name)?;
+            directory = open_directory(&directory, name)?;
             let stat = fstat(&directory)?;
             if !reader.may_read(Owner { uid: stat.st_uid, gid: stat.st_gid }, stat.st_mode, true) {
                 return Err(Errno::ACCESS.into());
@@ -265,6 +262,11 @@ pub(super) fn look(directory: &OwnedFd, name: &[u8], flags: AtFlags) -> io::Resu
         changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
         target,
     })
+}
+
+/// Opens a directory beneath another one.
+pub(super) fn open_directory(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
+    openat2(from, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH)
 }
 
 /// Opens a regular file for reading. Anything else is an error, and is not opened.

@@ -8,6 +8,7 @@ use sluice_contract::record::Usage;
 use sluice_state::ledger::ReceiptStatus;
 
 use super::SCHEMA;
+use crate::exchange::PatchReport;
 use crate::report::{AuditFileSummary, OutputStreams, RunReport};
 use crate::timings::Timings;
 
@@ -44,6 +45,9 @@ pub struct ResultRecord {
     pub oom_seen: bool,
     /// True if the program was short of memory at the end.
     pub short_of_memory: bool,
+    /// File of `--patch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<PatchReport>,
     /// Audit file.
     pub audit: AuditFileSummary,
     /// Durations in milliseconds.
@@ -73,6 +77,7 @@ impl ResultRecord {
             output: Some(report.output.clone()),
             oom_seen: report.oom_seen,
             short_of_memory: report.short_of_memory,
+            patch: report.exchange.patch.clone(),
             audit: report.audit.clone(),
             timings: report.timings,
             notes: notes.to_vec(),

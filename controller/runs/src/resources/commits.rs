@@ -1,30 +1,30 @@
 //! The clone of a run, and its commits.
 
-use std::sync::Arc;
-
 use sluice_contract::text::error_chain;
 use sluice_state::store::RunDriver;
 
 use super::{RunResources, container_blueprint, files};
 use crate::blueprint::{container_name, identity};
 use crate::exchange::{Collected, ExchangeReport, FileExchange};
-use crate::run_clone::{AdoptedClone, CloneReport, LiveClone, RunClone, recall, remember, remove_collector};
+use crate::run_clone::{AdoptedClone, CloneReport, LiveClone, recall, remember, remove_collector};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 
 impl RunResources {
     /// Makes the clone that the run begins with, if it has one.
-    pub(super) async fn make_clone(
-        &mut self,
-        clone: Option<Arc<RunClone>>,
-        driver: RunDriver,
-    ) -> Result<(), StepError> {
-        let Some(clone) = clone else { return Ok(()) };
+    pub(super) async fn make_clone(&mut self, spec: &RunSpec) -> Result<(), StepError> {
+        let Some(clone) = spec.clone.clone() else { return Ok(()) };
+        let driver = spec.driver();
         self.clone = tokio::select! {
             made = clone.begin(&self.paths, &self.key, driver) => Some(made?),
             // The processes of git end with the future.
             () = files::cancelled(self.cancelled.clone()) => None,
         };
+        if driver == RunDriver::Once
+            && let Err(error) = AdoptedClone::store(&self.paths, &clone, spec)
+        {
+            self.file_notes.push(format!("if sluice is killed, the run's commits stay in its workspace: {error}"));
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! again nor has to guess.
 
 use std::io;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
@@ -13,16 +14,16 @@ use sluice_state::layout::RunPaths;
 use sluice_state::records::{COMMITS, Records, RunRecord};
 
 use super::report::CloneReport;
-use super::{LiveClone, PushTally};
+use super::{LiveClone, PushTally, RunClone};
 use crate::blueprint::{Blueprint, ContainerSpec, SandboxLimits, WORKSPACE, blueprint};
 use crate::bridge::Bridge;
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::rundir;
-use crate::spec::EXPIRY_MARGIN;
+use crate::spec::{EXPIRY_MARGIN, RunSpec};
 
 /// Properties of the container that packs commits, taken from the run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneCollector {
     /// Image.
     pub image: String,
@@ -45,6 +46,15 @@ pub struct AdoptedClone {
     pub keep_workspace: bool,
 }
 
+/// Stored data with which another controller collects the commits of a one-shot run, in the directory of the run. A
+/// daemon's run has them in its request.
+#[derive(Debug, Serialize, Deserialize)]
+struct CollectorRecord {
+    url: String,
+    collector: CloneCollector,
+    keep_workspace: bool,
+}
+
 /// Outcome of a collection, as the record of a run keeps it. The commits are in the repository.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -56,6 +66,25 @@ struct CollectionRecord {
 }
 
 impl AdoptedClone {
+    /// Stores the data with which another controller collects the commits if this one is killed.
+    pub(crate) fn store(paths: &RunPaths, clone: &RunClone, spec: &RunSpec) -> io::Result<()> {
+        let RunSpec { image, limits, seccomp, exchange, .. } = spec;
+        let record = CollectorRecord {
+            url: clone.url.to_string(),
+            collector: CloneCollector { image: image.clone(), limits: limits.clone(), seccomp: seccomp.clone() },
+            // Other results are only in the workspace.
+            keep_workspace: exchange.keep || exchange.out.is_some() || exchange.patch.is_some(),
+        };
+        std::fs::write(collector_file(paths), serde_json::to_vec(&record)?)
+    }
+
+    /// Returns the clone of a one-shot run whose controller was killed; `None` if the run has none.
+    pub(crate) fn stored(paths: &RunPaths, home: &GitHome) -> Option<Self> {
+        let record = std::fs::read(collector_file(paths)).ok()?;
+        let CollectorRecord { url, collector, keep_workspace } = serde_json::from_slice(&record).ok()?;
+        Some(Self { home: home.clone(), url, collector, keep_workspace })
+    }
+
     /// Opens the clone. `None` if the run has none: it ended before its repository was made.
     ///
     /// # Errors
@@ -92,6 +121,10 @@ impl AdoptedClone {
             expires: (now + EXPIRY_MARGIN).as_secs(),
         })
     }
+}
+
+fn collector_file(paths: &RunPaths) -> PathBuf {
+    paths.conf.join("collector.json")
 }
 
 /// Keeps the outcome of a collection in the record of the run. Without a record, no later controller reads it.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use sluice_contract::text::error_chain;
 use sluice_git::guarded_paths::Guard;
 use sluice_git::{BranchSummary, RunRepository, visible_path};
+use sluice_state::git_runs::GitStep;
 
 /// Maximum number of commits in a report.
 const COMMITS_MAX: usize = 100;
@@ -77,6 +78,13 @@ pub struct GuardedChange {
 }
 
 impl CloneReport {
+    /// Returns the steps that are recorded in the database when the commits are collected.
+    #[must_use]
+    pub fn steps(&self) -> [GitStep; 2] {
+        let cloned = GitStep::Cloned { base_branch: self.base_branch.clone(), base_sha: self.base.clone() };
+        [cloned, GitStep::Received { head_sha: self.head.clone() }]
+    }
+
     /// Examines the branch of a run, with the commits that have arrived so far.
     pub async fn of(repository: &RunRepository, url: &str, branch: &str, pushes: u32) -> Self {
         let mut report = Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_contract::{RunKey, exit};
 use sluice_state::run::RunUpdate;
-use sluice_state::store::{OpenRun, StoreError};
+use sluice_state::store::{OpenRun, RunDriver, StoreError, now_us};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -37,9 +37,8 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
     for orphan in open.iter().filter(|open| open.is_orphaned() && SweepScope::OneShot.has(open)) {
-        let Ok(TakenDown { fault, workspace }) = take_down(host, orphan, observer).await else { continue };
-        let workspace = workspace.map(|path| format!("its results were not out; its workspace is kept in {path}"));
-        for remark in fault.into_iter().chain(workspace) {
+        let Ok(taken) = take_down(host, orphan, observer).await else { continue };
+        for remark in taken.remarks(orphan.entry.key.run_id.as_str()) {
             faults.push(format!("run {} of a killed controller was taken down: {remark}", orphan.entry.key));
         }
     }
@@ -82,7 +81,9 @@ pub async fn take_down(
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
 ) -> Result<TakenDown, SweepError> {
-    take_down_with(host, orphan, LeftRun::default(), observer).await
+    let is_once = orphan.entry.driver == RunDriver::Once;
+    let clone = if is_once { AdoptedClone::stored(&host.layout.run(&orphan.entry.key), &host.git) } else { None };
+    take_down_with(host, orphan, LeftRun { clone, ..LeftRun::default() }, observer).await
 }
 
 /// Parts of an orphan that are kept if possible.
@@ -128,6 +129,13 @@ pub(crate) async fn take_down_with(
     let DrivenRun { run, end } = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     // The audit log counts although the controller did not see the end of the run.
     let (fault, workspace) = (end.totals.fault.clone(), end.collected.report.workspace.clone());
+    let commits = end.collected.report.git.as_ref();
+    if let Some(report) = commits.filter(|_| orphan.entry.driver == RunDriver::Once) {
+        for step in report.steps() {
+            host.store.record_git_step(&key.run_id, step, now_us()).await?;
+        }
+    }
+    let commits = commits.map(|report| report.ahead);
     let (error, code) = match fault {
         Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
         None => (ErrorCode::Internal, exit::NOT_STARTED),
@@ -152,5 +160,5 @@ pub(crate) async fn take_down_with(
         host.store.ingest(audit).done().await?;
     }
     closed?;
-    Ok(TakenDown { fault: fault.filter(|_| !is_probe), workspace })
+    Ok(TakenDown { audit: fault.filter(|_| !is_probe), workspace, commits })
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use sluice_contract::RunKey;
+use sluice_git::{GitHome, GitProgram};
 use sluice_litellm::ApiKey;
 use sluice_runs::admission::RunRequest;
 use sluice_runs::blueprint::{SandboxLimits, WORKSPACE, container_name};
@@ -89,6 +90,7 @@ pub(crate) async fn host(state: &Path) -> Arc<Host> {
         proxy: Some(proxy),
         sidecar_users: SidecarUsers { uids: sidecar_user::DEFAULT_UIDS.parse().expect("a range"), gid: None },
         litellm: None,
+        git: GitHome::new(state.join("git"), GitProgram::new("/usr/bin/git".into(), vec![], None)),
     };
     Arc::new(Host::open(&settings).await.expect("the engine runs, and we are root"))
 }

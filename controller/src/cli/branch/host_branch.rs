@@ -13,7 +13,6 @@ use sluice_state::store::Store;
 
 use super::change::{BranchChange, PullRequestPlace, ShownCommit, ShownFile};
 use crate::cli::error::CommandError;
-use crate::cli::git_home::git_home;
 use crate::cli::operator_record::{self, RecordedOperation};
 use crate::cli::run::project_of;
 use crate::settings::Settings;
@@ -33,22 +32,22 @@ pub(super) struct HostBranch {
 }
 
 impl HostBranch {
-    pub(super) async fn open(settings: Settings, store: Store, key: &RunKey) -> Result<Self, CommandError> {
+    /// Opens the branch; `None` if the run has no clone.
+    pub(super) async fn open(settings: Settings, store: Store, key: &RunKey) -> Result<Option<Self>, CommandError> {
         let failed = |error: &dyn std::error::Error| CommandError::failed(error);
         let run = key.run_id.clone();
         let row = store.find_git_run(&run).await.map_err(|error| failed(&error))?;
-        let none = || CommandError { code: exit::USAGE, message: format!("run {run} works on no repository") };
-        let row = row.ok_or_else(none)?;
+        let Some(row) = row else { return Ok(None) };
         let url = RepositoryUrl::parse(&row.new.url).map_err(|error| failed(&error))?;
         let (_, project) = project_of(&settings, &url);
-        let home = git_home(&settings.host.state_dir);
+        let home = settings.host.git.clone();
         let gone = || {
             let message = format!("the repository of run {run} was removed, since its time is over (record_keep)");
             CommandError { code: exit::USAGE, message }
         };
         let repository = home.run_repository(&run).map_err(|error| failed(&error))?.ok_or_else(gone)?;
         let layout = Layout::at(&settings.host.state_dir);
-        Ok(Self { layout, store, home, project, key: key.clone(), repository, run })
+        Ok(Some(Self { layout, store, home, project, key: key.clone(), repository, run }))
     }
 
     pub(super) fn run(&self) -> &str {

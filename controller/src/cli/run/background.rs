@@ -8,7 +8,7 @@ use sluice_state::layout::Layout;
 use sluice_state::records::remove_old_records;
 use sluice_state::store::Store;
 
-use crate::cli::git_home::git_home;
+use crate::git_home::git_home;
 use crate::reconcile::background::ReconcileLoop;
 use crate::settings::{LitellmSettings, RecordSettings};
 

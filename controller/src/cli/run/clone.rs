@@ -11,7 +11,6 @@ use sluice_runs::run_clone::RunClone;
 use sluice_state::git_runs::PublishRule;
 
 use super::args::RunArgs;
-use crate::cli::git_home::git_home;
 use crate::settings::Settings;
 
 /// A clone that cannot be made.
@@ -72,7 +71,7 @@ pub(super) async fn clone(
     let parts = BranchParts { prefix, ticket: args.ticket.as_deref(), title: args.title.as_deref(), run_id };
     let options = project.mirror_options(scope, base);
     let branch: Branch = branch_name(&parts)?.parse()?;
-    let home = git_home(&settings.host.state_dir);
+    let home = settings.host.git.clone();
     let failed = |source| CloneRequestError::Credentials { url: url.to_string(), source };
     let credentials = project_access::credentials(&project).await.map_err(failed)?;
     Ok(Some(Arc::new(RunClone { home, url, credentials, options, branch, identity })))

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sluice_runs::blueprint::{MountAccess, OUT, REPOSITORY, Volume, WORKSPACE};
 use sluice_runs::exchange::git_names::has_git_name;
 use sluice_runs::exchange::{FileExchange, HostDirectory, InputFile, OutputFile, RepositoryCopy, output_directory};
@@ -15,6 +14,7 @@ use super::clone::is_cloned;
 use super::mounts::{is_copied, split_access};
 use super::request_error::RequestError;
 use crate::cli::forbidden_places::forbidden_places;
+use crate::cli::regular_file;
 use crate::settings::{InvalidValue, Settings};
 
 /// Maximum size of a file of `--file`.
@@ -119,17 +119,11 @@ fn input(given: &str, places: &ForbiddenPlaces, taken: &mut Vec<String>) -> Resu
     Ok(InputFile { path, file: Arc::new(file), name: name.to_owned() })
 }
 
-/// Opens a file at a path without links. A FIFO without a writer does not block it.
+/// Opens a file that is not too large.
 fn open(path: &Path) -> Result<File, InvalidValue> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve);
-    let file = File::from(opened.map_err(|error| InvalidValue::new(std::io::Error::from(error)))?);
-    let meta = file.metadata().map_err(InvalidValue::new)?;
-    if !meta.is_file() {
-        return Err(InvalidValue::new(format!("{} is not a regular file", path.display())));
-    }
-    if meta.len() > FILE_MAX {
+    let invalid = |error| InvalidValue::new(format!("{}: {error}", path.display()));
+    let file = regular_file::open(path).map_err(invalid)?;
+    if file.metadata().map_err(invalid)?.len() > FILE_MAX {
         return Err(InvalidValue::new(format!("{} has more than {FILE_MAX} bytes", path.display())));
     }
     Ok(file)

@@ -11,7 +11,7 @@ use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::publication::{Consent, Publication, PublicationError, RunSummary};
 use sluice_runs::run_clone::{CloneReport, RunClone};
 use sluice_runs::verdict::ErrorCode;
-use sluice_state::git_runs::{GitRun, GitStep, NewGitRun, PublishRule};
+use sluice_state::git_runs::{GitRun, NewGitRun, PublishRule};
 use sluice_state::store::{StoreError, now_us};
 
 use super::args::RunArgs;
@@ -71,8 +71,7 @@ async fn publish(
     report: &mut CloneReport,
     done: &mut CompletedRun,
 ) -> Result<(), PublicationError> {
-    let cloned = GitStep::Cloned { base_branch: report.base_branch.clone(), base_sha: report.base.clone() };
-    for step in [cloned, GitStep::Received { head_sha: report.head.clone() }] {
+    for step in report.steps() {
         host.store.record_git_step(&key.run_id, step, now_us()).await?;
     }
     let (_, project) = project_of(settings, &clone.url);

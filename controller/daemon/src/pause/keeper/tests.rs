@@ -37,6 +37,7 @@ async fn the_row_decides_what_the_clocks_do() {
         proxy: "/bin/false".into(),
         sidecar_users: SidecarUsers { uids: "3000-3999".parse().expect("a range"), gid: None },
         litellm: None,
+        git: context.git.clone(),
         owner: Process::current().expect("there is /proc"),
     };
     let key: RunKey = format!("{id}.0").parse().expect("a key");
