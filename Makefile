@@ -107,7 +107,7 @@ test-pause:
 	cargo build --workspace --bins --locked
 	timeout 1800 cargo test --locked -p sluice-testkit --test conformance -- --ignored ten_minutes
 
-# A hundred containers at the same time, with 4 GB of memory. `make test` has the same tests with fewer chats and events.
+# A hundred containers at the same time, which take 2.4 GB of memory together. `make test` has the same tests with fewer chats and events.
 test-chat:
 	tests/setup/packages.sh
 	$(MAKE) --no-print-directory image

@@ -1,4 +1,4 @@
-// All approvals and questions that wait, over all live runs.
+// All approvals and questions that wait, over all runs.
 
 import { signal } from "@preact/signals";
 import { errorText, get } from "./api.js";
@@ -6,7 +6,6 @@ import { Approval, Question } from "./asks.js";
 import { Empty, Fault, html, Live } from "./parts.js";
 import { collect, follow } from "./stream.js";
 
-const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
 /** Number of runs that the page shows at most. */
 const MOST = 500;
 
@@ -28,7 +27,7 @@ async function asksOf(path) {
 
 async function load() {
   try {
-    const { sandboxes, has_more: hasMore } = await get(`/api/v1/sandboxes?state=${LIVE}&waiting_for=person&limit=${MOST}`);
+    const { sandboxes, has_more: hasMore } = await get(`/api/v1/sandboxes?waiting_for=person&limit=${MOST}`);
     const found = [];
     // A few at a time: a browser has six connections, and one is the stream.
     const left = sandboxes.slice();
@@ -66,7 +65,8 @@ function Page() {
     <div class="row"><h1 class="grow">Approvals and questions</h1><${Live} state=${stream.state.value} /></div>
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${found?.length === 0 && html`<${Empty} title="Nothing waits for you">
-      <p>When a run reaches a cap with <code>on_cap = ask</code>, or an agent asks a question, it is here.</p><//>`}
+      <p>When a run reaches a cap with <code>on_cap = ask</code>, its branch is to be published, or an agent asks a question,
+        it is here.</p><//>`}
     <div class="asks">${found?.map((ask) => html`<${Ask} key=${(ask.approval ?? ask.question).created_at + ask.run.sandbox_id} place=${place} ...${ask} />`)}</div>
     ${more.value && html`<p class="quiet">More runs wait for a person than this page shows: these are of the newest ${MOST}.</p>`}
   </div>`;

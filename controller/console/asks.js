@@ -16,6 +16,33 @@ function amount(approval, value) {
   return approval.cap === "max_cost_usd" ? dollars(value) : Number(value).toLocaleString("en");
 }
 
+/** Returns why a session cannot approve. */
+function limitOf(approval) {
+  if (!approval.cap) return "A browser session publishes nothing.";
+  if (mostHere.value === null) return "A browser session cannot raise a cap here.";
+  return `A browser session can raise a cap of cost to at most ${dollars(mostHere.value)}.`;
+}
+
+/** The cap that is to be raised. */
+function Cap({ approval }) {
+  return html`<p>The cap of ${CAPS[approval.cap]} is ${approval.held_at ? "reached, and a call waits" : "nearly reached"}.
+    Proposed: from <strong>${amount(approval, approval.old)}</strong> to
+    ${" "}<strong>${amount(approval, approval.new)}</strong>.</p>`;
+}
+
+/** The branch that is to be published. Names of files are the agent's. */
+function Publication({ subject }) {
+  const more = subject.guarded_count - subject.guarded_paths.length;
+  return html`<p>The branch <strong><${Foreign} inline text=${subject.branch} /></strong> with ${subject.commits} commits and
+      ${" "}${subject.files} changed files is to be published at <${Foreign} inline text=${subject.url} />, on
+      ${" "}<${Foreign} inline text=${subject.base_branch} />${subject.pull_request && ", with a pull request"}.
+      Commit <code>${subject.head_sha.slice(0, 12)}</code>.</p>
+    ${subject.guarded_count > 0 && html`<p><strong>CI or the forge obey these changed files:</strong></p>
+      <ul>${subject.guarded_paths.map((path) => html`<li key=${path}><${Foreign} inline text=${path} /></li>`)}
+        ${more > 0 && html`<li>and ${more} more</li>`}</ul>`}
+    <p class="small"><a href=${`/sandboxes/${subject.run_id}`}>See the change in the Git tab of its run</a></p>`;
+}
+
 /** An approval. All its words are those of this page, from typed members. */
 export function Approval({ approval, changed, title, place = "" }) {
   const settled = useSettled(`${place} ${approval.approval_id} ${approval.digest}`);
@@ -37,17 +64,14 @@ export function Approval({ approval, changed, title, place = "" }) {
   const words = ["sluice", "approve", approval.sandbox_id, approval.approval_id, "--digest", approval.digest];
   return html`<section class="ask approval" aria-label="Approval">
     <h3>Approval${title && html`: ${title}`}</h3>
-    <p>The cap of ${CAPS[approval.cap] ?? approval.kind} is ${approval.held_at ? "reached, and a call waits" : "nearly reached"}.
-      Proposed: from <strong>${amount(approval, approval.old)}</strong> to
-      ${" "}<strong>${amount(approval, approval.new)}</strong>.</p>
+    ${approval.cap ? html`<${Cap} approval=${approval} />` : html`<${Publication} subject=${approval.subject} />`}
     <p class="small">Asked ${age(approval.created_at)} ago. Digest <code>${approval.digest.slice(0, 8)}</code>.</p>
     <div class="row">
       ${isAllowed && html`<button class="primary" disabled=${!settled || busy} onClick=${() => decide("approve")}>
         Approve: ${amount(approval, approval.new)}</button>`}
       <button class="danger" disabled=${!settled || busy} onClick=${() => decide("deny")}>Deny</button>
     </div>
-    ${!isAllowed && html`<p class="small">${mostHere.value === null ? "A browser session cannot raise a cap here."
-      : `A browser session can raise a cap of cost to at most ${dollars(mostHere.value)}.`} To approve, run:</p>
+    ${!isAllowed && html`<p class="small">${limitOf(approval)} To approve, run:</p>
       <${Command} words=${words} />`}
     ${fault && html`<p role="alert" class="fault-text">${fault}</p>`}
   </section>`;

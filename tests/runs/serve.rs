@@ -23,6 +23,7 @@ mod exec_commands;
 mod forge;
 mod full_disk;
 mod git;
+mod git_approvals;
 mod git_kept;
 mod hostile;
 mod http;

@@ -1,7 +1,9 @@
-//! Approvals of runs: created when a cap is nearly or fully used up, decided by people, applied at the sidecar.
+//! Approvals of runs: created when a cap is nearly or fully used up, or a branch waits for its publication; decided by people;
+//! applied at the sidecar or at the forge.
 //!
-//! Only the daemon creates them, from the reports of a run's sidecar. `watcher` checks the caps of one attempt, `decision`
-//! handles a person's decision, `apply` sends it to the sidecar, and `upkeep` closes approvals that were not decided in time.
+//! Only the daemon creates them. `watcher` checks the caps of one attempt, `decision` handles a person's decision, `apply` sends
+//! it to the sidecar, and `upkeep` closes approvals that were not decided in time. `crate::git` asks about publications, and
+//! makes those that were approved.
 
 mod apply;
 mod decision;
@@ -12,3 +14,8 @@ mod watcher;
 
 pub(crate) use decision::{DecisionInput, decide};
 pub(crate) use watcher::ApprovalWatcher;
+
+/// Returns the id of a new approval.
+pub(crate) fn new_id() -> String {
+    format!("apr-{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
+}

@@ -15,9 +15,11 @@ use sluice_state::store::now_us;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
+mod approval;
 mod completion;
 mod start;
 
+pub(crate) use approval::{publish_approved, publish_left};
 pub(crate) use completion::{complete, complete_stored};
 pub(crate) use start::{adopted, begin, project};
 

@@ -8,6 +8,7 @@ use sluice_state::agents::AgentError;
 use crate::approvals;
 use crate::context::ApiContext;
 use crate::event_limits::EventLimits;
+use crate::git;
 use crate::guardian::GuardianSettings;
 use crate::guardian::watcher::Guardian;
 use crate::loops::{LoopFault, LoopTimer, every};
@@ -73,6 +74,11 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
         async move { retention::turn(&context, &keep).await }
     });
     periodic(tasks, context, AGENTS, |context| async move { release_agents(&context).await });
+    let left = Arc::clone(context);
+    tasks.spawn("approved publications", |mut stop| async move {
+        git::publish_left(&left).await;
+        stop.stopped().await;
+    });
     periodic(tasks, context, DECISIONS, |context| async move { approvals::upkeep::turn(&context).await });
     let limits = settings.events;
     periodic(tasks, context, EVENT_STORE, move |context| async move { event_store::look(&context, &limits).await });

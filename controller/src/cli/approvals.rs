@@ -17,19 +17,16 @@ use super::retry::idempotent;
 use super::server_args::ServerArgs;
 use super::table::{Column, Table};
 
-/// States of runs that can have open approvals or questions.
-const LIVE: &str = "CREATING,RUNNING,COMPLETING";
-
 const LIST_EXAMPLES: &str = "\
 Examples:
-  sluice approvals                    what waits for a decision, of all live runs
+  sluice approvals                    what waits for a decision, of all runs
   sluice approvals nightly --json     all approvals of one run, with their digests";
 
-/// Lists what the system asks about runs: caps that are nearly or wholly used up.
+/// Lists what the system asks about runs: caps that are nearly or wholly used up, and branches that are to be published.
 #[derive(Debug, Args)]
 #[command(before_help = LIST_EXAMPLES)]
 pub(super) struct ApprovalsArgs {
-    /// A run of the daemon, with its decided approvals [default: the open ones of all live runs]
+    /// A run of the daemon, with its decided approvals [default: the open ones of all runs]
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Print one JSON object
@@ -47,7 +44,7 @@ Examples:
   sluice approve r_0f8fad5bd9cb469fa165 apr-4f1c2d3e4a5b --raise-cost 5 --reason \"the release\"
   sluice approve \"$RUN\" \"$APPROVAL\" --yes --digest \"$DIGEST\"                  in a script";
 
-/// Raises a cap about which the system asks. Both ids are needed in full.
+/// Raises a cap, or publishes a branch, about which the system asks. Both ids are needed in full.
 #[derive(Debug, Args)]
 #[command(before_help = APPROVE_EXAMPLES)]
 pub(super) struct ApproveArgs {
@@ -68,7 +65,8 @@ const DENY_EXAMPLES: &str = "\
 Examples:
   sluice deny r_0f8fad5bd9cb469fa165 apr-4f1c2d3e4a5b --reason \"it loops\"";
 
-/// Refuses to raise a cap: the call that waits fails for good, and the run goes on. Both ids are needed in full.
+/// Refuses to raise a cap: the call that waits fails for good, and the run goes on. Or refuses to publish a branch, which stays
+/// on this host. Both ids are needed in full.
 #[derive(Debug, Args)]
 #[command(before_help = DENY_EXAMPLES)]
 pub(super) struct DenyArgs {
@@ -120,11 +118,11 @@ pub(super) async fn list(args: &ApprovalsArgs) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the open approvals of all live runs.
+/// Returns the open approvals of all runs.
 async fn open_ones(api: &ApiClient) -> Result<Vec<ApiApproval>, CommandError> {
     let (mut open, mut cursor) = (Vec::new(), None::<String>);
     loop {
-        let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE).query("limit", "500");
+        let request = ApiRequest::get(&["sandboxes"]).query("waiting_for", "person").query("limit", "500");
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         for ApiSandbox { sandbox_id, .. } in &page.sandboxes {
             let approvals = of_run(api, sandbox_id).await?;
@@ -160,7 +158,7 @@ fn text(approvals: &[ApiApproval], terminal: Option<usize>) -> String {
         table.row([
             approval.approval_id.clone(),
             approval.sandbox_id.clone(),
-            dash(approval.cap.as_ref()),
+            approval.cap.as_ref().unwrap_or(&approval.kind).clone(),
             dash(approval.old.as_ref()),
             dash(approval.raised_to.as_ref().or(approval.new.as_ref())),
             approval.digest.get(..8).unwrap_or_default().to_owned(),
@@ -222,6 +220,11 @@ fn outcome(decided: &ApiApproval) -> String {
     let id = &decided.approval_id;
     match (decided.decision.as_deref(), &decided.cap, &decided.raised_to) {
         (Some("approve"), Some(cap), Some(to)) => format!("approval {id}: approved; {cap} is {to} now"),
+        (Some("approve"), None, _) => {
+            let branch = approval_word(decided, "branch");
+            format!("approval {id}: approved; {branch} is published")
+        }
+        (Some("deny"), None, _) => format!("approval {id}: denied; the branch stays on this host"),
         (Some("deny"), _, _) => format!("approval {id}: denied; the call that waits fails, and the run goes on"),
         (decision, _, _) => format!("approval {id}: {}", dash(decision)),
     }
@@ -241,14 +244,16 @@ fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>)
     }
     let raised = raise.get(cap).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let new = if decision == "approve" { raised.or_else(|| approval.new.clone()) } else { None };
-    let lines = [
+    let mut lines = vec![
         format!("run       {} (attempt {})", approval.sandbox_id, approval.attempt),
-        format!("account   {}", approval.subject["account"].as_str().unwrap_or("-")),
-        format!("agent     {}", approval.subject["agent_id"].as_str().unwrap_or("-")),
-        format!("cap       {}: {} -> {}", dash(approval.cap.as_ref()), dash(approval.old.as_ref()), dash(new)),
-        format!("expires   {}", approval.expires_at),
-        format!("digest    {}", approval.digest),
+        format!("account   {}", approval_word(approval, "account")),
+        format!("agent     {}", approval_word(approval, "agent_id")),
     ];
+    match &approval.cap {
+        Some(cap) => lines.push(format!("cap       {cap}: {} -> {}", dash(approval.old.as_ref()), dash(new))),
+        None => lines.extend(publication_lines(approval)),
+    }
+    lines.extend([format!("expires   {}", approval.expires_at), format!("digest    {}", approval.digest)]);
     let mut stderr = io::stderr();
     let shown: String = lines.iter().map(|line| format!("{}\n", sanitize(line))).collect();
     let failed = |error: io::Error| CommandError::failed(&error);
@@ -256,6 +261,37 @@ fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>)
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Returns a text of an approval's subject.
+fn approval_word<'a>(approval: &'a ApiApproval, name: &str) -> &'a str {
+    approval.subject[name].as_str().unwrap_or("-")
+}
+
+/// Returns what a person sees of a branch that is to be published.
+fn publication_lines(approval: &ApiApproval) -> Vec<String> {
+    let word = |name| approval_word(approval, name);
+    let count = |name: &str| approval.subject[name].as_u64().unwrap_or_default();
+    let mut lines = vec![
+        format!("publish   {} at {}", word("branch"), word("url")),
+        format!(
+            "commit    {}, {} commits on {}, {} files",
+            word("head_sha"),
+            count("commits"),
+            word("base_branch"),
+            count("files")
+        ),
+    ];
+    if approval.subject["pull_request"] == true {
+        lines.push("          and opens a pull request".to_owned());
+    }
+    let guarded: Vec<_> = approval.subject["guarded_paths"].as_array().into_iter().flatten().collect();
+    lines.extend(guarded.iter().filter_map(|path| Some(format!("obeyed    {}", path.as_str()?))));
+    let more = count("guarded_count").saturating_sub(guarded.len() as u64);
+    if more > 0 {
+        lines.push(format!("obeyed    and {more} more"));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -292,5 +328,26 @@ mod tests {
         assert_eq!(outcome(&decided("approve", Some("9"))), "approval apr-1: approved; max_calls is 9 now");
         assert!(outcome(&decided("deny", None)).contains("the run goes on"));
         assert_eq!(outcome(&decided("expired", None)), "approval apr-1: expired");
+    }
+
+    #[test]
+    fn a_publication_shows_the_commit_and_what_is_obeyed() {
+        let subject = json!({
+            "branch": "feature/x", "url": "https://forge/app", "head_sha": "ab12", "base_branch": "main", "commits": 2,
+            "files": 3, "pull_request": true, "guarded_paths": [".github/ci.yml"], "guarded_count": 4,
+        });
+        let publish = ApiApproval { kind: "publish".to_owned(), cap: None, subject, ..approval() };
+        let expected = [
+            "publish   feature/x at https://forge/app",
+            "commit    ab12, 2 commits on main, 3 files",
+            "          and opens a pull request",
+            "obeyed    .github/ci.yml",
+            "obeyed    and 3 more",
+        ];
+        assert_eq!(publication_lines(&publish), expected);
+        let decided = |decision: &str| ApiApproval { decision: Some(decision.to_owned()), ..publish.clone() };
+        assert_eq!(outcome(&decided("approve")), "approval apr-1: approved; feature/x is published");
+        assert_eq!(outcome(&decided("deny")), "approval apr-1: denied; the branch stays on this host");
+        assert!(text(&[publish], None).contains("publish"), "the column of the cap");
     }
 }

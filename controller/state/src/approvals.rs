@@ -1,4 +1,5 @@
-//! Approvals: questions of the system to a person when a cap is reached. An agent cannot make one.
+//! Approvals: questions of the system to a person when a cap is reached, or a branch is to be published. An agent cannot make
+//! one.
 //!
 //! A decision names the digest of the approval that the person saw, and the first one is final. A raised cap, the hold on
 //! the account's budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute,
@@ -7,12 +8,14 @@
 mod ask;
 mod decide;
 mod error;
+mod publication;
 mod rows;
 mod rules;
 
 pub use ask::{ApprovalAsk, ApprovalOutcome};
 pub use decide::DecisionRequest;
 pub use error::ApprovalError;
+pub use publication::PublicationAsk;
 pub use rows::Approval;
 pub use rules::{ApprovalDecision, RaisableCap, propose};
 

@@ -1,7 +1,7 @@
 //! Runs of the daemon on repositories: the clone, pushes through the sidecar, publication, pull request and merge, with a
 //! repository of this host as the forge.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sluice_testkit::client::ClientAnswer;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::repo::{git, repository};
 
 /// Commits a change, and pushes it as agents do.
-const COMMIT_AND_PUSH: &str =
+pub(super) const COMMIT_AND_PUSH: &str =
     "cd repo && echo four >> text && git add -A && git commit -qm 'Add a line' && git push -q 2>&1";
 
 /// A bare repository, the project of it, and its daemon.
@@ -36,6 +36,11 @@ impl Forge {
     pub(super) fn branches(&self) -> Vec<String> {
         let text = git(&self.bare, &["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"]);
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// Its repository.
+    pub(super) fn bare(&self) -> &Path {
+        &self.bare
     }
 
     fn file(&self, branch: &str, path: &str) -> String {
@@ -67,7 +72,7 @@ pub(super) fn on_repository(script: &str, repository: Value) -> Value {
     request
 }
 
-async fn branch_of(daemon: &Daemon<'_>, id: &str) -> Value {
+pub(super) async fn branch_of(daemon: &Daemon<'_>, id: &str) -> Value {
     daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json()
 }
 

@@ -50,9 +50,10 @@ struct ApprovalView {
     approval_id: String,
     sandbox_id: String,
     attempt: u32,
-    /// `cap`: a cap of the run is to be raised.
+    /// `cap`: a cap of the run is to be raised. `publish`: its branch is to leave this host.
     kind: &'static str,
-    /// Facts about the run.
+    /// Facts about the run. For a publication also `url`, `branch`, `base_branch`, `head_sha`, `commits`, `files`,
+    /// `pull_request`, and `guarded_paths` (100 at most) with their number `guarded_count`.
     #[schema(value_type = Object)]
     subject: Value,
     /// `max_calls`, `max_tokens` or `max_cost_usd`.
@@ -75,7 +76,7 @@ struct ApprovalView {
     reason: Option<String>,
     /// Value that was approved.
     raised_to: Option<String>,
-    /// Time at which the sidecar of the run had the decision.
+    /// Time at which the sidecar of the run had the decision, or the branch was published.
     applied_at: Option<String>,
 }
 
@@ -143,11 +144,11 @@ struct DecisionBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum DecisionWord {
-    /// The cap is raised.
+    /// The cap is raised, or the branch is published.
     Approve,
-    /// The call that waits is refused for good.
+    /// The call that waits is refused for good, or the branch stays on this host.
     Deny,
-    /// The run is cancelled.
+    /// The run is cancelled. Not for a publication.
     Cancel,
 }
 
@@ -208,7 +209,7 @@ impl DecisionBody {
         (status = 400, body = ErrorBody), (status = 401, body = ErrorBody), (status = 402, body = ErrorBody),
         (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 413, body = ErrorBody), (status = 415, body = ErrorBody), (status = 422, body = ErrorBody),
-        (status = 429, body = ErrorBody), (status = 503, body = ErrorBody)
+        (status = 429, body = ErrorBody), (status = 502, body = ErrorBody), (status = 503, body = ErrorBody)
     )
 )]
 async fn decision(

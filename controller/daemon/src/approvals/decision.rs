@@ -1,5 +1,7 @@
 //! The decision of a person: checked, recorded, written with the budget, and carried out.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluice_contract::Hash;
@@ -15,6 +17,8 @@ use super::apply::apply;
 use super::raise_rule::{RaiseRefusal, RaiseRule, check, check_session, highest};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
+use crate::git::publish_approved;
+use crate::permission::Operation;
 use crate::principal::{Principal, Way};
 use crate::second_person::is_second_person;
 
@@ -36,7 +40,7 @@ pub(crate) struct DecisionInput {
 /// # Errors
 /// 402, 403, 404, 409, 422, 503; then nothing is decided.
 pub(crate) async fn decide(
-    context: &ApiContext,
+    context: &Arc<ApiContext>,
     principal: &Principal,
     sandbox: &Sandbox,
     id: &str,
@@ -49,6 +53,9 @@ pub(crate) async fn decide(
     }
     if found.digest != input.digest {
         return Err(ApprovalError::Changed.into());
+    }
+    if found.cap.is_none() {
+        check_publication(principal, input.decision)?;
     }
     let raise = raise_of(&found, &input)?;
     if let Some((cap, to)) = raise {
@@ -81,9 +88,35 @@ pub(crate) async fn decide(
     };
     let seq = context.record(principal, entry).await?;
     match carry_out(context, principal, sandbox, (found, raise), input).await {
+        Ok(approval) if approval.cap.is_none() && approval.decision == Some(ApprovalDecision::Approve) => {
+            publish(context, principal, sandbox, approval).await
+        }
         Ok(approval) => Ok(approval),
         Err(error) => Err(context.record_failure(principal, OPERATION, seq, error).await),
     }
+}
+
+/// Makes an approved publication. The decision stays if that fails: the next start tries again, and so can a person.
+async fn publish(
+    context: &Arc<ApiContext>,
+    principal: &Principal,
+    sandbox: &Sandbox,
+    approval: Approval,
+) -> Result<Approval, ApiError> {
+    const OPERATION: &str = "git.publish";
+    let entry = ControlEntry {
+        operation: OPERATION.to_owned(),
+        object: Some(sandbox.key.run_id.to_string()),
+        owner: Some(sandbox.owner.clone()),
+        after: Some(json!({ "approval_digest": approval.digest })),
+        ..ControlEntry::default()
+    };
+    let seq = context.record(principal, entry).await?;
+    if let Err(error) = publish_approved(context, sandbox, &approval).await {
+        (context.log)(&format!("run {}: its branch stays here: {}", sandbox.key, error_chain(&error)));
+        return Err(context.record_failure(principal, OPERATION, seq, error.into()).await);
+    }
+    Ok(Approval { applied_us: Some(now_us()), ..approval })
 }
 
 async fn carry_out(
@@ -106,6 +139,9 @@ async fn carry_out(
         reason: input.reason,
     };
     let mut decided = context.store.decide_approval(request, now_us()).await?;
+    if decided.cap.is_none() {
+        return Ok(decided);
+    }
     // The decision is recorded. A sidecar that cannot be reached now gets it at the next check.
     match apply(context, &decided).await {
         Ok(()) => decided.applied_us = Some(now_us()),
@@ -115,6 +151,18 @@ async fn carry_out(
     }
     context.work.notify_one();
     Ok(decided)
+}
+
+/// Checks a decision about a publication: it leaves this host, so it needs the right to publish, which no session has.
+fn check_publication(principal: &Principal, decision: ApprovalDecision) -> Result<(), ApiError> {
+    match decision {
+        ApprovalDecision::Approve if principal.way == Way::Session => Err(ApiError::needs_token()),
+        ApprovalDecision::Approve => principal.require(Operation::Publish).map(drop),
+        ApprovalDecision::Cancel => {
+            Err(ApiError::invalid("decision", "the run is over: approve or deny the publication"))
+        }
+        ApprovalDecision::Deny | ApprovalDecision::Expired | ApprovalDecision::Changed => Ok(()),
+    }
 }
 
 /// Returns the cap that an approval raises, and its new value.
@@ -130,6 +178,9 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(Raisab
             if to > old { Ok(Some((cap, to))) } else { Err(ApprovalError::NotRaised(old).into()) }
         }
         (_, Some((cap, _, _))) if !input.raise.is_empty() => Err(named(cap)),
+        (_, None) if !input.raise.is_empty() => {
+            Err(ApiError::invalid("raise", "this approval is about a publication, and raises no cap"))
+        }
         _ => Ok(None),
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::apply::{ApplyError, apply};
 use super::near_cap::{asked_value, cap_of, in_force, near_caps};
+use super::new_id;
 use super::raise_rule::highest;
 use crate::context::ApiContext;
 use crate::live_run::LiveRun;
@@ -138,9 +139,4 @@ impl ApprovalWatcher {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Returns the id of a new approval.
-fn new_id() -> String {
-    format!("apr-{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
 }

@@ -12,7 +12,7 @@ use sluice_state::git_runs::PublishRule;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
-use super::{add_once, report_published, report_pull_request, start, summary};
+use super::{add_once, approval, report_published, report_pull_request, start, summary};
 use crate::context::ApiContext;
 
 /// Completes the branch of a run from its stored state, after a failure or after a daemon was killed. Steps that were
@@ -56,6 +56,11 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
         return;
     }
     if let Err(error) = publish(context, run, report).await {
+        if let PublicationError::Guarded { .. } = &error
+            && let Ok(Some(row)) = context.store.find_git_run(&run.key.run_id).await
+        {
+            approval::ask(context, run, &row, report).await;
+        }
         let text = error.public_text();
         log(&format!("its branch stays here: {}", error_chain(&error)));
         let data = json!({ "head_sha": report.head, "reason": text });
@@ -68,8 +73,15 @@ async fn publish(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport)
     let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
     let row = publication.row().await?;
     // The rule of the project may have become stricter since.
-    if row.new.publish.stricter(project.publish) != PublishRule::Auto {
-        return Ok(());
+    match row.new.publish.stricter(project.publish) {
+        PublishRule::Auto => {}
+        PublishRule::Never => return Ok(()),
+        PublishRule::Approve => {
+            if row.published_sha.is_none() && !report.too_large {
+                approval::ask(context, run, &row, report).await;
+            }
+            return Ok(());
+        }
     }
     let head: Option<ObjectId> = report.head.parse().ok();
     let branch = publication.publish(&Consent { head, has_guarded: false }).await?;

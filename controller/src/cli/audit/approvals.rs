@@ -71,6 +71,8 @@ struct AuditedApproval {
     /// Number of its line in the control log.
     control_seq: Option<u64>,
     raised_to: Option<String>,
+    /// Commit of a publication.
+    head_sha: Option<String>,
     applied_at: Option<String>,
     /// Disagreement of database and control log; null without one.
     fault: Option<&'static str>,
@@ -148,6 +150,7 @@ fn audited(approval: Approval, account: String, lines: &BTreeMap<String, Control
         old: value(approval.cap.map(|(_, old, _)| old)),
         new: value(approval.cap.map(|(_, _, new)| new)),
         raised_to: value(approval.raised_to),
+        head_sha: head_sha(&approval),
         asked_at: timestamp(approval.created_us),
         held_at: approval.held_us.map(timestamp),
         decided_at: approval.decided_us.map(timestamp),
@@ -162,6 +165,12 @@ fn audited(approval: Approval, account: String, lines: &BTreeMap<String, Control
         digest: approval.digest,
         approval_id: approval.id,
     }
+}
+
+/// Returns the commit that a publication is about.
+fn head_sha(approval: &Approval) -> Option<String> {
+    let subject: Value = serde_json::from_str(&approval.subject).ok()?;
+    subject["head_sha"].as_str().map(str::to_owned)
 }
 
 /// Returns what does not agree.
@@ -207,7 +216,7 @@ fn text(approvals: &[AuditedApproval], terminal: Option<usize>) -> String {
         table.row([
             approval.approval_id.clone(),
             approval.run.clone(),
-            dash(approval.cap),
+            approval.cap.unwrap_or(approval.kind).to_owned(),
             dash(approval.old.as_ref()),
             dash(approval.raised_to.as_ref().or(approval.new.as_ref())),
             approval.decision.unwrap_or("open").to_owned(),

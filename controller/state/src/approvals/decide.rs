@@ -11,10 +11,10 @@ use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
 use crate::store::Store;
 
-/// Open approvals that were not decided in time, and those of attempts that are over.
+/// Open approvals that were not decided in time, and those of attempts that are over. Publications follow the end of a run.
 const DUE: &str = "decision IS NULL AND (expires_us <= ?1 OR NOT EXISTS (
     SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id AND sandboxes.attempt = approvals.attempt
-    AND outcome IS NULL AND ended_us IS NULL))";
+    AND (approvals.kind = 'publish' OR outcome IS NULL AND ended_us IS NULL)))";
 
 /// A decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,8 @@ impl Store {
 /// Returns whether an approval is outdated: the attempt is over, or its cap has changed.
 fn has_moved(sandbox: &Sandbox, approval: &Approval) -> bool {
     let is_other_cap = matches!(approval.cap, Some((RaisableCap::MaxCostUsd, old, _)) if sandbox.attempt_cap.is_some_and(|cap| cap != old));
-    sandbox.key != approval.key || !sandboxes::works(sandbox) || is_other_cap
+    let is_over = approval.cap.is_some() && !sandboxes::works(sandbox);
+    sandbox.key != approval.key || is_over || is_other_cap
 }
 
 fn decide(
@@ -129,7 +130,7 @@ fn decide(
                 sandboxes::update(transaction, &mut sandbox)?;
             }
         }
-        (ApprovalDecision::Cancel, _) => {
+        (ApprovalDecision::Cancel, Some(_)) => {
             sandbox.desired_state = DesiredState::Stopped;
             sandboxes::update(transaction, &mut sandbox)?;
         }

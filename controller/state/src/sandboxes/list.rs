@@ -33,7 +33,7 @@ pub struct SandboxFilter {
 pub enum Awaited {
     /// An approval, with a call that is held for it.
     Approval,
-    /// A person: an approval or a question is open. A run that has ended waits for none.
+    /// A person: an approval or a question is open. A run that has ended waits for the approval of its publication only.
     Person,
 }
 
@@ -69,7 +69,8 @@ impl Awaited {
                 "(run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND held_us IS NOT NULL)"
             }
             Self::Person => {
-                "(ended_us IS NULL AND ((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL)
+                "((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL AND kind = 'publish')
+                 OR ended_us IS NULL AND ((run_id, attempt) IN (SELECT run_id, attempt FROM approvals WHERE decision IS NULL)
                   OR run_id IN (SELECT run_id FROM questions WHERE state = 'open')))"
             }
         }

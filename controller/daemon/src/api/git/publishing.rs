@@ -8,6 +8,7 @@ use sluice_git::ObjectId;
 use sluice_runs::publication::Consent;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::Sandbox;
+use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::{GitView, publication, refused, view};
@@ -69,7 +70,8 @@ async fn publish_now(context: &ApiContext, run: &Sandbox, consent: &Consent) -> 
     let published = publication(context, run)?.publish(consent).await;
     let branch = published.map_err(|error| refused(context, run, error))?;
     crate::git::report_published(context, run, &branch, consent.head.as_ref().map_or("", ObjectId::as_str)).await;
-    Ok(())
+    // Nobody has to decide about it any more.
+    Ok(context.store.close_publications(&run.key.run_id, now_us()).await?)
 }
 
 impl Publish {

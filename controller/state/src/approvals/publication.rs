@@ -1,0 +1,106 @@
+//! Approvals of publications: the branch of a run is to leave this host.
+//!
+//! Such an approval outlives its run. It is bound to the commit that its subject names, and another attempt makes it outdated.
+
+use rusqlite::TransactionBehavior;
+use sluice_contract::{RunId, RunKey};
+
+use super::ApprovalError;
+use super::decide::close;
+use super::rows::{Approval, event_data, insert, select};
+use super::rules::ApprovalDecision;
+use crate::events::announce;
+use crate::sandboxes;
+use crate::store::Store;
+
+/// A branch that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicationAsk {
+    /// Id for a new approval.
+    pub id: String,
+    /// Run and attempt.
+    pub key: RunKey,
+    /// JSON: what a person sees, with the commit.
+    pub subject: String,
+    /// Time for which a person may think, in microseconds.
+    pub ask_timeout_us: i64,
+}
+
+impl Store {
+    /// Makes the approval of a publication. The same subject is asked about once; `None` if another attempt has begun.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn ask_publication(&self, ask: PublicationAsk, now_us: i64) -> Result<Option<Approval>, ApprovalError> {
+        let signal = self.event_signal();
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(sandbox) = sandboxes::find(&transaction, &ask.key.run_id)?.filter(|run| run.key == ask.key) else {
+                return Ok(None);
+            };
+            let clause = "run_id = ?1 AND attempt = ?2 AND kind = 'publish' AND subject = ?3";
+            let asked = select(&transaction, clause, &[&ask.key.run_id.as_str(), &ask.key.attempt, &ask.subject])?;
+            if let Some(asked) = asked.into_iter().next() {
+                return Ok(Some(asked));
+            }
+            let mut approval = Approval {
+                id: ask.id,
+                key: ask.key,
+                cap: None,
+                subject: ask.subject,
+                digest: String::new(),
+                created_us: now_us,
+                expires_us: now_us.saturating_add(ask.ask_timeout_us.max(1)),
+                held_us: None,
+                decision: None,
+                decided_by: None,
+                reason: None,
+                raised_to: None,
+                decided_us: None,
+                applied_us: None,
+            };
+            approval.digest = approval.digest_for(&sandbox.account);
+            insert(&transaction, &approval)?;
+            let seq = sandboxes::report(&transaction, &sandbox, "approval.requested", &event_data(&approval), now_us)?;
+            transaction.commit()?;
+            announce(&signal, seq);
+            Ok(Some(approval))
+        })
+        .await
+    }
+
+    /// Closes the open approvals of publications of a run, which was published by other means.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn close_publications(&self, run_id: &RunId, now_us: i64) -> Result<(), ApprovalError> {
+        let (run_id, signal) = (run_id.clone(), self.event_signal());
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(sandbox) = sandboxes::find(&transaction, &run_id)? else { return Ok(()) };
+            let clause = "run_id = ?1 AND kind = 'publish' AND decision IS NULL";
+            let mut last = None;
+            for open in select(&transaction, clause, &[&run_id.as_str()])? {
+                last = Some(close(&transaction, &sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
+            }
+            transaction.commit()?;
+            if let Some(seq) = last {
+                announce(&signal, seq);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Returns the approved publications that may not have been made.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn unapplied_publications(&self) -> Result<Vec<Approval>, ApprovalError> {
+        self.query(|connection| {
+            let clause = "kind = 'publish' AND decision = 'approve' AND applied_us IS NULL ORDER BY decided_us";
+            Ok(select(connection, clause, &[])?)
+        })
+        .await
+    }
+}
