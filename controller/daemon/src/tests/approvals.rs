@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::RunKey;
-use sluice_state::approvals::{ApprovalAsk, ApprovalOutcome, RaisableCap};
+use sluice_state::approvals::{ApprovalAsk, ApprovalOutcome, PublicationAsk, RaisableCap};
 use sluice_state::store::now_us;
 use tokio::time::timeout;
 
@@ -332,4 +332,38 @@ async fn a_run_is_cancelled_in_place_of_a_raise() {
     assert_eq!(decided.status, 200, "{decided:?}");
     let run = asking.daemon.get("slu_alice", &format!("/api/v1/sandboxes/{}", asking.id)).await.json();
     assert_eq!(run["desired_state"], "stopped");
+}
+
+#[tokio::test]
+async fn a_publication_needs_a_token() {
+    let asking = Asking::new().await;
+    let ask = PublicationAsk {
+        id: "apr-publish".to_owned(),
+        key: asking.key(),
+        subject: json!({ "head_sha": "a".repeat(40) }).to_string(),
+        ask_timeout_us: 3_600_000_000,
+    };
+    asking.daemon.store().ask_publication(ask, now_us()).await.expect("it is writable");
+    let asked = asking.list().await.remove(0);
+    assert_eq!((&asked["kind"], &asked["cap"]), (&json!("publish"), &Value::Null), "{asked}");
+    let browser = log_in(&asking.daemon, "slu_alice", false).await;
+    let by_session = async |decision: &str| {
+        let body = json!({ "decision": decision, "digest": asked["digest"] });
+        browser.api("POST", &asking.path(&asked), Some(&body)).await
+    };
+
+    assert_eq!(by_session("approve").await.error(), (403, "needs_token".to_owned()));
+    let raised = asking.decide("slu_alice", &asked, json!({ "raise": { "max_calls": 20 } })).await;
+    assert_eq!(raised.error(), (422, "invalid_field".to_owned()), "{raised:?}");
+    assert_eq!(asking.decide("slu_viewer", &asked, json!({})).await.status, 403);
+    // The run has no repository, so the decision stays and nothing is published.
+    let approved = asking.decide("slu_alice", &asked, json!({})).await;
+    assert_eq!(approved.error(), (404, "no_repository".to_owned()));
+    let decided = asking.list().await.remove(0);
+    assert_eq!((&decided["decision"], &decided["applied_at"]), (&json!("approve"), &Value::Null), "{decided}");
+    let log = asking.daemon.control_log();
+    let results: Vec<_> =
+        log.iter().rev().take(3).map(|line| (line.operation.as_str(), line.result.as_str())).collect();
+    assert_eq!(results[2], ("approval.decide", "accepted"), "{results:?}");
+    assert!(results[..2].iter().all(|(operation, _)| *operation == "git.publish"), "{results:?}");
 }

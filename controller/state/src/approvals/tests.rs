@@ -258,3 +258,53 @@ async fn a_cancel_stops_the_run() {
     one.decide(&asked, ApprovalDecision::Cancel, None).await.expect("it is open");
     assert_eq!(one.run().await.desired_state, crate::sandboxes::DesiredState::Stopped);
 }
+
+#[tokio::test]
+async fn a_publication_is_asked_about_beyond_the_end_of_its_run() {
+    let one = OneRun::new(None).await;
+    let key = one.run().await.key;
+    let ask = |head: &str, now_us| {
+        let subject = format!(r#"{{"head_sha":"{head}"}}"#);
+        let ask = PublicationAsk { id: format!("apr-{now_us}"), key: key.clone(), subject, ask_timeout_us: HOUR };
+        one.store.ask_publication(ask, now_us)
+    };
+    let asked = ask("a", 10).await.expect("it is writable").expect("it is the attempt");
+    let again = ask("a", 20).await.expect("it is writable").expect("it is the attempt");
+    let other = ask("b", 30).await.expect("it is writable").expect("it is the attempt");
+    assert_eq!(asked, again, "the same commit is asked about once");
+    assert_ne!(asked.digest, other.digest);
+    one.step(SandboxStep::Decide(SandboxVerdict::Success)).await;
+    one.step(SandboxStep::Finish).await;
+
+    assert_eq!(one.store.expire_approvals(40).await.expect("it is writable"), [], "the end of the run closes none");
+    let decided = one.decide(&asked, ApprovalDecision::Approve, None).await.expect("it is open");
+    assert_eq!(one.store.unapplied_publications().await.expect("it is readable"), [decided]);
+    one.store.record_applied(&asked.id, 50).await.expect("it is writable");
+    assert_eq!(one.store.unapplied_publications().await.expect("it is readable"), []);
+    let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
+    assert_eq!(expired.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), [other.id.as_str()]);
+    let before = ask("b", 60).await.expect("it is writable").expect("it is the attempt");
+    assert_eq!(before.decision, Some(ApprovalDecision::Expired), "it is not asked about again");
+}
+
+#[tokio::test]
+async fn another_attempt_or_a_publication_closes_its_approval() {
+    let one = OneRun::new(None).await;
+    let key = one.run().await.key;
+    let ask = |id: &str, subject: &str| PublicationAsk {
+        id: id.to_owned(),
+        key: key.clone(),
+        subject: subject.to_owned(),
+        ask_timeout_us: HOUR,
+    };
+    let by_hand = one.store.ask_publication(ask("apr-1", "{}"), 10).await.expect("it is writable").expect("asked");
+    one.store.close_publications(&key.run_id, 20).await.expect("it is writable");
+    assert_eq!(word(&one.decide(&by_hand, ApprovalDecision::Approve, None).await), "decided");
+    assert_eq!(one.types().await, ["approval.requested", "approval.expired"]);
+
+    let earlier = one.store.ask_publication(ask("apr-2", "[]"), 30).await.expect("it is writable").expect("asked");
+    let connection = rusqlite::Connection::open(one.directory.path().join("sluice.db")).expect("it is there");
+    connection.execute_batch("UPDATE sandboxes SET attempt = attempt + 1").expect("it is writable");
+    assert_eq!(word(&one.decide(&earlier, ApprovalDecision::Approve, None).await), "changed");
+    assert_eq!(one.store.ask_publication(ask("apr-3", "{}"), 40).await.expect("it is writable"), None);
+}

@@ -96,6 +96,11 @@ async fn runs_whose_calls_wait_are_selected_and_counted() {
     );
     daemon.step("r3", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
     assert_eq!(page(&daemon, SandboxFilter::default(), None, 9).await.awaiting_person, 2, "r3 has ended");
+    daemon.sql(
+        "INSERT INTO approvals (id, run_id, attempt, kind, subject, digest, created_us, expires_us)
+         VALUES ('apr-publish', 'r3', 0, 'publish', '{}', printf('%064d', 0), 1, 9)",
+    );
+    assert_eq!(page(&daemon, SandboxFilter::default(), None, 9).await.awaiting_person, 3, "its branch waits");
 }
 
 #[tokio::test]
