@@ -104,7 +104,19 @@ function missed(gap) {
 
 function watch() {
   stream.value?.close();
-  stream.value = follow(`${base}/stream`, log.newest, { snapshot: soon, event: note, gap: missed, end: soon }, () => notifies.value);
+  stream.value = follow(`${base}/stream`, log.newest, { snapshot: soon, event: note, gap: missed, end: followEnded }, () => notifies.value);
+}
+
+/** Follows what is done with the branch of a run that has ended: the stream of the run has ended with it. */
+async function followEnded() {
+  await load();
+  if (!run.value.has_repository) return;
+  const again = () => {
+    gitChanges.value += 1;
+    soon();
+  };
+  const path = `/api/v1/events/stream?sandbox=${run.value.run_id}&types=git.*,approval.*`;
+  stream.value = follow(path, null, { snapshot: again, event: again, gap: again });
 }
 
 function Action({ words, method = "POST", path, body, sure, tone, after }) {

@@ -4,8 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, errorText, get } from "./api.js";
 import { PatchFiles } from "./git_patch.js";
 import { count, isLive } from "./format.js";
-import { Commands, Foreign, FromAgent, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { Commands, Foreign, FromAgent, html } from "./parts.js";
 
 /** Milliseconds before a failed look is tried again. */
 const RETRY_MS = 5000;
@@ -134,29 +133,11 @@ function Branch({ base, found }) {
     ${commits.length > 0 && html`<${PatchFiles} key=${head} base=${base} />`}</div>`;
 }
 
-/** Follows what is done with the branch of a run that has ended: the stream of the page has ended with it. */
-function useEndedRun(run, changed) {
-  const [stream, setStream] = useState(null);
-  const ended = !isLive(run);
-  useEffect(() => {
-    if (!ended) return undefined;
-    const path = `/api/v1/events/stream?sandbox=${run.run_id}&types=git.*`;
-    const opened = follow(path, null, { snapshot: changed, event: changed, gap: changed });
-    setStream(opened);
-    return () => {
-      opened.close();
-      setStream(null);
-    };
-  }, [ended]);
-  return stream;
-}
-
 export function Git({ base, run, gitChanges }) {
   const [found, setFound] = useState(null);
   const [fault, setFault] = useState("");
   const [turn, setTurn] = useState(0);
   const again = () => setTurn((before) => before + 1);
-  const stream = useEndedRun(run, again);
   useEffect(() => {
     let closed = false;
     let timer;
@@ -185,6 +166,6 @@ export function Git({ base, run, gitChanges }) {
   if (!found) return html`<div>${trouble || html`<p class="quiet">The repository is being read.</p>`}</div>`;
   return html`<div>${trouble}
     <div class="row"><p class="grow small quiet">${isLive(run) ? "What the run has pushed so far. The rest comes out at its end." : "What came out of the run."}</p>
-      ${stream && html`<${Live} state=${stream.state.value} />`}<button onClick=${again}>Refresh</button></div>
+      <button onClick=${again}>Refresh</button></div>
     <${Branch} base=${base} found=${found} /></div>`;
 }

@@ -97,6 +97,8 @@ async fn a_branch_is_followed_to_its_pull_request() {
     let branch = daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json();
     let head = branch["head_sha"].as_str().expect("a commit");
     browser.shows("2 ahead, 0 behind").await;
+    browser.shows("CI or the forge obey these changed files").await;
+    browser.shows(&format!("sluice approve {id} apr-")).await;
     browser.shows(&format!("sluice push {id} --head {head} --accept-guarded")).await;
     browser.click("[role=tabpanel] section[aria-labelledby=patch] button").await;
     browser.shows("b/.github/workflows/ci.yml").await;
@@ -109,12 +111,41 @@ async fn a_branch_is_followed_to_its_pull_request() {
 
     post(&daemon, &id, "publish", json!({ "head_sha": head, "accept_guarded_paths": true })).await;
     browser.shows(&format!("sluice pr {id}")).await;
+    browser.becomes("return !document.querySelector('.ask.approval')").await;
     post(&daemon, &id, "pr", Value::Null).await;
     browser.becomes("return /Pull request\\s+#1 open/.test(document.querySelector('.details')?.innerText)").await;
     browser.shows(&format!("sluice merge {id} --head {head}")).await;
     let made = "return document.querySelectorAll('#app script, #app img, #app a[href^=javascript], #app a[href^=file]').length";
     assert_eq!(browser.script(made).await, 0);
     assert_eq!(browser.script("return document.title").await, "Completed: branch - Sluice");
+}
+
+#[tokio::test]
+async fn a_publication_is_denied_by_a_session_and_not_approved() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve_with(["--config", &with_repository(&sluice)]).await;
+    let commit = "cd repo && mkdir .github && echo on > \".github/$(printf 'a\\342\\200\\256.yml')\" && git add -A && \
+                  git commit -qm ci && git push -q";
+    let id = daemon.create(on_repository("branch", commit)).await;
+    daemon.ended(&id).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/approvals", daemon.address())).await;
+    for text in ["feature/ABC-1-show-the-branch", ".github/a\\u{202e}.yml", "A browser session publishes nothing."] {
+        browser.shows(text).await;
+    }
+    let buttons =
+        "return [...document.querySelectorAll('.ask.approval .row button')].map(one => one.textContent.trim())";
+    assert_eq!(browser.script(buttons).await, json!(["Deny"]));
+    let found = violations(&browser, &axe()).await;
+    assert!(found.is_empty(), "{found:?}");
+
+    browser.press("Deny").await;
+    browser.shows("Nothing waits for you").await;
+    let decided = daemon.get(&format!("/api/v1/sandboxes/{id}/approvals")).await.expect(200).json();
+    assert_eq!(decided["approvals"][0]["decision"], "deny", "{decided}");
+    assert_eq!(browser.faults().await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -176,6 +207,8 @@ async fn the_tab_of_a_branch_breaks_no_rule() {
             .script("document.querySelectorAll('[aria-labelledby=patch] details').forEach(one => { one.open = true; })")
             .await;
         browser.becomes("return document.querySelector('.diff .add') !== null").await;
+        // A row that the browser does not draw has no height of its own.
+        browser.script("document.querySelector('.transcript').scrollIntoView()").await;
         assert_eq!(violations(&browser, &axe).await, Vec::<String>::new(), "{colours}");
         let is_wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
         assert_eq!(browser.script(is_wide).await, false, "{colours}: the page is as wide as the window");
