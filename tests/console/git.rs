@@ -121,7 +121,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
 }
 
 #[tokio::test]
-async fn a_publication_is_denied_by_a_session_and_not_approved() {
+async fn a_session_denies_a_publication_and_approves_none() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &with_repository(&sluice)]).await;

@@ -14,8 +14,3 @@ mod watcher;
 
 pub(crate) use decision::{DecisionInput, decide};
 pub(crate) use watcher::ApprovalWatcher;
-
-/// Returns the id of a new approval.
-pub(crate) fn new_id() -> String {
-    format!("apr-{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
-}

@@ -5,6 +5,8 @@
 //! the account's budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute,
 //! so a daemon that was killed in between can send it again.
 
+use crate::random_id::random_id;
+
 mod ask;
 mod decide;
 mod error;
@@ -18,6 +20,12 @@ pub use error::ApprovalError;
 pub use publication::PublicationAsk;
 pub use rows::Approval;
 pub use rules::{ApprovalDecision, RaisableCap, propose};
+
+/// Returns a new id of an approval.
+#[must_use]
+pub fn approval_id() -> String {
+    random_id("apr-")
+}
 
 #[cfg(test)]
 mod tests;

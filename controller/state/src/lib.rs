@@ -29,6 +29,7 @@ pub mod operator;
 pub mod over_cap;
 pub mod process;
 pub mod questions;
+mod random_id;
 pub mod receipt;
 pub mod records;
 pub mod run;

@@ -7,6 +7,7 @@
 use sluice_contract::control::{Anchor, MessageType};
 
 use crate::idempotency::IdempotencyKey;
+use crate::random_id::random_id;
 
 mod content;
 mod conversation;
@@ -206,11 +207,6 @@ pub fn message_id() -> String {
 #[must_use]
 pub fn intervention_id() -> String {
     random_id("int-")
-}
-
-fn random_id(prefix: &str) -> String {
-    let digits = uuid::Uuid::new_v4().simple().to_string();
-    format!("{prefix}{}", &digits[..12])
 }
 
 /// Returns the number of the first messages whose texts fit in this many bytes together; at least one, if there is one.

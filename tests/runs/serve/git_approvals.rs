@@ -77,7 +77,7 @@ async fn a_guarded_change_is_published_after_its_approval() {
 }
 
 #[tokio::test]
-async fn a_denied_branch_stays_and_is_not_asked_about_again() {
+async fn a_denied_branch_stays_and_asks_no_more() {
     let forge = Forge::new("").await;
     let daemon = forge.sluice.serve().await;
     let (id, approval) = asked(&daemon, COMMIT_AND_PUSH, json!({})).await;

@@ -9,13 +9,12 @@ use sluice_contract::control::{DecideHold, HoldDecision};
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
-use sluice_state::approvals::{ApprovalAsk, ApprovalError, ApprovalOutcome, RaisableCap};
+use sluice_state::approvals::{ApprovalAsk, ApprovalError, ApprovalOutcome, RaisableCap, approval_id};
 use sluice_state::store::now_us;
 use tokio::time::{sleep, timeout};
 
 use super::apply::{ApplyError, apply};
 use super::near_cap::{asked_value, cap_of, in_force, near_caps};
-use super::new_id;
 use super::raise_rule::highest;
 use crate::context::ApiContext;
 use crate::live_run::LiveRun;
@@ -113,7 +112,7 @@ impl ApprovalWatcher {
     async fn ask(&self, cap: RaisableCap, old: i64, asked: Option<i64>) -> Result<ApprovalOutcome, ApprovalWatchError> {
         let policy = self.context.policy.as_deref();
         let ask = ApprovalAsk {
-            id: new_id(),
+            id: approval_id(),
             key: self.key.clone(),
             cap,
             old,

@@ -9,13 +9,12 @@ use sluice_git::ObjectId;
 use sluice_runs::project_access;
 use sluice_runs::publication::{Consent, Publication, PublicationError};
 use sluice_runs::run_clone::CloneReport;
-use sluice_state::approvals::{Approval, PublicationAsk};
+use sluice_state::approvals::{Approval, PublicationAsk, approval_id};
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
 use super::{report_published, report_pull_request, start, summary};
-use crate::approvals::new_id;
 use crate::context::ApiContext;
 use crate::run_policy::ASK_TIMEOUT;
 
@@ -26,7 +25,7 @@ const GUARDED_MAX: usize = 100;
 pub(super) async fn ask(context: &ApiContext, run: &Sandbox, row: &GitRun, report: &CloneReport) {
     let timeout = context.policy.as_ref().map_or(ASK_TIMEOUT, |policy| policy.ask_timeout);
     let ask = PublicationAsk {
-        id: new_id(),
+        id: approval_id(),
         key: run.key.clone(),
         subject: subject(run, row, report).to_string(),
         ask_timeout_us: duration_micros(timeout),
