@@ -109,8 +109,10 @@ function watch() {
 
 /** Follows what is done with the branch of a run that has ended: the stream of the run has ended with it. */
 async function followEnded() {
+  const own = stream.value;
   await load();
-  if (!run.value.has_repository) return;
+  // A retry has a stream of its own.
+  if (stream.value !== own || !run.value?.has_repository || live()) return;
   const again = () => {
     gitChanges.value += 1;
     soon();

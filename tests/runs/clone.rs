@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use sluice_testkit::Sluice;
 use sluice_testkit::controller::{RunReport, unique_run_id};
+use sluice_testkit::engine::Hold;
 
 use crate::agents::without_calls;
 use crate::repo::{git, in_repository, repository};
@@ -279,6 +280,29 @@ async fn a_killed_controller_loses_no_commits() {
         let branch = shown["branch"].as_str().expect("a branch");
         assert_eq!(git(&bare, &["show", &format!("{branch}:text")]), "one\ntwo\nthree\nfour\n");
     }
+    assert_eq!(sluice.leftovers().await, []);
+}
+
+/// The container of the run is removed by then: the marker in its directory says that there are commits to collect.
+#[tokio::test]
+async fn a_kill_during_the_collection_loses_no_commits() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let url = format!("file://{}#main", bare.display());
+    let run_id = unique_run_id("collecting");
+    let hold = Hold::request("-commits");
+    let run = sluice.run(["--run-id", &run_id, "--repo", &url]).args(in_repository(COMMIT));
+    let live = run.env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+    live.kill().await.expect(-9);
+
+    let swept = sluice.command(["sweep", "--json"]).finish().await.expect(0).value();
+    assert_eq!(swept["leftovers"][0]["commits"], 1, "{swept}");
+    let shown = sluice.command(["diff", &run_id, "--json"]).finish().await.expect(0).value();
+    let head = shown["head"].as_str().expect("a commit");
+    sluice.command(["push", &run_id, "--head", head]).finish().await.expect(0);
+    let opened = sluice.command(["pr", &run_id, "--json"]).finish().await.expect(0).value();
+    assert_eq!(opened["pull_request"], 1, "{opened}");
     assert_eq!(sluice.leftovers().await, []);
 }
 

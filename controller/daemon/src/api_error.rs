@@ -78,6 +78,13 @@ impl ApiError {
         Self { status, code, message, details: None, retry_after: None, cause: None, is_openai: false, is_final: false }
     }
 
+    /// Returns the error with a text before its message: what was done before it.
+    #[must_use]
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        self.message = format!("{done}: {}", self.message);
+        self
+    }
+
     /// Adds facts for programs.
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {

@@ -101,7 +101,7 @@ pub struct ApiContext {
 /// Part of the readiness.
 const CONTROL_LOG: &str = "control log";
 /// Result word of a line that is written before its effect.
-const ACCEPTED: &str = "accepted";
+pub(crate) const ACCEPTED: &str = "accepted";
 
 impl ApiContext {
     /// Records an operation before it takes effect. Returns the number of its line.
@@ -123,13 +123,7 @@ impl ApiContext {
     /// Records that an operation of a line did not take effect, and returns the error for the client: the one of the operation,
     /// or 503 `audit_unavailable` if that cannot be recorded.
     pub async fn record_failure(&self, by: &Principal, operation: &str, seq: u64, error: ApiError) -> ApiError {
-        let entry = ControlEntry {
-            operation: operation.to_owned(),
-            object: Some(seq.to_string()),
-            result: error.code().to_owned(),
-            ..ControlEntry::default()
-        };
-        self.append(by.signs(entry)).await.err().unwrap_or(error)
+        self.append(by.signs(failure(operation, seq, &error))).await.err().unwrap_or(error)
     }
 
     /// Returns the policy of a caller's runs, which depends on its account. `None` if sandboxes are switched off.
@@ -151,9 +145,12 @@ impl ApiContext {
     /// # Errors
     /// 503 `audit_unavailable`
     pub async fn record_own(&self, entry: ControlEntry) -> Result<u64, ApiError> {
-        let own = || "daemon".to_owned();
-        self.append(ControlEntry { principal: own(), role: own(), way: own(), result: ACCEPTED.to_owned(), ..entry })
-            .await
+        self.append(ControlEntry { result: ACCEPTED.to_owned(), ..own(entry) }).await
+    }
+
+    /// Records that an action of the daemon itself did not take effect, as [`Self::record_failure`] does for a person.
+    pub async fn record_own_failure(&self, operation: &str, seq: u64, error: ApiError) -> ApiError {
+        self.append(own(failure(operation, seq, &error))).await.err().unwrap_or(error)
     }
 
     /// Returns the request of a run.
@@ -180,6 +177,22 @@ impl ApiContext {
         }
         written
     }
+}
+
+/// Returns the line that says that the operation of another line did not take effect.
+fn failure(operation: &str, seq: u64, error: &ApiError) -> ControlEntry {
+    ControlEntry {
+        operation: operation.to_owned(),
+        object: Some(seq.to_string()),
+        result: error.code().to_owned(),
+        ..ControlEntry::default()
+    }
+}
+
+/// Returns a line in the name of the daemon.
+fn own(entry: ControlEntry) -> ControlEntry {
+    let own = || "daemon".to_owned();
+    ControlEntry { principal: own(), role: own(), way: own(), ..entry }
 }
 
 impl Principal {

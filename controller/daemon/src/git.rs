@@ -19,7 +19,7 @@ mod approval;
 mod completion;
 mod start;
 
-pub(crate) use approval::{publish_approved, publish_left};
+pub(crate) use approval::{carry_out, resume_publications};
 pub(crate) use completion::{complete, complete_stored};
 pub(crate) use start::{adopted, begin, project};
 

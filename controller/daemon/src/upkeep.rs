@@ -74,9 +74,9 @@ pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &Upk
         async move { retention::turn(&context, &keep).await }
     });
     periodic(tasks, context, AGENTS, |context| async move { release_agents(&context).await });
-    let left = Arc::clone(context);
+    let approved = Arc::clone(context);
     tasks.spawn("approved publications", |mut stop| async move {
-        git::publish_left(&left).await;
+        git::resume_publications(&approved).await;
         stop.stopped().await;
     });
     periodic(tasks, context, DECISIONS, |context| async move { approvals::upkeep::turn(&context).await });

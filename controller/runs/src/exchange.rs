@@ -44,7 +44,7 @@ pub use error::ExchangeError;
 pub use host_directory::{HostDirectory, OutputFile, output_directory};
 pub(crate) use interrupt::CancelFlag;
 pub use kept::kept as kept_workspace;
-pub(crate) use kept::rescue;
+pub(crate) use kept::{expects_results, rescue};
 pub use report::{ExchangeReport, LeftOutFiles, OutReport, PatchReport, RepositoryReport};
 pub use restored::KeptWorkspace;
 

@@ -239,7 +239,10 @@ fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>)
     }
     let cap = approval.cap.as_deref().unwrap_or_default();
     if raise.keys().any(|name| name != cap) {
-        let message = format!("this approval is about {cap}; give the --raise flag of that, or none");
+        let message = match cap {
+            "" => "this approval is about a publication; leave out the --raise flag".to_owned(),
+            cap => format!("this approval is about {cap}; give the --raise flag of that, or none"),
+        };
         return Err(wrong(message));
     }
     let raised = raise.get(cap).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));

@@ -1,6 +1,7 @@
 //! `sluice diff`, `apply`, `push`, `pr` and `merge`: the commits of a run in its clone, and their publication at the forge.
 //!
-//! `diff` and `apply` also take the patch of a run that worked on a copy of a directory. A daemon's run is handled over the daemon's API, which records who published and merged.
+//! `diff` and `apply` also take the patch of a run that worked on a copy of a directory. A daemon's run is handled over the
+//! daemon's API, which records who published and merged.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -18,6 +18,7 @@ pub use ask::{ApprovalAsk, ApprovalOutcome};
 pub use decide::DecisionRequest;
 pub use error::ApprovalError;
 pub use publication::PublicationAsk;
+pub(crate) use publication::close_published;
 pub use rows::Approval;
 pub use rules::{ApprovalDecision, RaisableCap, propose};
 

@@ -2,9 +2,11 @@
 //!
 //! Each step is recorded after it was done, and can be repeated: the record shows where to continue after a crash.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use sluice_contract::RunId;
 
+use crate::approvals::close_published;
+use crate::events::announce;
 use crate::store::{Store, StoreError};
 
 /// Rule by which the branch of a run leaves the host, the strictest one first.
@@ -189,13 +191,15 @@ impl Store {
         .await
     }
 
-    /// Records a step. A step that was done ends the count of failed tries.
+    /// Records a step. A step that was done ends the count of failed tries. The approval of a publication that was made ends
+    /// with it, unless it was decided.
     ///
     /// # Errors
     /// Errors of SQLite.
     pub async fn record_git_step(&self, run_id: &RunId, step: GitStep, now_us: i64) -> Result<(), StoreError> {
-        let run_id = run_id.clone();
-        self.write(move |transaction| {
+        let (run_id, signal) = (run_id.clone(), self.event_signal());
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let change = |columns: &str, values: &[&dyn rusqlite::ToSql]| {
                 let sql = format!("UPDATE git_runs SET {columns}, updated_us = ?2 WHERE run_id = ?1");
                 let given: [&dyn rusqlite::ToSql; 2] = [&run_id.as_str(), &now_us];
@@ -218,6 +222,12 @@ impl Store {
                 GitStep::Merged { sha } => change(&format!("merged_sha = ?3, {DONE}"), &[sha]),
                 GitStep::Failed { error } => change("last_error = ?3, retry_count = retry_count + 1", &[error]),
             }?;
+            let is_published = matches!(step, GitStep::Published { .. });
+            let last = if is_published { close_published(&transaction, &run_id, now_us)? } else { None };
+            transaction.commit()?;
+            if let Some(seq) = last {
+                announce(&signal, seq);
+            }
             Ok(())
         })
         .await

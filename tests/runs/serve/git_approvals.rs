@@ -4,6 +4,7 @@ use std::fs;
 
 use super::git::{COMMIT_AND_PUSH, Forge, branch_of, on_repository};
 use super::*;
+use crate::repo::git;
 
 const CI_FILE: &str = "cd repo && mkdir .github && echo 'on: push' > .github/ci.yml && git add -A && git commit -qm 'Add CI' && git push -q 2>&1";
 
@@ -117,6 +118,8 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
 
     let (status, error) = decide(&daemon, &id, &approval, "approve").await;
     assert_eq!((status, &error["error"]["code"]), (502, &json!("publish_failed")), "{error}");
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("the approval is recorded, and "), "{message}");
     let decided = approvals(&daemon, &id).await.remove(0);
     assert_eq!((&decided["decision"], &decided["applied_at"]), (&json!("approve"), &Value::Null), "{decided}");
     daemon.kill().await;
@@ -129,4 +132,28 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
     assert_eq!(branch_of(&daemon, &id).await["pull_request"]["number"], 1);
     daemon.stop().await;
     forge.sluice.command(["audit", "approvals"]).finish().await.expect(0);
+}
+
+/// Only the address that a person saw gets the commit, whatever the operator has configured meanwhile.
+#[tokio::test]
+async fn another_repository_does_not_get_the_approved_commit() {
+    let forge = Forge::new("").await;
+    let daemon = forge.sluice.serve().await;
+    let (id, approval) = asked(&daemon, COMMIT_AND_PUSH, json!({})).await;
+    daemon.stop().await;
+    let other = forge.sluice.dir().join("other.git");
+    git(
+        forge.sluice.dir(),
+        &["clone", "--quiet", "--bare", &forge.bare().display().to_string(), &other.display().to_string()],
+    );
+    let config = forge.sluice.dir().join("sluice.toml");
+    let text = fs::read_to_string(&config).expect("it is there");
+    fs::write(&config, text.replace("forge.git", "other.git")).expect("it is ours");
+    let daemon = forge.sluice.serve().await;
+
+    let (status, error) = decide(&daemon, &id, &approval, "approve").await;
+
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("repository_changed")), "{error}");
+    assert_eq!(git(&other, &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
+    assert_eq!(forge.branches(), ["main"]);
 }

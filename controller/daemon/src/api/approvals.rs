@@ -19,6 +19,7 @@ use crate::api_error::{ApiError, ErrorBody};
 use crate::approvals::{DecisionInput, decide};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
+use crate::git::carry_out;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::timestamp::{timestamp, timestamp_of};
@@ -33,6 +34,8 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision", post(decision))
 }
 
+/// Beginning of an error after the decision.
+const DECIDED: &str = "the approval is recorded, and the branch is not published completely";
 /// Maximum length of a reason in characters.
 const REASON_MAX: usize = 500;
 /// Characters of a digest.
@@ -234,7 +237,8 @@ async fn decision(
             if let Some(key) = key {
                 context.store.complete_key(key, &approval.id).await?;
             }
-            Ok(Json(ApprovalView::of(approval)))
+            let done = carry_out(&context, Some(&principal), &sandbox, approval).await;
+            Ok(Json(ApprovalView::of(done.map_err(|error| error.after(DECIDED))?)))
         }
         Err(error) => {
             release(&context, key).await?;

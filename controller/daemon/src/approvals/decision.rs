@@ -1,7 +1,5 @@
 //! The decision of a person: checked, recorded, written with the budget, and carried out.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluice_contract::Hash;
@@ -17,7 +15,6 @@ use super::apply::apply;
 use super::raise_rule::{RaiseRefusal, RaiseRule, check, check_session, highest};
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
-use crate::git::publish_approved;
 use crate::permission::Operation;
 use crate::principal::{Principal, Way};
 use crate::second_person::is_second_person;
@@ -40,7 +37,7 @@ pub(crate) struct DecisionInput {
 /// # Errors
 /// 402, 403, 404, 409, 422, 503; then nothing is decided.
 pub(crate) async fn decide(
-    context: &Arc<ApiContext>,
+    context: &ApiContext,
     principal: &Principal,
     sandbox: &Sandbox,
     id: &str,
@@ -88,35 +85,9 @@ pub(crate) async fn decide(
     };
     let seq = context.record(principal, entry).await?;
     match carry_out(context, principal, sandbox, (found, raise), input).await {
-        Ok(approval) if approval.cap.is_none() && approval.decision == Some(ApprovalDecision::Approve) => {
-            publish(context, principal, sandbox, approval).await
-        }
         Ok(approval) => Ok(approval),
         Err(error) => Err(context.record_failure(principal, OPERATION, seq, error).await),
     }
-}
-
-/// Makes an approved publication. The decision stays if that fails: the next start tries again, and so can a person.
-async fn publish(
-    context: &Arc<ApiContext>,
-    principal: &Principal,
-    sandbox: &Sandbox,
-    approval: Approval,
-) -> Result<Approval, ApiError> {
-    const OPERATION: &str = "git.publish";
-    let entry = ControlEntry {
-        operation: OPERATION.to_owned(),
-        object: Some(sandbox.key.run_id.to_string()),
-        owner: Some(sandbox.owner.clone()),
-        after: Some(json!({ "approval_digest": approval.digest })),
-        ..ControlEntry::default()
-    };
-    let seq = context.record(principal, entry).await?;
-    if let Err(error) = publish_approved(context, sandbox, &approval).await {
-        (context.log)(&format!("run {}: its branch stays here: {}", sandbox.key, error_chain(&error)));
-        return Err(context.record_failure(principal, OPERATION, seq, error.into()).await);
-    }
-    Ok(Approval { applied_us: Some(now_us()), ..approval })
 }
 
 async fn carry_out(
@@ -140,6 +111,7 @@ async fn carry_out(
     };
     let mut decided = context.store.decide_approval(request, now_us()).await?;
     if decided.cap.is_none() {
+        // `crate::git` carries it out.
         return Ok(decided);
     }
     // The decision is recorded. A sidecar that cannot be reached now gets it at the next check.
@@ -159,7 +131,7 @@ fn check_publication(principal: &Principal, decision: ApprovalDecision) -> Resul
         ApprovalDecision::Approve if principal.way == Way::Session => Err(ApiError::needs_token()),
         ApprovalDecision::Approve => principal.require(Operation::Publish).map(drop),
         ApprovalDecision::Cancel => {
-            Err(ApiError::invalid("decision", "the run is over: approve or deny the publication"))
+            Err(ApiError::invalid("decision", "a publication is approved or denied: no run waits for it"))
         }
         ApprovalDecision::Deny | ApprovalDecision::Expired | ApprovalDecision::Changed => Ok(()),
     }

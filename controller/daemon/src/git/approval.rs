@@ -1,6 +1,7 @@
 //! Approval of a publication: asked when a branch waits for a person, and carried out after the decision.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
@@ -9,17 +10,22 @@ use sluice_git::ObjectId;
 use sluice_runs::project_access;
 use sluice_runs::publication::{Consent, Publication, PublicationError};
 use sluice_runs::run_clone::CloneReport;
-use sluice_state::approvals::{Approval, PublicationAsk, approval_id};
+use sluice_state::approvals::{Approval, ApprovalDecision, PublicationAsk, approval_id};
+use sluice_state::control_log::ControlEntry;
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
 use super::{report_published, report_pull_request, start, summary};
-use crate::context::ApiContext;
+use crate::api_error::ApiError;
+use crate::context::{ACCEPTED, ApiContext};
+use crate::principal::Principal;
 use crate::run_policy::ASK_TIMEOUT;
 
 /// Maximum number of guarded files in an approval. The commit has all of them.
 const GUARDED_MAX: usize = 100;
+/// Time after a decision in which a daemon that starts makes the publication.
+const RESUMED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Asks a person whether the branch of a run may leave this host.
 pub(super) async fn ask(context: &ApiContext, run: &Sandbox, row: &GitRun, report: &CloneReport) {
@@ -53,45 +59,103 @@ fn subject(run: &Sandbox, row: &GitRun, report: &CloneReport) -> Value {
     })
 }
 
-/// Publishes what was approved, and opens the pull request that the run wants. Steps that were done are not repeated.
+/// Publishes what was approved, and opens the pull request that the run wants. Each of the two is an operation of the control
+/// log, by the person or by the daemon itself; one that was done is not repeated. Other approvals stay as they are.
 ///
 /// # Errors
-/// [`PublicationError`]
-pub(crate) async fn publish_approved(
+/// The decision stays.
+pub(crate) async fn carry_out(
     context: &Arc<ApiContext>,
+    by: Option<&Principal>,
     run: &Sandbox,
+    approval: Approval,
+) -> Result<Approval, ApiError> {
+    if approval.cap.is_some() || approval.decision != Some(ApprovalDecision::Approve) || approval.applied_us.is_some() {
+        return Ok(approval);
+    }
+    recorded(context, by, (run, "git.publish"), &approval, push(context, run, &approval)).await?;
+    let row = context.store.find_git_run(&run.key.run_id).await?;
+    if row.is_some_and(|row| row.new.wants_pull_request && row.pull_request.is_none()) {
+        recorded(context, by, (run, "git.pull_request"), &approval, request(context, run)).await?;
+    }
+    let now = now_us();
+    context.store.record_applied(&approval.id, now).await?;
+    Ok(Approval { applied_us: Some(now), ..approval })
+}
+
+/// Records an operation before it takes effect, and its failure afterwards.
+async fn recorded(
+    context: &ApiContext,
+    by: Option<&Principal>,
+    (run, operation): (&Sandbox, &str),
     approval: &Approval,
-) -> Result<(), PublicationError> {
-    let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
-    let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
+    step: impl Future<Output = Result<(), ApiError>>,
+) -> Result<(), ApiError> {
+    let entry = ControlEntry {
+        operation: operation.to_owned(),
+        object: Some(run.key.run_id.to_string()),
+        owner: Some(run.owner.clone()),
+        after: Some(json!({ "approval_digest": approval.digest })),
+        ..ControlEntry::default()
+    };
+    // The decision has been counted among the changes of its owner.
+    let seq = match by {
+        Some(person) => context.record_end(person, entry, ACCEPTED).await?,
+        None => context.record_own(entry).await?,
+    };
+    let Err(error) = step.await else { return Ok(()) };
+    Err(match by {
+        Some(person) => context.record_failure(person, operation, seq, error).await,
+        None => context.record_own_failure(operation, seq, error).await,
+    })
+}
+
+/// Publishes the approved commit at the approved address.
+async fn push(context: &Arc<ApiContext>, run: &Sandbox, approval: &Approval) -> Result<(), ApiError> {
     let subject: Value = serde_json::from_str(&approval.subject).unwrap_or_default();
-    // Without its commit, the approval is about nothing.
-    let head: ObjectId =
-        subject["head_sha"].as_str().and_then(|head| head.parse().ok()).ok_or(PublicationError::Nothing)?;
-    let name = head.to_string();
-    let branch = publication.publish(&Consent { head: Some(head), has_guarded: true }).await?;
-    report_published(context, run, &branch, &name).await;
-    if publication.row().await?.new.wants_pull_request {
-        let forge = project_access::forge(project, &context.git)?;
-        let summary = summary(context, run).await.map_err(|_| PublicationError::NotPublished)?;
-        let row = publication.open_pull_request(&forge, &summary).await?;
-        report_pull_request(context, run, &row).await;
-    }
-    if let Err(error) = context.store.record_applied(&approval.id, now_us()).await {
-        // The next start finds that the steps are done.
-        (context.log)(&format!("run {}: approval {}: {}", run.key, approval.id, error_chain(&error)));
-    }
+    let text = |name: &str| subject[name].as_str().unwrap_or_default();
+    let pushed = async {
+        let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
+        if project.url.to_string() != text("url") {
+            return Err(PublicationError::OtherRepository);
+        }
+        let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
+        // Without its commit, the approval is about nothing.
+        let head: ObjectId = text("head_sha").parse().map_err(|_| PublicationError::Nothing)?;
+        publication.publish(&Consent { head: Some(head), has_guarded: true }).await
+    };
+    let branch = pushed.await.map_err(|error| logged(context, run, "its branch stays here", error))?;
+    report_published(context, run, &branch, text("head_sha")).await;
     Ok(())
 }
 
-/// Carries out the approved publications of an earlier daemon, which may have been killed before.
-pub(crate) async fn publish_left(context: &Arc<ApiContext>) {
-    let left = context.store.unapplied_publications().await.unwrap_or_default();
-    for approval in left {
+/// Opens the pull request of the published branch.
+async fn request(context: &Arc<ApiContext>, run: &Sandbox) -> Result<(), ApiError> {
+    let summary = summary(context, run).await?;
+    let requested = async {
+        let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
+        let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
+        let forge = project_access::forge(project, &context.git)?;
+        publication.open_pull_request(&forge, &summary).await
+    };
+    let row = requested.await.map_err(|error| logged(context, run, "it has no pull request", error))?;
+    report_pull_request(context, run, &row).await;
+    Ok(())
+}
+
+fn logged(context: &ApiContext, run: &Sandbox, what: &str, error: PublicationError) -> ApiError {
+    (context.log)(&format!("run {}: {what}: {}", run.key, error_chain(&error)));
+    error.into()
+}
+
+/// Makes the publications that were approved shortly before an earlier daemon ended.
+pub(crate) async fn resume_publications(context: &Arc<ApiContext>) {
+    let since_us = now_us().saturating_sub(duration_micros(RESUMED_WITHIN));
+    let approved = context.store.unapplied_publications(since_us).await.unwrap_or_default();
+    for approval in approved {
         let found = context.store.find_sandbox(None, &approval.key.run_id).await.ok().flatten();
         let Some(run) = found.filter(|run| run.key == approval.key) else { continue };
-        if let Err(error) = publish_approved(context, &run, &approval).await {
-            (context.log)(&format!("run {}: its branch stays here: {}", run.key, error_chain(&error)));
-        }
+        // The control log and the log have the reason of a failure.
+        let _ = carry_out(context, None, &run, approval).await;
     }
 }

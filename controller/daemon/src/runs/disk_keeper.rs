@@ -4,10 +4,12 @@
 //! is measured is what names lead to: a file that was removed and is still open counts nothing.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::text::error_chain;
+use sluice_runs::exchange::ExchangeError;
 use sluice_runs::exchange::disk_usage::{DiskUsage, disk_usage};
 use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxStep, SandboxVerdict};
 use tokio::sync::Semaphore;
@@ -34,20 +36,23 @@ pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<Li
     let workspace = context.layout.run(&run.key).work;
     let (mut logged, mut evasions) = (None, 0_u32);
     loop {
-        let begun = Instant::now();
+        let mut rest = EVERY;
         if let Some(limit) = live.workspace_max() {
-            let measured = workspace.clone();
-            let _permit = MEASUREMENTS.acquire().await;
-            match spawn_blocking(move || disk_usage(&measured, limit)).await {
-                Ok(Ok(DiskUsage::Within(_))) | Err(_) => {
+            let (measured, time) = measure(workspace.clone(), limit).await;
+            rest = rest.max(time * REST);
+            match measured {
+                Some(Ok(DiskUsage::Within(_))) | None => {
                     logged = None;
                     evasions = evasions.saturating_sub(1);
                 }
-                Ok(Ok(DiskUsage::Evasive)) if evasions < EVASIONS_MAX => evasions += 1,
-                Ok(Ok(usage)) => fail(context, run, &message(usage, limit)).await,
+                Some(Ok(DiskUsage::Evasive)) if evasions < EVASIONS_MAX => {
+                    evasions += 1;
+                    rest = EVERY;
+                }
+                Some(Ok(usage)) => fail(context, run, &message(usage, limit)).await,
                 // It is not there before the run is prepared, and gone at its end.
-                Ok(Err(_)) if !workspace.exists() => {}
-                Ok(Err(error)) => {
+                Some(Err(_)) if !workspace.exists() => {}
+                Some(Err(error)) => {
                     let text = error_chain(&error);
                     if logged.as_ref() != Some(&text) {
                         (context.log)(&format!("run {}: the size of its workspace is not known: {text}", run.key));
@@ -56,8 +61,16 @@ pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<Li
                 }
             }
         }
-        sleep(EVERY.max(begun.elapsed() * REST)).await;
+        sleep(rest).await;
     }
+}
+
+/// Measures a workspace when it is its turn. Returns the time that it took; no result if the measurement panicked.
+async fn measure(workspace: PathBuf, limit: u64) -> (Option<Result<DiskUsage, ExchangeError>>, Duration) {
+    let _permit = MEASUREMENTS.acquire().await;
+    let begun = Instant::now();
+    let measured = spawn_blocking(move || disk_usage(&workspace, limit)).await;
+    (measured.ok(), begun.elapsed())
 }
 
 fn message(usage: DiskUsage, limit: u64) -> String {

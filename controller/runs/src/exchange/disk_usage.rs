@@ -168,6 +168,11 @@ impl DiskCount {
         for _ in 0..SEARCHES_MAX {
             for found in Dir::read_from(directory).map_err(Stop::Failed)? {
                 let Ok(found) = found else { break };
+                // A program can add directories as fast as they are found.
+                self.names += 1;
+                if self.names > NAMES_MAX {
+                    return Err(Stop::At(DiskUsage::Uncountable));
+                }
                 let name = found.file_name().to_bytes();
                 if found.file_type() != FileType::Directory || name == b"." || name == b".." {
                     continue;

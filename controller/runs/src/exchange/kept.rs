@@ -34,6 +34,11 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     Ok(Some(to))
 }
 
+/// Returns whether the workspace has results that were not exported: its program was about to start, at least.
+pub(crate) fn expects_results(paths: &RunPaths) -> bool {
+    keep_marker(paths).exists()
+}
+
 /// Returns the path of a kept workspace, which may not exist.
 #[must_use]
 pub fn kept(paths: &RunPaths) -> PathBuf {

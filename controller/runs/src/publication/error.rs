@@ -16,6 +16,8 @@ pub enum PublicationError {
     Branch(#[from] BranchError),
     #[error("this run must not publish its branch (publish = never); its commits can be read as a patch")]
     Never,
+    #[error("the project has another repository now than the approved one; look at the branch, and publish it anew")]
+    OtherRepository,
     #[error("the run has committed nothing: its branch is where it began")]
     Nothing,
     #[error("the branch is at {head} now; look at it again, and name that commit")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::{RunKey, exit};
+use sluice_state::records::COMMITS;
 use sluice_state::run::RunUpdate;
 use sluice_state::store::{OpenRun, RunDriver, StoreError, now_us};
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use super::{PROBE_GRAPH, SweepError, SweepScope, TakenDown, catch_up, is_at_our_
 use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, DrivenRun, drive};
 use crate::engine::OutputConfig;
+use crate::exchange;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::check_closed;
@@ -21,7 +23,7 @@ use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
 use crate::resources::{RunResources, TeardownEnd};
-use crate::run_clone::AdoptedClone;
+use crate::run_clone::{AdoptedClone, CloneReport};
 use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
 
@@ -93,6 +95,21 @@ pub(crate) struct LeftRun {
     pub(crate) clone: Option<AdoptedClone>,
 }
 
+/// Returns whether the program of a run may have started: before that, its clone has no commits, or is incomplete.
+fn was_started(host: &Host, key: &RunKey, found: ContainerState) -> bool {
+    // The container is removed before the commits are collected.
+    matches!(found, ContainerState::Running | ContainerState::Exited)
+        || exchange::expects_results(&host.layout.run(key))
+        || host.layout.records().of(key).path(COMMITS).exists()
+}
+
+/// Records the branch of a run. Without it, the commands that publish the branch record it.
+async fn record_commits(host: &Host, key: &RunKey, report: &CloneReport) {
+    for step in report.steps() {
+        let _ = host.store.record_git_step(&key.run_id, step, now_us()).await;
+    }
+}
+
 /// Takes down an orphan, reads its output, and collects its commits, if that is possible.
 pub(crate) async fn take_down_with(
     host: &Arc<Host>,
@@ -109,8 +126,7 @@ pub(crate) async fn take_down_with(
     };
     let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
     let found = resources.state().container;
-    // The clone of a program that has not started has no commits, or is incomplete.
-    if let Some(clone) = left.clone.filter(|_| matches!(found, ContainerState::Running | ContainerState::Exited)) {
+    if let Some(clone) = left.clone.filter(|_| was_started(host, key, found)) {
         resources.adopt_clone(clone).await;
     }
     if let Some(output) = left.output.filter(|_| found != ContainerState::Absent) {
@@ -131,9 +147,7 @@ pub(crate) async fn take_down_with(
     let (fault, workspace) = (end.totals.fault.clone(), end.collected.report.workspace.clone());
     let commits = end.collected.report.git.as_ref();
     if let Some(report) = commits.filter(|_| orphan.entry.driver == RunDriver::Once) {
-        for step in report.steps() {
-            host.store.record_git_step(&key.run_id, step, now_us()).await?;
-        }
+        record_commits(host, key, report).await;
     }
     let commits = commits.map(|report| report.ahead);
     let (error, code) = match fault {

@@ -7,9 +7,10 @@ use sluice_git::{GitHome, ObjectId, RepositoryUrl, RunRepository, visible_path};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::publication::{Consent, Publication, RunSummary, guarded_of};
+use sluice_runs::run_clone::CloneReport;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::layout::Layout;
-use sluice_state::store::Store;
+use sluice_state::store::{Store, now_us};
 
 use super::change::{BranchChange, PullRequestPlace, ShownCommit, ShownFile};
 use crate::cli::error::CommandError;
@@ -46,6 +47,13 @@ impl HostBranch {
             CommandError { code: exit::USAGE, message }
         };
         let repository = home.run_repository(&run).map_err(|error| failed(&error))?.ok_or_else(gone)?;
+        if row.head_sha.is_none() {
+            // The run's own command was killed before it recorded the branch.
+            let report = CloneReport::of(&repository, &row.new.url, &row.new.branch, 0).await;
+            for step in report.steps() {
+                store.record_git_step(&run, step, now_us()).await.map_err(|error| failed(&error))?;
+            }
+        }
         let layout = Layout::at(&settings.host.state_dir);
         Ok(Some(Self { layout, store, home, project, key: key.clone(), repository, run }))
     }

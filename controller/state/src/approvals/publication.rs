@@ -2,7 +2,7 @@
 //!
 //! Such an approval outlives its run. It is bound to the commit that its subject names, and another attempt makes it outdated.
 
-use rusqlite::TransactionBehavior;
+use rusqlite::{Transaction, TransactionBehavior, params};
 use sluice_contract::{RunId, RunKey};
 
 use super::ApprovalError;
@@ -69,38 +69,48 @@ impl Store {
         .await
     }
 
-    /// Closes the open approvals of publications of a run, which was published by other means.
+    /// Records that a person has published a run by other means: nothing of its approvals is left to do.
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn close_publications(&self, run_id: &RunId, now_us: i64) -> Result<(), ApprovalError> {
-        let (run_id, signal) = (run_id.clone(), self.event_signal());
+    pub async fn settle_publications(&self, run_id: &RunId, now_us: i64) -> Result<(), ApprovalError> {
+        let run_id = run_id.clone();
         self.write(move |connection| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let Some(sandbox) = sandboxes::find(&transaction, &run_id)? else { return Ok(()) };
-            let clause = "run_id = ?1 AND kind = 'publish' AND decision IS NULL";
-            let mut last = None;
-            for open in select(&transaction, clause, &[&run_id.as_str()])? {
-                last = Some(close(&transaction, &sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
-            }
-            transaction.commit()?;
-            if let Some(seq) = last {
-                announce(&signal, seq);
-            }
+            connection.execute(
+                "UPDATE approvals SET applied_us = ?2
+                 WHERE run_id = ?1 AND kind = 'publish' AND decision IS NOT NULL AND applied_us IS NULL",
+                params![run_id.as_str(), now_us],
+            )?;
             Ok(())
         })
         .await
     }
 
-    /// Returns the approved publications that may not have been made.
+    /// Returns the publications that were approved since this time, and may not have been made.
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn unapplied_publications(&self) -> Result<Vec<Approval>, ApprovalError> {
-        self.query(|connection| {
-            let clause = "kind = 'publish' AND decision = 'approve' AND applied_us IS NULL ORDER BY decided_us";
-            Ok(select(connection, clause, &[])?)
+    pub async fn unapplied_publications(&self, since_us: i64) -> Result<Vec<Approval>, ApprovalError> {
+        self.query(move |connection| {
+            let clause = "kind = 'publish' AND decision = 'approve' AND applied_us IS NULL AND decided_us >= ?1
+                          ORDER BY decided_us";
+            Ok(select(connection, clause, &[&since_us])?)
         })
         .await
     }
+}
+
+/// Closes the open approvals of publications of a run whose branch has left this host. Returns the position of the last event.
+pub(crate) fn close_published(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    now_us: i64,
+) -> rusqlite::Result<Option<i64>> {
+    let Some(sandbox) = sandboxes::find(transaction, run_id)? else { return Ok(None) };
+    let clause = "run_id = ?1 AND kind = 'publish' AND decision IS NULL";
+    let mut last = None;
+    for open in select(transaction, clause, &[&run_id.as_str()])? {
+        last = Some(close(transaction, &sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
+    }
+    Ok(last)
 }

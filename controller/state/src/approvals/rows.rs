@@ -41,7 +41,7 @@ pub struct Approval {
     pub raised_to: Option<i64>,
     /// Time of the decision.
     pub decided_us: Option<i64>,
-    /// Time at which the sidecar had the decision.
+    /// Time at which the sidecar had the decision, or the branch was published.
     pub applied_us: Option<i64>,
 }
 
@@ -209,7 +209,7 @@ impl Store {
         let key = key.clone();
         self.query(move |connection| {
             let clause =
-                "run_id = ?1 AND attempt = ?2 AND decision IS NOT NULL AND applied_us IS NULL ORDER BY decided_us";
+                "run_id = ?1 AND attempt = ?2 AND kind = 'cap' AND decision IS NOT NULL AND applied_us IS NULL ORDER BY decided_us";
             Ok(select(connection, clause, &[&key.run_id.as_str(), &key.attempt])?)
         })
         .await
@@ -271,7 +271,7 @@ impl Store {
         .await
     }
 
-    /// Records that the sidecar has the decision.
+    /// Records that the sidecar has the decision, or that the branch was published.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -7,6 +7,7 @@ use super::*;
 use crate::agents::NewAgent;
 use crate::budget::BudgetError;
 use crate::events::EventFilter;
+use crate::git_runs::GitStep;
 use crate::process::Process;
 use crate::sandboxes::{ClaimLimits, NewSandbox, RunAgent, Sandbox, SandboxStep, SandboxVerdict};
 use crate::store::Store;
@@ -278,9 +279,11 @@ async fn a_publication_is_asked_about_beyond_the_end_of_its_run() {
 
     assert_eq!(one.store.expire_approvals(40).await.expect("it is writable"), [], "the end of the run closes none");
     let decided = one.decide(&asked, ApprovalDecision::Approve, None).await.expect("it is open");
-    assert_eq!(one.store.unapplied_publications().await.expect("it is readable"), [decided]);
-    one.store.record_applied(&asked.id, 50).await.expect("it is writable");
-    assert_eq!(one.store.unapplied_publications().await.expect("it is readable"), []);
+    assert_eq!(one.store.unapplied_publications(500).await.expect("it is readable"), [decided]);
+    assert_eq!(one.store.unapplied_publications(501).await.expect("it is readable"), [], "it was decided before");
+    assert_eq!(one.store.unapplied_approvals(&key).await.expect("it is readable"), [], "no sidecar gets it");
+    one.store.settle_publications(&key.run_id, 600).await.expect("it is writable");
+    assert_eq!(one.store.unapplied_publications(0).await.expect("it is readable"), []);
     let expired = one.store.expire_approvals(30 + HOUR).await.expect("it is writable");
     assert_eq!(expired.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), [other.id.as_str()]);
     let before = ask("b", 60).await.expect("it is writable").expect("it is the attempt");
@@ -298,7 +301,8 @@ async fn another_attempt_or_a_publication_closes_its_approval() {
         ask_timeout_us: HOUR,
     };
     let by_hand = one.store.ask_publication(ask("apr-1", "{}"), 10).await.expect("it is writable").expect("asked");
-    one.store.close_publications(&key.run_id, 20).await.expect("it is writable");
+    let published = GitStep::Published { branch: "b".to_owned(), sha: "a".to_owned() };
+    one.store.record_git_step(&key.run_id, published, 20).await.expect("it is writable");
     assert_eq!(word(&one.decide(&by_hand, ApprovalDecision::Approve, None).await), "decided");
     assert_eq!(one.types().await, ["approval.requested", "approval.expired"]);
 

@@ -25,6 +25,7 @@ impl From<PublicationError> for ApiError {
             PublicationError::NoRepository => Self::new(StatusCode::NOT_FOUND, "no_repository", error.to_string()),
             PublicationError::NoClone => conflict("invalid_state"),
             PublicationError::Never => conflict("never_published"),
+            PublicationError::OtherRepository => conflict("repository_changed"),
             PublicationError::Nothing => conflict("nothing_to_publish"),
             PublicationError::HeadMoved { head } => conflict("head_moved").with_details(json!({ "head_sha": head })),
             PublicationError::TooLarge => conflict("too_large"),

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::json;
+use sluice_contract::text::error_chain;
 use sluice_git::ObjectId;
 use sluice_runs::publication::Consent;
 use sluice_state::control_log::ControlEntry;
@@ -70,8 +71,11 @@ async fn publish_now(context: &ApiContext, run: &Sandbox, consent: &Consent) -> 
     let published = publication(context, run)?.publish(consent).await;
     let branch = published.map_err(|error| refused(context, run, error))?;
     crate::git::report_published(context, run, &branch, consent.head.as_ref().map_or("", ObjectId::as_str)).await;
-    // Nobody has to decide about it any more.
-    Ok(context.store.close_publications(&run.key.run_id, now_us()).await?)
+    if let Err(error) = context.store.settle_publications(&run.key.run_id, now_us()).await {
+        // The branch has left. The next start finds it published.
+        (context.log)(&format!("run {}: its approvals: {}", run.key, error_chain(&error)));
+    }
+    Ok(())
 }
 
 impl Publish {

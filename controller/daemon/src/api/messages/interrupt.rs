@@ -118,6 +118,8 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let entry = ControlEntry { request: Some(digest), after, ..ControlEntry::default() };
     let seq = record(context, principal, OPERATION, sandbox, entry).await?;
     let asked = Interrupt { by: principal.id.clone(), reason: "interrupt".to_owned() };
+    // A call that begins from here on is a later one.
+    let asked_us = now_us();
     if let Err(error) = SidecarControl::of(&context.layout, &sandbox.key).interrupt(&asked).await {
         (context.log)(&format!("run {}: cannot be interrupted: {error}", sandbox.key));
         // Sent again, the request would send a second message.
@@ -127,7 +129,7 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
         };
         return Err(context.record_failure(principal, OPERATION, seq, refused(&error, is_left)).await);
     }
-    if let Err(error) = report(context, sandbox, message_id.as_deref()).await {
+    if let Err(error) = report(context, sandbox, message_id.as_deref(), asked_us).await {
         // The calls have ended. Sent again, the request would end others.
         (context.log)(&format!("run {}: its interruption is no event: {}", sandbox.key, error.code()));
     }
@@ -149,13 +151,18 @@ fn refused(error: &ControlError, message_is_left: bool) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sidecar_unavailable", message)
 }
 
-async fn report(context: &ApiContext, sandbox: &Sandbox, message_id: Option<&str>) -> Result<(), ApiError> {
+async fn report(
+    context: &ApiContext,
+    sandbox: &Sandbox,
+    message_id: Option<&str>,
+    asked_us: i64,
+) -> Result<(), ApiError> {
     let data = json!({ "message_id": message_id }).to_string();
     let run_id = sandbox.key.run_id.as_str();
     let event = NewLoggedEvent {
         attempt: Some(sandbox.key.attempt),
         agent_id: Some(sandbox.agent_id.clone()),
-        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, injection::INTERRUPTED, data, now_us())
+        ..NewLoggedEvent::of_run(&sandbox.owner, run_id, injection::INTERRUPTED, data, asked_us)
     };
     for appended in context.store.append_events(vec![event], EventQuota::default()).await? {
         appended.map_err(|fault| ApiError::internal(&fault))?;
