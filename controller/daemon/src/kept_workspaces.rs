@@ -9,6 +9,8 @@ use sluice_runs::rundir;
 use sluice_state::layout::Layout;
 use tokio::task::spawn_blocking;
 
+/// Maximum number of kept workspaces of one owner, without those of chats.
+pub(crate) const OF_OWNER: usize = 20;
 /// Name prefix of a workspace that is being removed.
 const REMOVED: &str = ".removed-";
 

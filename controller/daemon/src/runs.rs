@@ -14,6 +14,7 @@ pub mod failure_text;
 pub(crate) mod file_event;
 mod file_events;
 mod file_limits;
+mod kept_commits;
 mod last_look;
 pub(crate) mod leftover_execs;
 pub mod orchestrator;

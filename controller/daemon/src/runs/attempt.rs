@@ -28,6 +28,7 @@ use tokio::time::sleep;
 use super::after_attempt::{failure_code, remove_workspace};
 use super::chat_workspace::keep_for_session;
 use super::failure_text::failure_text;
+use super::kept_commits::bound_kept;
 use super::last_look::with_last_look;
 use super::receipts::post_again;
 use super::resumed::resume;
@@ -242,6 +243,9 @@ impl Attempt {
     /// Waits while the disk is full, because only this task knows the result.
     async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
         keep_for_session(&self.context, &self.run.key, verdict == SandboxVerdict::Success).await;
+        if let Some(limit) = self.live.workspace_max() {
+            bound_kept(&self.context, &self.run, limit).await;
+        }
         let mut is_reported = false;
         loop {
             let concluded = self.try_conclude(&verdict, retry).await;

@@ -12,11 +12,8 @@ use sluice_contract::time::duration_micros;
 
 use crate::chat_settings::SessionCarry;
 use crate::context::ApiContext;
-use crate::kept_workspaces::{list_kept, remove_kept, remove_leftovers};
+use crate::kept_workspaces::{OF_OWNER, list_kept, remove_kept, remove_leftovers};
 use crate::loops::LoopFault;
-
-/// Maximum number of kept workspaces of one owner, without those of chats.
-const OF_OWNER: usize = 20;
 
 /// Removes expired workspaces, and returns their number. A workspace that cannot be removed does not stop the rest.
 pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64) -> Result<u64, LoopFault> {
