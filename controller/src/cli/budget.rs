@@ -145,13 +145,7 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         _ => open(state)?,
     };
     if let BudgetCommand::History { account, json, csv, .. } = command {
-        let events = store.budget_history(account.as_ref()).await?;
-        match (json, csv) {
-            (true, _) => print_json(&json!({ "changes": events })),
-            (false, true) => print(&history::csv(&events)),
-            (false, false) => print(&history::table(&events)),
-        }
-        return Ok(ExitCode::SUCCESS);
+        return show_history(&store, account.as_ref(), (*json, *csv)).await;
     }
     let layout = Layout::at(state);
     let keys = match command {
@@ -193,20 +187,38 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         }
         BudgetCommand::History { .. } => {}
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
-        BudgetCommand::Confirm { json, .. } => {
-            let recorded = begin(state, "budget.confirm", None, None, None)?;
-            let confirmed = log.confirm().await.map_err(|error| CommandError::from(BudgetError::from(error)));
-            let aside = recorded.end(confirmed)?;
-            let budgets = budgets(&store, None).await?;
-            if *json {
-                print_json(&json!({ "budgets": budgets, "previous_log": aside }));
-            } else {
-                aside.iter().for_each(|aside| print(&format!("the previous log is {}\n", aside.display())));
-                print(&table(&budgets));
-            }
-        }
+        BudgetCommand::Confirm { json, .. } => confirm(state, &log, *json).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn show_history(
+    store: &Store,
+    account: Option<&Account>,
+    (as_json, as_csv): (bool, bool),
+) -> Result<ExitCode, CommandError> {
+    let events = store.budget_history(account).await?;
+    match (as_json, as_csv) {
+        (true, _) => print_json(&json!({ "changes": events })),
+        (false, true) => print(&history::csv(&events)),
+        (false, false) => print(&history::table(&events)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Begins a new log of budgets with those of the database.
+async fn confirm(state: &Path, log: &BudgetLog<'_>, as_json: bool) -> Result<(), CommandError> {
+    let recorded = begin(state, "budget.confirm", None, None, None)?;
+    let confirmed = log.confirm().await.map_err(|error| CommandError::from(BudgetError::from(error)));
+    let aside = recorded.end(confirmed)?;
+    let budgets = budgets(log.store, None).await?;
+    if as_json {
+        print_json(&json!({ "budgets": budgets, "previous_log": aside }));
+    } else {
+        aside.iter().for_each(|aside| print(&format!("the previous log is {}\n", aside.display())));
+        print(&table(&budgets));
+    }
+    Ok(())
 }
 
 /// Returns the amounts of a budget before a change; none if the account has no budget.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, exit};
+use sluice_runs::blueprint::Volume;
 use sluice_runs::engine::StdioConfig;
 use sluice_runs::exchange::ExchangeReport;
 use sluice_runs::forward::{self, ControlSequences};
@@ -89,11 +90,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let settings = layers.settings().map_err(|error| before(&error))?;
     let mut request = request::read(&args, &settings).await.map_err(|error| before(&error))?;
     let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
-    let volumes = &request.spec.volumes;
-    let warnings = volumes
-        .iter()
-        .flat_map(|volume| [mount_rights::warning(volume, SANDBOX_UID), mount_rights::git_warning(volume)]);
-    warnings.flatten().for_each(|text| say(&format!("warning: {text}")));
+    warn_of_mounts(&request.spec.volumes);
     let (stop, cancelled) = tokio::sync::watch::channel(None);
     let (kill, kill_now) = tokio::sync::watch::channel(false);
     signals::catch(&stop, &kill).map_err(|error| before(&error))?;
@@ -112,14 +109,12 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.clone());
     // The terminal is restored however the run ends.
     let restore = tty::TerminalGuard;
-    let (max, live, printer) = if contract == Contract::Plain && !args.json {
-        let orders = if tty { ControlSequences::Passed } else { ControlSequences::Replaced };
-        let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
-        // Output that is completely passed on is not stored.
-        (0, Some(outlet), Some(printer))
-    } else {
-        (settings.run.output_max, None, None)
-    };
+    let is_passed_on = contract == Contract::Plain && !args.json;
+    let orders = if tty { ControlSequences::Passed } else { ControlSequences::Replaced };
+    let forwarded = is_passed_on.then(|| forward::start(orders, stop)).transpose().map_err(|error| before(&error))?;
+    let (live, printer) = forwarded.unzip();
+    // Output that is completely passed on is not stored.
+    let max = if is_passed_on { 0 } else { settings.run.output_max };
     // The program's own output goes to the same terminal.
     let status = if live.is_none() { watch.status_line(host.layout.run(&own).audit) } else { None };
     let once = OneShot {
@@ -153,6 +148,13 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     }
     watch.end(&done.report);
     Ok(finish(args, &host, own.to_string(), contract, done).await)
+}
+
+fn warn_of_mounts(volumes: &[Volume]) {
+    for volume in volumes {
+        let warnings = [mount_rights::warning(volume, SANDBOX_UID), mount_rights::git_warning(volume)];
+        warnings.into_iter().flatten().for_each(|text| say(&format!("warning: {text}")));
+    }
 }
 
 /// Admits the run, if need be after the runs of killed controllers: they may hold the amount that this one needs.

@@ -110,6 +110,18 @@ async fn record_commits(host: &Host, key: &RunKey, report: &CloneReport) {
     }
 }
 
+/// Records the result. It is for people, and an error must not keep the resources.
+async fn record_result(host: &Host, key: &RunKey, generation: u32, end: &TeardownEnd) {
+    let (error, code) = match end.totals.fault {
+        Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
+        None => (ErrorCode::Internal, exit::NOT_STARTED),
+    };
+    let _ = host.store.record_result(key, generation, Some(error.as_str()), code.into()).await;
+    let message = end.totals.fault.clone().unwrap_or_else(|| INTERRUPTED.to_owned());
+    let judgement = Judgement { error: Some((error, message)), exit_code: code.into(), content: String::new() };
+    let _ = record_end(host, key, judgement, end);
+}
+
 /// Takes down an orphan, reads its output, and collects its commits, if that is possible.
 pub(crate) async fn take_down_with(
     host: &Arc<Host>,
@@ -150,15 +162,7 @@ pub(crate) async fn take_down_with(
         record_commits(host, key, report).await;
     }
     let commits = commits.map(|report| report.ahead);
-    let (error, code) = match fault {
-        Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
-        None => (ErrorCode::Internal, exit::NOT_STARTED),
-    };
-    let _ = host.store.record_result(key, generation, Some(error.as_str()), code.into()).await;
-    let message = fault.clone().unwrap_or_else(|| INTERRUPTED.to_owned());
-    let judgement = Judgement { error: Some((error, message)), exit_code: code.into(), content: String::new() };
-    // The record is for people, and an error must not keep the resources.
-    let _ = record_end(host, key, judgement, &end);
+    record_result(host, key, generation, &end).await;
     let closed = check_closed(&run);
     if closed.is_ok() && !orphan.entry.image.is_empty() {
         // The controller may have been killed while it waited for the container.

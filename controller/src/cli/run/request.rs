@@ -16,7 +16,7 @@ use super::args::RunArgs;
 use super::clone::clone;
 use super::environment::environment;
 use super::files::exchange;
-use super::input::{prompt, stdin, tty};
+use super::input::{Prompt, prompt, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
 use super::seccomp;
@@ -36,25 +36,10 @@ pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunReque
     let asks_agent = args.argv.is_empty();
     let contract = if asks_agent { agent.output } else { Contract::Plain };
     let prompt = prompt(args)?;
-    if asks_agent && prompt.messages.is_none() {
-        return Err(RequestError::Nothing);
+    if asks_agent {
+        check_prompt(agent, &prompt)?;
     }
-    if asks_agent && agent.takes_message() && prompt.message.is_none() {
-        return Err(RequestError::OneMessage(agent.agent_id.clone()));
-    }
-    let (models, litellm) = (&settings.run.models, &settings.litellm);
-    let needed = [
-        ("model", asks_agent && models.is_empty()),
-        ("upstream", litellm.upstream.is_none()),
-        ("key_file", litellm.key.is_none()),
-    ];
-    let unset: Vec<_> = needed.into_iter().filter_map(|(name, is_unset)| is_unset.then_some(name)).collect();
-    if let Some(error) = all_missing(&unset) {
-        return Err(error.into());
-    }
-    if asks_agent && agent.takes_message() && prompt.message.as_ref().is_some_and(|text| text.len() > ARGUMENT_MAX) {
-        return Err(RequestError::LongMessage { agent: agent.agent_id.clone(), max: ARGUMENT_MAX });
-    }
+    check_set(settings, asks_agent)?;
     let volumes = volumes(args, settings)?;
     let values = Placeholders { message: prompt.message.as_deref(), models: &settings.run.models };
     let mut env = agent.variables(values);
@@ -97,6 +82,34 @@ pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunReque
             volumes,
         },
     })
+}
+
+/// Checks that an agent gets what it takes.
+fn check_prompt(agent: &CatalogueAgent, prompt: &Prompt) -> Result<(), RequestError> {
+    if prompt.messages.is_none() {
+        return Err(RequestError::Nothing);
+    }
+    if !agent.takes_message() {
+        return Ok(());
+    }
+    match &prompt.message {
+        None => Err(RequestError::OneMessage(agent.agent_id.clone())),
+        Some(text) if text.len() > ARGUMENT_MAX => {
+            Err(RequestError::LongMessage { agent: agent.agent_id.clone(), max: ARGUMENT_MAX })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Checks that the settings have what each run needs.
+fn check_set(settings: &Settings, asks_agent: bool) -> Result<(), RequestError> {
+    let needed = [
+        ("model", asks_agent && settings.run.models.is_empty()),
+        ("upstream", settings.litellm.upstream.is_none()),
+        ("key_file", settings.litellm.key.is_none()),
+    ];
+    let unset: Vec<_> = needed.into_iter().filter_map(|(name, is_unset)| is_unset.then_some(name)).collect();
+    all_missing(&unset).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Returns the key of the upstream, in a form that the sidecar takes.
