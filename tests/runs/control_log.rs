@@ -47,11 +47,16 @@ async fn commands_that_change_something_are_recorded_first() {
         (vec!["budget", "remove", "acct-1"], "budget.remove", "acct-1", true),
         (vec!["budget", "add", "acct-1", "5"], "budget.add", "acct-1", false),
         (vec!["budget", "confirm"], "budget.confirm", "", true),
-        (vec!["audit", "rotate-key"], "audit.rotate_key", "", true),
+        (vec!["audit", "rotate-key", "--reason", "a test"], "audit.rotate_key", "", true),
         (vec!["audit", "import-key", key], "audit.import_key", "", true),
-        (vec!["prune", "--before", "2026-01-01"], "prune", "", true),
+        (vec!["prune", "--before", "2026-01-01", "--reason", "a test"], "prune", "", true),
         // Its LiteLLM has no spend log.
-        (vec!["reconcile", "--run", run, "--correct", "--no-wait"], "reconcile.correct", run, false),
+        (
+            vec!["reconcile", "--run", run, "--correct", "--reason", "a test", "--no-wait"],
+            "reconcile.correct",
+            run,
+            false,
+        ),
         (vec!["push", run, "--head", &head], "git.publish", run, true),
         (vec!["pr", run], "git.pull_request", run, true),
         // The project has not switched it on.
@@ -71,6 +76,24 @@ async fn commands_that_change_something_are_recorded_first() {
     sluice.command(["prune", "--before", "2026-01-01", "--dry-run"]).finish().await.expect(0);
     assert_eq!(lines(&sluice), before, "what changes nothing has no line");
     sluice.command(["audit", "verify", "control"]).finish().await.expect(0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_undone_needs_a_reason() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    for words in [&["audit", "rotate-key"][..], &["prune", "--before", "0s"], &["reconcile", "--correct"]] {
+        let refused = sluice.command(words).finish().await.expect(2);
+        assert!(refused.stderr.contains("--reason <TEXT>"), "{words:?}: {}", refused.stderr);
+        let blank = sluice.command(words).args(["--reason", " "]).finish().await.expect(2);
+        assert!(blank.stderr.contains("says why"), "{words:?}: {}", blank.stderr);
+    }
+    assert_eq!(lines(&sluice), [[""; 3]; 0], "nothing was done");
+
+    sluice.command(["audit", "rotate-key", "--reason", "a laptop was lost"]).finish().await.expect(0);
+    let log = std::fs::read_to_string(sluice.state().join("audit/control.jsonl")).expect("it is there");
+    assert!(log.contains(r#""reason":"a laptop was lost""#), "{log}");
 }
 
 #[tokio::test]

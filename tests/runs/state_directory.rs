@@ -101,7 +101,7 @@ async fn a_directory_of_others_is_refused_untouched() {
         (&["sweep", "--dry-run"], 1),
         (&["budget", "set", "acct-1", "1"], 1),
         (&["ledger", "rebuild"], 2),
-        (&["audit", "rotate-key"], 2),
+        (&["audit", "rotate-key", "--reason", "x"], 2),
         (&["receipts"], 2),
     ] {
         let ran = sluice.command(command).args(["--state-dir", name]).env("SLUICE_STATE_DIR", name).finish().await;
@@ -122,7 +122,7 @@ async fn a_directory_that_others_can_write_is_refused() {
         &["receipts"][..],
         &["ledger", "void", "r1/0/a", "--reason", "it is gone"],
         &["ledger", "rebuild"],
-        &["prune", "--before", "0s"],
+        &["prune", "--before", "0s", "--reason", "x"],
         &["reconcile"],
     ] {
         let ran = sluice.command(command).finish().await.expect(2);

@@ -13,6 +13,7 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::operator_record;
 use super::output::{OutputFormat, print, print_json};
+use super::parse::reason;
 
 mod approvals;
 mod file_verdict;
@@ -120,6 +121,9 @@ enum AuditCommand {
     /// Makes a new key for signatures; the old key stays trusted, so that old files stay verifiable, and the database
     /// detects entries that a thief signs with a stolen key
     RotateKey {
+        /// The reason, for the control log
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -175,11 +179,13 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             print_keys(&given, keys.current().ok().as_ref(), (*json).into());
             Ok(ExitCode::SUCCESS)
         }
-        AuditCommand::RotateKey { json } => {
+        AuditCommand::RotateKey { reason, json } => {
             own_keys(state)?;
             let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
             let before = keys.current().ok().map(|key| json!({ "key_id": key.id() }));
-            let entry = ControlEntry { operation: "audit.rotate_key".to_owned(), before, ..ControlEntry::default() };
+            let reason = Some(reason.clone());
+            let entry =
+                ControlEntry { operation: "audit.rotate_key".to_owned(), before, reason, ..ControlEntry::default() };
             let recorded = operator_record::begin(state, entry)?;
             let key = recorded.end(keys.rotate().map_err(|error| CommandError::failed(&error)))?;
             print_keys(std::slice::from_ref(&key), Some(&key), (*json).into());

@@ -16,6 +16,17 @@ pub(super) fn one_word(text: &str) -> Result<String, InvalidValue> {
     Ok(text.to_owned())
 }
 
+/// Maximum length of a reason in characters, as in the API.
+const REASON_MAX: usize = 500;
+
+/// Parses the reason of an operation.
+pub(super) fn reason(text: &str) -> Result<String, InvalidValue> {
+    if text.trim().is_empty() || text.chars().count() > REASON_MAX {
+        return Err(InvalidValue::new(format!("write a text of 1 to {REASON_MAX} characters that says why")));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses one route. The sidecar checks the rest.
 pub(super) fn one_route(text: &str) -> Result<String, InvalidValue> {
     if text.is_empty() || text.contains(';') {

@@ -16,12 +16,12 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::operator_record;
 use super::output::{print, print_json};
-use super::parse::time;
+use super::parse::{reason, time};
 
 const EXAMPLES: &str = "\
 Examples:
-  sluice prune --before 2160h --dry-run                        what would go: runs that are over for 90 days
-  sluice prune --before 2026-08-01 --archive /backup/audit     moves the files there";
+  sluice prune --before 2160h --dry-run        what would go: runs that are over for 90 days
+  sluice prune --before 2026-08-01 --archive /backup/audit --reason 'yearly archive'";
 
 /// Removes audit files of runs that are over and settled. Their receipts stay in the ledger.
 ///
@@ -40,6 +40,9 @@ pub(super) struct PruneArgs {
     /// Move the files to this directory, in place of removing them
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
+    /// The reason, for the control log
+    #[arg(long, value_name = "TEXT", required_unless_present = "dry_run", value_parser = reason)]
+    reason: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -81,6 +84,7 @@ impl PruneArgs {
         ControlEntry {
             operation: "prune".to_owned(),
             after: Some(json!({ "before": self.before, "archive": self.archive })),
+            reason: self.reason.clone(),
             ..ControlEntry::default()
         }
     }

@@ -22,7 +22,7 @@ use super::host_args::HostArgs;
 use super::object::CommandObject;
 use super::operator_record;
 use super::output::{fail, failure, print, print_object};
-use super::parse::{at_least_one_second, run_or_attempt, since};
+use super::parse::{at_least_one_second, reason, run_or_attempt, since};
 use super::progress;
 use crate::reconcile::{PostingPermission, ReconcileError, ReconcileOutcome, ReconcileQuestion, Reconciliation};
 use crate::settings::{Settings, missing};
@@ -34,7 +34,7 @@ Examples:
   sluice reconcile                                     all accounts, the last 24 hours
   sluice reconcile --run r20261120-163914-1df9af22
   sluice reconcile --account acct-1 --since 2026-11-01 --json | jq .classes
-  sluice reconcile --run r20261120-163914-1df9af22 --correct
+  sluice reconcile --run r20261120-163914-1df9af22 --correct --reason 'checked with the provider'
   sluice reconcile --watch 60s";
 
 const EXIT_CODES: &str = "\
@@ -63,8 +63,11 @@ pub(super) struct ReconcileArgs {
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// If amounts or tokens differ, reverse the posted entries and post LiteLLM's numbers
-    #[arg(long)]
+    #[arg(long, requires = "reason")]
     correct: bool,
+    /// The reason of a correction, for the control log
+    #[arg(long, value_name = "TEXT", requires = "correct", value_parser = reason)]
+    reason: Option<String>,
     /// Do not wait for rows that may still come; LiteLLM takes up to 30 s
     #[arg(long)]
     no_wait: bool,
@@ -190,6 +193,7 @@ impl ReconcileArgs {
             operation: "reconcile.correct".to_owned(),
             object: self.run.clone().or_else(|| self.account.as_ref().map(Account::to_string)),
             after: Some(json!({ "since": self.since })),
+            reason: self.reason.clone(),
             ..ControlEntry::default()
         }
     }

@@ -61,7 +61,7 @@ async fn files_signed_by_a_rotated_key_still_verify() {
     let old = fs::read_to_string(sluice.state().join("keys/signing")).expect("we are root");
     let (old_id, old_public) = (private_key(&sluice).public().id(), private_key(&sluice).public());
 
-    let rotated = audit(&sluice, ["rotate-key"]).await.expect(0);
+    let rotated = audit(&sluice, ["rotate-key", "--reason", "a test"]).await.expect(0);
     let second = finished(&sluice).await;
 
     let new = private_key(&sluice).public();
@@ -93,7 +93,7 @@ async fn a_run_during_a_rotation_keeps_the_old_key() {
     sluice.started().await;
     let old = private_key(&sluice).public().id();
 
-    audit(&sluice, ["rotate-key"]).await.expect(0);
+    audit(&sluice, ["rotate-key", "--reason", "a test"]).await.expect(0);
     fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
 
     let report = live.finish().await.expect(0).json();
@@ -161,7 +161,7 @@ async fn a_killed_rotation_leaves_exactly_one_key() {
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
     for step in 0..20 {
-        let mut live = std::pin::pin!(sluice.command(["audit", "rotate-key"]).spawn().finish());
+        let mut live = std::pin::pin!(sluice.command(["audit", "rotate-key", "--reason", "a test"]).spawn().finish());
         // Dropped, it is killed. The moments are not chosen, and differ each time.
         let _ = tokio::time::timeout(Duration::from_micros(step * 1500), &mut live).await;
     }

@@ -176,11 +176,11 @@ async fn a_missing_file_is_reported_with_a_hint() {
         let said = "sluice: cannot read r1: No such file or directory (os error 2); name an audit file, or a run of this host\n";
         assert_eq!((told.stdout.as_str(), told.stderr.as_str()), ("", said), "{command}");
     }
-    for command in ["keys", "rotate-key"] {
-        let told = audit(&sluice, [command]).await.expect(2);
+    for command in [&["keys"][..], &["rotate-key", "--reason", "x"]] {
+        let told = audit(&sluice, command).await.expect(2);
         let said =
             format!("sluice: {} is no state directory of sluice; name it with --state-dir\n", sluice.state().display());
-        assert_eq!((told.stdout.as_str(), told.stderr), ("", said), "{command}");
+        assert_eq!((told.stdout.as_str(), told.stderr), ("", said), "{command:?}");
     }
     assert!(!sluice.state().exists(), "who only asks makes nothing");
     // Two attempts of one run: the last one is meant; a file of that name in the working directory is not.

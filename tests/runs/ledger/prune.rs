@@ -28,11 +28,11 @@ async fn pruned_runs_keep_their_receipts() {
     let copy = fs::read(sluice.audit_path("pruned-1")).expect("it is there");
     let archive = sluice.dir().join("archive").display().to_string();
 
-    let none = value(&sluice, &["prune", "--before", "2020-01-01", "--json"]).await;
+    let none = value(&sluice, &["prune", "--before", "2020-01-01", "--reason", "old", "--json"]).await;
     assert_eq!((&none["files"], &none["newer_files"]), (&json!(0), &json!(3)));
     let dry = value(&sluice, &["prune", "--before", "0s", "--dry-run", "--json"]).await;
     assert_eq!((&dry["runs"], files(&sluice).len()), (&json!(["pruned-1.0", "pruned-2.0"]), 3));
-    let pruned = value(&sluice, &["prune", "--before", "0s", "--archive", &archive, "--json"]).await;
+    let pruned = value(&sluice, &["prune", "--before", "0s", "--archive", &archive, "--reason", "old", "--json"]).await;
 
     assert_eq!((&pruned["runs"], &pruned["bytes"]), (&dry["runs"], &dry["bytes"]));
     assert_eq!((&pruned["kept"][0]["run"], pruned["kept"].as_array().map(Vec::len)), (&json!("pruned-3.0"), Some(1)));
@@ -69,7 +69,7 @@ async fn a_lost_database_reports_what_was_pruned() {
     let run = ["--account", "acct-1", "--model", "m", "--prices", &prices, "-q", "hello"];
     sluice.run(run).finish().await.expect(0);
     let archive = sluice.dir().join("archive").display().to_string();
-    sluice.command(["prune", "--before", "0s", "--archive", &archive]).finish().await.expect(0);
+    sluice.command(["prune", "--before", "0s", "--archive", &archive, "--reason", "old"]).finish().await.expect(0);
     sluice.run(run).finish().await.expect(0);
     fs::remove_file(sluice.state().join("sluice.db")).expect("it is there");
 

@@ -113,7 +113,7 @@ async fn every_receipt_is_what_litellm_billed() {
     }
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
 
-    let again = reconcile(&sluice, &["--correct"]).await;
+    let again = reconcile(&sluice, &["--correct", "--reason", "a test"]).await;
 
     assert_eq!((again.0, &again.1["posted"]), (0, &nothing_posted()));
     assert_eq!((classes(&again.1), &again.1["receipts"]), (found, &outcome["receipts"]));

@@ -196,7 +196,7 @@ async fn differences_are_corrected_on_demand_and_once() {
     let (code, outcome) = reconcile(&sluice, &["--run", &run]).await;
     assert_eq!((code, classes(&outcome), &outcome["posted"]), (122, known, &nothing_posted()));
 
-    let (code, outcome) = reconcile(&sluice, &["--run", &run, "--correct"]).await;
+    let (code, outcome) = reconcile(&sluice, &["--run", &run, "--correct", "--reason", "a test"]).await;
     assert_eq!((code, classes(&outcome)), (0, counts([("settled", 3)])));
     assert_eq!(outcome["posted"], json!({"receipts": 3, "reversed": 3}));
     assert_eq!(agreed(&outcome), 7000 + 9000 + NANOS);
@@ -207,7 +207,7 @@ async fn differences_are_corrected_on_demand_and_once() {
     assert_eq!(usage["total"]["nano_usd"], (16_000 + NANOS).to_string());
     let entries = sluice.sql("SELECT count(*) FROM entries").await;
 
-    let again = reconcile(&sluice, &["--run", &run, "--correct"]).await;
+    let again = reconcile(&sluice, &["--run", &run, "--correct", "--reason", "a test"]).await;
     assert_eq!((again.0, &again.1["findings"], &again.1["posted"]), (0, &outcome["findings"], &nothing_posted()));
     assert_eq!(sluice.sql("SELECT count(*) FROM entries").await, entries);
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
@@ -220,7 +220,7 @@ async fn several_at_once_post_once() {
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "stream; stream; stream; ask").await;
     log.edit(|rows| rows[3]["spend"] = json!(0.000007));
-    let one = async || reconcile(&sluice, &["--run", &run, "--correct"]).await;
+    let one = async || reconcile(&sluice, &["--run", &run, "--correct", "--reason", "a test"]).await;
 
     let (a, b, c, d) = tokio::join!(one(), one(), one(), one());
 

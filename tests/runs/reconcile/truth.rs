@@ -133,7 +133,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
     let (_, outcome) = reconcile(&sluice, &["--run", &start]).await;
     let differs = mismatches(&outcome).into_iter().find(|finding| finding["class"] == "amount_differs");
     assert_eq!(&differs.expect("it does")["source_reference"], reference);
-    let (_, outcome) = reconcile(&sluice, &["--run", &start, "--correct"]).await;
+    let (_, outcome) = reconcile(&sluice, &["--run", &start, "--correct", "--reason", "a test"]).await;
     assert_eq!(outcome["posted"], json!({"receipts": 1, "reversed": 1}));
     assert!(!mismatches(&outcome).iter().any(|finding| finding["class"] == "amount_differs"), "{outcome:#}");
     let receipts = sluice.command(["receipts", "--json"]).finish().await.expect(0).value();
