@@ -13,7 +13,7 @@ use crate::repo::in_repository;
 
 /// Plants programs that git starts for `status`, `diff`, `add`, `fetch` or `push`: in the clone, in a repository that is a link in
 /// it, and in the workspace around it.
-const PLANT: &str = r#"
+pub(crate) const PLANT: &str = r#"
 printf '#!/bin/sh\ncat\n' >/workspace/planted.sh && chmod 755 /workspace/planted.sh
 plant() {
   for c in core.fsmonitor core.sshCommand core.pager core.editor filter.z.clean filter.z.smudge diff.z.textconv \
@@ -35,10 +35,13 @@ for repository in . nested /workspace/beside /workspace/bare.git; do plant $repo
 echo /workspace/bare.git/objects >.git/objects/info/alternates
 "#;
 
+/// Calls that show processes, their places, and requests to the engine.
+pub(crate) const CALLS: &str = "trace=execve,chdir,clone,clone3,fork,vfork,write,writev,sendto,sendmsg";
+
 /// A process that was started, and its place.
-struct Started {
-    line: usize,
-    program: String,
+pub(crate) struct Started {
+    pub(crate) line: usize,
+    pub(crate) program: String,
     /// Arguments and environment.
     words: Vec<String>,
     /// All directories that the process and those above it have entered by absolute paths.
@@ -53,13 +56,13 @@ impl Started {
 }
 
 /// Processes of a command, in order, and the number of the line with the request that starts its first container.
-struct Trace {
-    started: Vec<Started>,
-    container: Option<usize>,
+pub(crate) struct Trace {
+    pub(crate) started: Vec<Started>,
+    pub(crate) container: Option<usize>,
 }
 
 impl Trace {
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let (mut parents, mut entered) = (BTreeMap::new(), BTreeMap::<&str, Vec<String>>::new());
         let (mut executed, mut container) = (Vec::new(), None);
         for (number, line) in text.lines().enumerate() {
@@ -90,7 +93,7 @@ impl Trace {
         Self { started: started.collect(), container }
     }
 
-    fn git(&self) -> impl Iterator<Item = &Started> {
+    pub(crate) fn git(&self) -> impl Iterator<Item = &Started> {
         self.started.iter().filter(|one| one.is_git())
     }
 }
@@ -117,9 +120,8 @@ fn quoted(line: &str) -> Vec<String> {
 /// Runs a command below strace.
 async fn traced(sluice: &Sluice, words: &[String]) -> (FinishedCommand, Trace) {
     let file = sluice.dir().join("trace");
-    let calls = "trace=execve,chdir,clone,clone3,fork,vfork,write,writev,sendto,sendmsg";
     let strace =
-        ["strace", "-f", "-v", "-s", "4096", "-e", calls, "-e", "signal=none", "-o", &file.display().to_string()];
+        ["strace", "-f", "-v", "-s", "4096", "-e", CALLS, "-e", "signal=none", "-o", &file.display().to_string()];
     let live = sluice.command(words).wrapper(strace).spawn();
     assert!(poll(PATIENCE * 4, async || !live.is_running()).await, "it still runs: {}", live.stderr());
     let text = std::fs::read(&file).expect("strace is there");
@@ -128,7 +130,7 @@ async fn traced(sluice: &Sluice, words: &[String]) -> (FinishedCommand, Trace) {
 
 /// Checks one git: its directory is one of these, and neither arguments nor variables name another place.
 #[track_caller]
-fn assert_in_place(git: &Started, places: &[PathBuf]) {
+pub(crate) fn assert_in_place(git: &Started, places: &[PathBuf]) {
     let told = format!("{} {:?} in {:?}", git.program, git.words, git.directories);
     // The last one is the same directory, in a file system of the process's own.
     let [real @ .., "/tmp/repository"] = &git.directories.iter().map(String::as_str).collect::<Vec<_>>()[..] else {

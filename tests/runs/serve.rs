@@ -25,6 +25,7 @@ mod full_disk;
 mod git;
 mod git_approvals;
 mod git_kept;
+mod git_trace;
 mod hostile;
 mod http;
 mod identity;
