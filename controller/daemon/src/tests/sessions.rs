@@ -333,6 +333,11 @@ async fn every_page_has_the_headers_of_pages() {
             for word in ["unsafe-", "access-control-", "data:"] {
                 assert!(!page.head.contains(word), "{path}: {word}: {}", page.head);
             }
+            // Script of the page, or of another origin beside it, must find nothing that logs in.
+            let cookie = browser.cookie.rsplit_once('=').expect("a cookie has a value").1;
+            for secret in [cookie, "slu_"] {
+                assert!(!page.body.contains(secret), "{path}: {secret}: {}", page.body);
+            }
         }
     }
 }
