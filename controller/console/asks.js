@@ -30,8 +30,8 @@ function Cap({ approval }) {
     ${" "}<strong>${amount(approval, approval.new)}</strong>.</p>`;
 }
 
-/** The branch that is to be published. Names of files are the agent's. */
-function Publication({ subject }) {
+/** The branch that is to be published. Names of files are the agent's. The page of the run itself needs no link. */
+function Publication({ subject, hasLink }) {
   const more = subject.guarded_count - subject.guarded_paths.length;
   return html`<p>The branch <strong><${Foreign} inline text=${subject.branch} /></strong> with ${subject.commits} commits and
       ${" "}${subject.files} changed files is to be published at <${Foreign} inline text=${subject.url} />, on
@@ -40,7 +40,7 @@ function Publication({ subject }) {
     ${subject.guarded_count > 0 && html`<p><strong>CI or the forge obey these changed files:</strong></p>
       <ul>${subject.guarded_paths.map((path) => html`<li key=${path}><${Foreign} inline text=${path} /></li>`)}
         ${more > 0 && html`<li>and ${more} more</li>`}</ul>`}
-    <p class="small"><a href=${`/sandboxes/${subject.run_id}`}>See the change in the Git tab of its run</a></p>`;
+    ${hasLink && html`<p class="small"><a href=${`/sandboxes/${subject.run_id}`}>See the change in the Git tab of its run</a></p>`}`;
 }
 
 /** An approval. All its words are those of this page, from typed members. */
@@ -64,7 +64,7 @@ export function Approval({ approval, changed, title, place = "" }) {
   const words = ["sluice", "approve", approval.sandbox_id, approval.approval_id, "--digest", approval.digest];
   return html`<section class="ask approval" aria-label="Approval">
     <h3>Approval${title && html`: ${title}`}</h3>
-    ${approval.cap ? html`<${Cap} approval=${approval} />` : html`<${Publication} subject=${approval.subject} />`}
+    ${approval.cap ? html`<${Cap} approval=${approval} />` : html`<${Publication} subject=${approval.subject} hasLink=${Boolean(title)} />`}
     <p class="small">Asked ${age(approval.created_at)} ago. Digest <code>${approval.digest.slice(0, 8)}</code>.</p>
     <div class="row">
       ${isAllowed && html`<button class="primary" disabled=${!settled || busy} onClick=${() => decide("approve")}>

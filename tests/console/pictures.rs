@@ -121,7 +121,7 @@ async fn every_page_has_its_pictures() {
             if !["new", "chat", "git"].contains(&page.name) {
                 browser.becomes("return document.querySelector('.live')?.textContent === 'Live'").await;
             }
-            browser.becomes("return document.getElementById('waiting').textContent === '2'").await;
+            browser.becomes("return document.getElementById('waiting').textContent === '3'").await;
             act(&browser, &page).await;
             settle(&browser).await;
             let wide = browser.script("return document.documentElement.scrollWidth > innerWidth").await;

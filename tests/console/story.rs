@@ -123,6 +123,8 @@ pub(super) async fn play(sluice: &Sluice, daemon: &Daemon<'_>) -> Story {
     daemon.create(after).await;
     // A directory of a test is no address that a reader knows.
     sluice.sql("UPDATE git_runs SET url = 'https://forge.example/team/site.git'").await;
+    let shown = "UPDATE approvals SET subject = json_set(subject, '$.url', 'https://forge.example/team/site.git') WHERE kind = 'publish'";
+    sluice.sql(shown).await;
     Story { asking, branch }
 }
 
