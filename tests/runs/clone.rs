@@ -10,6 +10,7 @@ use sluice_testkit::engine::Hold;
 
 use crate::agents::without_calls;
 use crate::repo::{git, in_repository, repository};
+use crate::serve::commands::faults;
 
 pub(crate) const COMMIT: &str = "echo four >>text && git add text && git commit --quiet --message 'Add a line'";
 
@@ -274,6 +275,8 @@ async fn a_killed_controller_loses_no_commits() {
         let swept = sluice.command(["sweep", "--json"]).finish().await.expect(0).value();
         let taken = &swept["leftovers"][0];
         assert_eq!((&taken["commits"], taken["workspace"].is_string()), (&1.into(), is_kept), "{swept}");
+        let found = faults(&[("sweep", swept.clone())]).await;
+        assert!(found.is_empty(), "{found:?}");
         let shown = sluice.command(["diff", &run_id, "--json"]).finish().await.expect(0).value();
         let head = shown["head"].as_str().expect("a commit");
         sluice.command(["push", &run_id, "--head", head]).finish().await.expect(0);

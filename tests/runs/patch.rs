@@ -12,6 +12,7 @@ use sluice_testkit::controller::unique_run_id;
 
 use crate::agents::{kit, without_calls};
 use crate::repo::{git, in_repository, repository};
+use crate::serve::commands::faults;
 
 /// Every file and link of a tree, as git sees them: path, mode, content.
 fn tree(root: &Path) -> BTreeMap<Vec<u8>, (&'static str, Vec<u8>)> {
@@ -144,11 +145,14 @@ async fn a_patch_is_shown_and_applied_by_its_run() {
     assert!(shown.ends_with(" three\n+x\n"), "{shown}");
     let object = command(&["diff", &run_id, "--json"], 0).await.value();
     assert_eq!((&object["run_id"], &object["patch"]["files"]), (&run_id.as_str().into(), &2.into()), "{object}");
+    let inspected = command(&["inspect", &run_id, "--json"], 0).await.value();
     let checked = command(&["apply", &run_id, "--to", &given], 0).await;
     assert!(checked.stdout.ends_with("+x\n") && checked.stderr.contains("--yes applies it"), "{checked:?}");
     assert_eq!(git(&path, &["status", "--short"]), "");
-    command(&["apply", &run_id, "--to", &given, "--yes"], 0).await;
+    let applied = command(&["apply", &run_id, "--to", &given, "--yes", "--json"], 0).await.value();
     assert_eq!(git(&path, &["status", "--short"]), "A  .gitattributes\nM  text\n");
+    let found = faults(&[("diff", object), ("inspect", inspected), ("apply", applied)]).await;
+    assert!(found.is_empty(), "{found:?}");
 
     let head = "0".repeat(40);
     for words in [vec!["push", &run_id, "--head", &head], vec!["pr", &run_id], vec!["merge", &run_id, "--head", &head]]

@@ -15,7 +15,7 @@ mod chat_clients;
 mod chat_load;
 mod chat_sessions;
 mod chat_workers;
-mod commands;
+pub(crate) mod commands;
 mod content;
 mod control;
 mod exec;

@@ -22,7 +22,7 @@ pub(super) async fn detached(daemon: &Daemon<'_>, words: &[&str]) -> String {
 }
 
 /// Returns the faults of objects against their schemas, without the schemas that are not among them.
-pub(super) async fn faults(objects: &[(&str, Value)]) -> Vec<String> {
+pub(crate) async fn faults(objects: &[(&str, Value)]) -> Vec<String> {
     let cases: Vec<_> =
         objects.iter().map(|(schema, object)| json!({ "schema": schema, "case": schema, "object": object })).collect();
     let faults = schemas::faults(&cases).await;
