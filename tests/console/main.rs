@@ -73,7 +73,11 @@ fn agent(name: &str, script: &str) -> Value {
 
 /// Expects the faults of requests while no daemon listens, and those of a session that has ended with it.
 fn expects_dead_daemon(browser: &Browser) {
-    for text in ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING", "status of 401"] {
+    // Chromium names the moment at which the connection was lost.
+    for text in [
+        "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_CONNECTION_CLOSED", "ERR_EMPTY_RESPONSE",
+        "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_SOCKET_NOT_CONNECTED", "status of 401",
+    ] {
         browser.expects_fault(text);
     }
 }
