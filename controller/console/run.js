@@ -27,6 +27,8 @@ const gitChanges = signal(0);
 const log = new Log(base);
 /** State that the reader knows. */
 let told = "";
+/** True if the reader has seen the run at work. The place of its buttons stays, so that nothing below moves up at the end. */
+let wasLive = false;
 
 const live = () => !["COMPLETED", "FAILED"].includes(run.value.state);
 
@@ -143,7 +145,7 @@ function Actions() {
   const { state, observed_state: observed, desired_state: desired } = run.value;
   const works = state === "RUNNING";
   const paused = observed === "paused" || desired === "paused";
-  return html`<div class="row wrap actions">
+  return html`<div class=${`row wrap actions ${wasLive ? "kept" : ""}`}>
     ${works && !paused && html`<${Action} words="Pause" path="/pause" />`}
     ${works && paused && html`<${Action} words="Resume" path="/resume" tone="primary" />`}
     ${works && html`<${Action} words="Interrupt" path="/interrupt" body=${{}} />`}
@@ -211,6 +213,7 @@ function Page() {
 export async function start(show) {
   await load();
   if (!run.value) return show(html`<div class="page"><${Fault} text=${fault.value} retry=${() => location.reload()} /></div>`);
+  wasLive = live();
   await log.open(Number(location.hash.match(/^#seq-(\d+)$/)?.[1] ?? 0));
   watch();
   show(html`<${Page} />`);
