@@ -51,20 +51,23 @@ async fn adopted_commits_that_stay_inside_are_kept() {
 async fn kept_workspaces_of_an_owner_are_bounded() {
     let forge = Forge::new("").await;
     let daemon = forge.sluice.serve().await;
-    let run = async |megabytes: u32| {
+    let run = async |megabytes: u32, limit: &str| {
         let script = format!("head -c {megabytes}000000 /dev/urandom > large && mv repo clone && ln -s /etc repo");
         let mut request = on_repository(&script, json!({}));
-        request["limits"] = json!({ "workspace": "8m" });
+        request["limits"] = json!({ "workspace": limit });
         let id = daemon.create(request).await;
         daemon.ended(&id).await;
         id
     };
 
-    let ids = [run(6).await, run(6).await, run(6).await];
+    let ids = [run(6, "8m").await, run(6, "8m").await, run(6, "8m").await];
     assert_eq!([0, 1, 2].map(|n: usize| forge.kept(&ids[n]).exists()), [false, true, true], "two times 8 MB");
-    let over = run(9).await;
+    let over = run(9, "8m").await;
     assert!(!forge.kept(&over).exists(), "it is over its own limit");
     assert_eq!([1, 2].map(|n: usize| forge.kept(&ids[n]).exists()), [true, true]);
+    let small = run(0, "2m").await;
+    assert!(forge.kept(&small).exists(), "it fits");
+    assert_eq!([1, 2].map(|n: usize| forge.kept(&ids[n]).exists()), [true, true], "each has the limit of its own run");
     assert!(daemon.process().stderr().contains("its kept workspace: it is not kept"), "{}", daemon.process().stderr());
     forge.remove_kept();
 }

@@ -128,7 +128,6 @@ async fn carry_out(
 /// Checks a decision about a publication: it leaves this host, so it needs the right to publish, which no session has.
 fn check_publication(principal: &Principal, decision: ApprovalDecision) -> Result<(), ApiError> {
     match decision {
-        ApprovalDecision::Approve if principal.way == Way::Session => Err(ApiError::needs_token()),
         ApprovalDecision::Approve => principal.require(Operation::Publish).map(drop),
         ApprovalDecision::Cancel => {
             Err(ApiError::invalid("decision", "a publication is approved or denied: no run waits for it"))

@@ -243,9 +243,7 @@ impl Attempt {
     /// Waits while the disk is full, because only this task knows the result.
     async fn conclude(&self, verdict: SandboxVerdict, retry: Retry) {
         keep_for_session(&self.context, &self.run.key, verdict == SandboxVerdict::Success).await;
-        if let Some(limit) = self.live.workspace_max() {
-            bound_kept(&self.context, &self.run, limit).await;
-        }
+        bound_kept(&self.context, &self.run).await;
         let mut is_reported = false;
         loop {
             let concluded = self.try_conclude(&verdict, retry).await;

@@ -66,7 +66,7 @@ pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<Li
 }
 
 /// Measures a workspace when it is its turn. Returns the time that it took; no result if the measurement panicked.
-async fn measure(workspace: PathBuf, limit: u64) -> (Option<Result<DiskUsage, ExchangeError>>, Duration) {
+pub(super) async fn measure(workspace: PathBuf, limit: u64) -> (Option<Result<DiskUsage, ExchangeError>>, Duration) {
     let _permit = MEASUREMENTS.acquire().await;
     let begun = Instant::now();
     let measured = spawn_blocking(move || disk_usage(&workspace, limit)).await;

@@ -3,32 +3,41 @@
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_runs::exchange::disk_usage::{DiskUsage, disk_usage};
+use sluice_runs::exchange::disk_usage::DiskUsage;
 use sluice_runs::exchange::kept_workspace;
-use sluice_state::sandboxes::{Sandbox, SandboxError};
-use tokio::task::spawn_blocking;
+use sluice_state::sandboxes::Sandbox;
 
+use super::disk_keeper::measure;
 use super::service::shown;
+use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::kept_workspaces::{OF_OWNER, list_kept, remove_kept};
 
-/// Bytes of all kept workspaces of an owner, as a multiple of those that one workspace may take.
+/// Bytes of all kept workspaces of an owner, as a multiple of those that the largest of them may take.
 const SPACE: u64 = 2;
 
+/// A kept workspace, and the bytes that its run was allowed.
+struct KeptWorkspace {
+    key: RunKey,
+    created_us: i64,
+    limit: u64,
+}
+
 /// Removes kept workspaces of the owner of a run that has just ended, the oldest ones first, until they fit. One that takes more
-/// than its run was allowed is not kept.
-pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox, limit: u64) {
+/// than its run was allowed is not kept. One that cannot be measured stays: a fault of this host must not cost commits.
+pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox) {
     let kept = match of_owner(context, run).await {
         Ok(kept) => kept,
-        Err(error) => return report(context, &run.key, &error_chain(&error)),
+        Err(error) => return report(context, &run.key, error.code()),
     };
-    let (mut left, mut removed) = (limit.saturating_mul(SPACE), Vec::new());
-    for (position, key) in kept.into_iter().enumerate() {
-        let (path, most) = (kept_workspace(&context.layout.run(&key)), limit.min(left));
-        let measured = spawn_blocking(move || disk_usage(&path, most)).await;
-        match measured {
-            Ok(Ok(DiskUsage::Within(bytes))) if position < OF_OWNER => left -= bytes,
-            _ => removed.push(key),
+    let largest = kept.iter().map(|one| one.limit).max().unwrap_or(0);
+    let (mut left, mut removed) = (largest.saturating_mul(SPACE), Vec::new());
+    for (position, KeptWorkspace { key, limit, .. }) in kept.into_iter().enumerate() {
+        match measure(kept_workspace(&context.layout.run(&key)), limit.min(left)).await.0 {
+            Some(Ok(DiskUsage::Within(bytes))) if position < OF_OWNER => left -= bytes,
+            Some(Ok(_)) => removed.push(key),
+            Some(Err(error)) => report(context, &key, &error_chain(&error)),
+            None => {}
         }
     }
     for key in &removed {
@@ -41,7 +50,7 @@ pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox, limit: u64) 
 
 /// Returns the kept workspaces of the owner, the newest first; none if that of the run itself was not kept. Chats have limits of
 /// their own.
-async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<RunKey>, SandboxError> {
+async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptWorkspace>, ApiError> {
     let keys = list_kept(&context.layout).await.unwrap_or_default();
     if !keys.contains(&run.key) {
         return Ok(Vec::new());
@@ -51,11 +60,12 @@ async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<RunKey>, Sa
         let found = context.store.find_sandbox(None, &key.run_id).await?;
         let Some(found) = found.filter(|found| found.owner == run.owner) else { continue };
         if context.store.chat_workspace(&key.run_id).await?.is_none() {
-            kept.push((found.created_us, key));
+            let limit = context.stored_request(&key.run_id).await?.limits.workspace;
+            kept.push(KeptWorkspace { key, created_us: found.created_us, limit });
         }
     }
-    kept.sort_by_key(|(created_us, key)| std::cmp::Reverse((*created_us, key.attempt)));
-    Ok(kept.into_iter().map(|(_, key)| key).collect())
+    kept.sort_by_key(|one| std::cmp::Reverse((one.created_us, one.key.attempt)));
+    Ok(kept)
 }
 
 fn report(context: &ApiContext, key: &RunKey, text: &str) {

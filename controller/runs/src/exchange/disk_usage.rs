@@ -273,6 +273,29 @@ mod tests {
         assert_eq!(disk_usage(scratch.path(), u64::MAX).expect("it can be opened"), DiskUsage::Uncountable);
     }
 
+    /// A measurement that failed would never end a run.
+    #[test]
+    fn directories_that_come_and_go_fail_no_measurement() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let (root, is_done) = (scratch.path(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    for n in 0..20 {
+                        fs::create_dir_all(root.join(format!("{n}/inner/most"))).expect("there is room");
+                    }
+                    for n in 0..20 {
+                        fs::remove_dir_all(root.join(n.to_string())).expect("it is ours");
+                    }
+                }
+            });
+            let measured: Vec<_> = (0..300).map(|_| disk_usage(root, u64::MAX)).collect();
+            is_done.store(true, Ordering::Relaxed);
+            let failed: Vec<_> = measured.iter().filter(|one| !matches!(one, Ok(DiskUsage::Within(_)))).collect();
+            assert!(failed.is_empty(), "{failed:?}");
+        });
+    }
+
     #[test]
     fn renamed_directories_are_counted() {
         let scratch = tempfile::tempdir().expect("there is room");

@@ -108,29 +108,19 @@ fn settle(
 fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
     let subject =
         json!({ "account": sandbox.account, "agent_id": sandbox.agent_id, "run_id": sandbox.key.run_id.as_str() });
-    let mut approval = Approval {
-        id: ask.id.clone(),
-        key: ask.key.clone(),
-        cap: Some((ask.cap, ask.old, propose(ask.old, ask.asked, ask.highest))),
-        subject: subject.to_string(),
-        digest: String::new(),
-        created_us: now_us,
-        expires_us: expiry(ask, now_us),
+    let cap = Some((ask.cap, ask.old, propose(ask.old, ask.asked, ask.highest)));
+    let (of, expires_us) = ((ask.id.clone(), ask.key.clone()), expiry(ask.ask_timeout_us, now_us));
+    let asked = Approval {
+        cap,
         held_us: ask.is_held.then_some(now_us),
-        decision: None,
-        decided_by: None,
-        reason: None,
-        raised_to: None,
-        decided_us: None,
-        applied_us: None,
+        ..Approval::new(of, subject.to_string(), now_us, expires_us)
     };
-    approval.digest = approval.digest_for(&sandbox.account);
-    approval
+    Approval { digest: asked.digest_for(&sandbox.account), ..asked }
 }
 
 /// Returns the time at which an approval that is asked now expires.
-fn expiry(ask: &ApprovalAsk, now_us: i64) -> i64 {
-    now_us.saturating_add(ask.ask_timeout_us.max(1))
+pub(super) fn expiry(ask_timeout_us: i64, now_us: i64) -> i64 {
+    now_us.saturating_add(ask_timeout_us.max(1))
 }
 
 /// Updates an open approval. Its time begins anew when the first call waits for it.
@@ -150,7 +140,7 @@ fn refresh(
     if ask.is_held && next.held_us.is_none() {
         // The time until then does not count for the decision: an approval at 80 % of a cap can be as old as its run.
         next.held_us = Some(now_us);
-        next.expires_us = expiry(ask, now_us);
+        next.expires_us = expiry(ask.ask_timeout_us, now_us);
     }
     if next == open {
         return Ok((open, None));

@@ -6,6 +6,7 @@ use rusqlite::{Transaction, TransactionBehavior, params};
 use sluice_contract::{RunId, RunKey};
 
 use super::ApprovalError;
+use super::ask::expiry;
 use super::decide::close;
 use super::rows::{Approval, event_data, insert, select};
 use super::rules::ApprovalDecision;
@@ -43,23 +44,9 @@ impl Store {
             if let Some(asked) = asked.into_iter().next() {
                 return Ok(Some(asked));
             }
-            let mut approval = Approval {
-                id: ask.id,
-                key: ask.key,
-                cap: None,
-                subject: ask.subject,
-                digest: String::new(),
-                created_us: now_us,
-                expires_us: now_us.saturating_add(ask.ask_timeout_us.max(1)),
-                held_us: None,
-                decision: None,
-                decided_by: None,
-                reason: None,
-                raised_to: None,
-                decided_us: None,
-                applied_us: None,
-            };
-            approval.digest = approval.digest_for(&sandbox.account);
+            let expires_us = expiry(ask.ask_timeout_us, now_us);
+            let asked = Approval::new((ask.id, ask.key), ask.subject, now_us, expires_us);
+            let approval = Approval { digest: asked.digest_for(&sandbox.account), ..asked };
             insert(&transaction, &approval)?;
             let seq = sandboxes::report(&transaction, &sandbox, "approval.requested", &event_data(&approval), now_us)?;
             transaction.commit()?;

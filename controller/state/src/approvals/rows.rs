@@ -55,6 +55,26 @@ impl Approval {
         if self.cap.is_some() { "cap" } else { "publish" }
     }
 
+    /// Returns an open approval without a cap, a waiting call and a digest.
+    pub(super) fn new((id, key): (String, RunKey), subject: String, created_us: i64, expires_us: i64) -> Self {
+        Self {
+            id,
+            key,
+            cap: None,
+            subject,
+            digest: String::new(),
+            created_us,
+            expires_us,
+            held_us: None,
+            decision: None,
+            decided_by: None,
+            reason: None,
+            raised_to: None,
+            decided_us: None,
+            applied_us: None,
+        }
+    }
+
     pub(super) fn digest_for(&self, account: &str) -> String {
         let (cap, old, new) = self.cap.map_or((None, None, None), |(cap, old, new)| (Some(cap), Some(old), Some(new)));
         let canonical = Canonical {
