@@ -1,6 +1,7 @@
 """Makes calls at once: parallel.py COUNT. Prints the number of each result."""
 
 import collections
+import http.client
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ import threading
 import urllib.request
 
 SEEN = collections.Counter()
+LOCK = threading.Lock()
 BODY = json.dumps({"model": os.environ["SLUICE_MODEL"], "messages": [{"role": "user", "content": "hi"}]}).encode()
 START = threading.Barrier(int(sys.argv[1]))
 
@@ -18,9 +20,12 @@ def call():
     START.wait()
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
-            SEEN[answer.status, json.load(answer)["choices"][0]["message"]["content"]] += 1
-    except OSError as error:
-        SEEN[repr(error)] += 1
+            outcome = answer.status, json.load(answer)["choices"][0]["message"]["content"]
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        outcome = repr(error)
+    # An addition to a counter is a read and a write.
+    with LOCK:
+        SEEN[outcome] += 1
 
 
 threads = [threading.Thread(target=call) for _ in range(int(sys.argv[1]))]
