@@ -2,49 +2,24 @@
 //!
 //! The daemon calls `sluice-git` and the publication of `sluice-runs`, and records each step as an event of the run.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
-use sluice_runs::publication::{RunSummary, last_task};
 use sluice_state::events::{EventFilter, EventQuery, EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
-use crate::api_error::ApiError;
 use crate::context::ApiContext;
 
 mod approval;
 mod completion;
+mod export;
 mod start;
 
 pub(crate) use approval::{carry_out, resume_publications};
 pub(crate) use completion::{complete, complete_stored};
+pub(crate) use export::{forge, merge, open_pull_request, publish, refused};
 pub(crate) use start::{adopted, begin, project};
-
-/// Returns what people see of a run in its pull request.
-///
-/// # Errors
-/// Errors of the database.
-pub(crate) async fn summary(context: &Arc<ApiContext>, run: &Sandbox) -> Result<RunSummary, ApiError> {
-    let request = context.stored_request(&run.key.run_id).await?;
-    let recorded = RunSummary::of_record(&context.layout.records(), &context.store, &run.key).await?;
-    let asked = last_task(&Value::from(request.messages.unwrap_or_default()));
-    Ok(RunSummary { asked, done: last_words(context, run).await?, ..recorded })
-}
-
-/// Returns the last message of the agent.
-async fn last_words(context: &ApiContext, run: &Sandbox) -> Result<String, ApiError> {
-    let filter = EventFilter {
-        sandbox_id: Some(run.key.run_id.to_string()),
-        types: vec!["agent.assistant_message".to_owned()],
-        ..EventFilter::default()
-    };
-    let page = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await?;
-    let data = page.events.first().and_then(|event| serde_json::from_str::<Value>(&event.event_data).ok());
-    Ok(data.and_then(|data| data["text"].as_str().map(str::to_owned)).unwrap_or_default())
-}
 
 /// Adds an event of a run unless it exists: a step that is repeated after a crash is recorded once.
 pub(crate) async fn add_once(context: &ApiContext, run: &Sandbox, event_type: &str, data: &Value) {
@@ -65,18 +40,18 @@ pub(crate) async fn add_once(context: &ApiContext, run: &Sandbox, event_type: &s
 }
 
 /// Adds the event of a published branch.
-pub(crate) async fn report_published(context: &ApiContext, run: &Sandbox, branch: &str, head: &str) {
+async fn report_published(context: &ApiContext, run: &Sandbox, branch: &str, head: &str) {
     add_once(context, run, "git.published", &json!({ "branch": branch, "head_sha": head })).await;
 }
 
 /// Adds the event of a pull request.
-pub(crate) async fn report_pull_request(context: &ApiContext, run: &Sandbox, row: &GitRun) {
+async fn report_pull_request(context: &ApiContext, run: &Sandbox, row: &GitRun) {
     let data = json!({ "number": row.pull_request, "url": row.pull_request_url, "branch": row.new.branch });
     add_once(context, run, "git.pull_request", &data).await;
 }
 
 /// Adds the event of a merge.
-pub(crate) async fn report_merged(context: &ApiContext, run: &Sandbox, row: &GitRun) {
+async fn report_merged(context: &ApiContext, run: &Sandbox, row: &GitRun) {
     let data = json!({ "number": row.pull_request, "sha": row.merged_sha });
     add_once(context, run, "git.merged", &data).await;
 }

@@ -134,6 +134,34 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
     forge.sluice.command(["audit", "approvals"]).finish().await.expect(0);
 }
 
+/// The forge takes the branch, and refuses a pull request whose base does not exist.
+#[tokio::test]
+async fn a_refused_pull_request_is_opened_by_the_next_daemon() {
+    let forge = Forge::new("").await;
+    let daemon = forge.sluice.serve().await;
+    let (id, approval) = asked(&daemon, COMMIT_AND_PUSH, json!({ "ticket": "ABC-3", "pull_request": true })).await;
+    git(forge.bare(), &["branch", "-m", "main", "trunk"]);
+
+    let (status, error) = decide(&daemon, &id, &approval, "approve").await;
+    assert_eq!((status, &error["error"]["code"]), (502, &json!("pr_failed")), "{error}");
+    let branch = branch_of(&daemon, &id).await;
+    assert_eq!(branch["published_sha"], approval["subject"]["head_sha"], "{branch}");
+    assert!(branch["last_error"].as_str().is_some_and(|error| error.contains("main")), "{branch}");
+    assert_eq!(approvals(&daemon, &id).await[0]["applied_at"], Value::Null);
+    let control = fs::read_to_string(forge.sluice.state().join("audit/control.jsonl")).expect("it is there");
+    let lines =
+        ["git.publish", "git.pull_request", "pr_failed"].map(|word| control.matches(&format!("\"{word}\"")).count());
+    assert_eq!(lines, [1, 2, 1], "{control}");
+    daemon.stop().await;
+    git(forge.bare(), &["branch", "-m", "trunk", "main"]);
+    let daemon = forge.sluice.serve().await;
+
+    let made = async || approvals(&daemon, &id).await[0]["applied_at"].is_string();
+    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, made).await, "{}", daemon.process().stderr());
+    assert_eq!(forge.branches(), ["feature/ABC-3", "main"]);
+    assert_eq!(branch_of(&daemon, &id).await["pull_request"]["number"], 1);
+}
+
 /// Only the address that a person saw gets the commit, whatever the operator has configured meanwhile.
 #[tokio::test]
 async fn another_repository_does_not_get_the_approved_commit() {

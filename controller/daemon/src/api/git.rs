@@ -9,9 +9,8 @@ use axum::{Json, Router};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Serialize;
-use sluice_contract::text::error_chain;
 use sluice_git::{BranchSummary, ChangedFile, visible_path};
-use sluice_runs::publication::{Publication, PublicationError, guarded_of};
+use sluice_runs::publication::guarded_of;
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use utoipa::{OpenApi, ToSchema};
@@ -279,26 +278,6 @@ async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummar
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),
         None => Ok(None),
     }
-}
-
-/// Returns the export of a run's branch, while the guard is held.
-///
-/// # Errors
-/// 409: the project no longer has a repository.
-fn publication<'a>(context: &'a ApiContext, run: &'a Sandbox) -> Result<Publication<'a>, ApiError> {
-    let project = crate::git::project(context, run).ok_or_else(|| {
-        let message = "the project of this run has no repository any more; ask an admin to set it under [[projects]]";
-        ApiError::new(StatusCode::CONFLICT, "no_repository", message)
-    })?;
-    Ok(Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id })
-}
-
-/// Returns the response for a failed publication. The log has the details that an owner does not see.
-fn refused(context: &ApiContext, run: &Sandbox, error: PublicationError) -> ApiError {
-    if error.is_of_host() {
-        (context.log)(&format!("run {}: its branch stays here: {}", run.key, error_chain(&error)));
-    }
-    error.into()
 }
 
 fn admit_look(context: &Arc<ApiContext>, principal: &Principal) -> Result<CountedStream, ApiError> {

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_git::ObjectId;
-use sluice_runs::project_access;
-use sluice_runs::publication::{Consent, Publication, PublicationError};
+use sluice_runs::publication::{Consent, PublicationError};
 use sluice_runs::run_clone::CloneReport;
 use sluice_state::approvals::{Approval, ApprovalDecision, PublicationAsk, approval_id};
 use sluice_state::control_log::ControlEntry;
@@ -16,7 +15,8 @@ use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
-use super::{report_published, report_pull_request, start, summary};
+use super::export::publication;
+use super::{open_pull_request, publish, refused};
 use crate::api_error::ApiError;
 use crate::context::{ACCEPTED, ApiContext};
 use crate::principal::Principal;
@@ -73,10 +73,10 @@ pub(crate) async fn carry_out(
     if approval.cap.is_some() || approval.decision != Some(ApprovalDecision::Approve) || approval.applied_us.is_some() {
         return Ok(approval);
     }
-    recorded(context, by, (run, "git.publish"), &approval, push(context, run, &approval)).await?;
+    recorded(context, by, (run, "git.publish"), &approval, publish_approved(context, run, &approval)).await?;
     let row = context.store.find_git_run(&run.key.run_id).await?;
     if row.is_some_and(|row| row.new.wants_pull_request && row.pull_request.is_none()) {
-        recorded(context, by, (run, "git.pull_request"), &approval, request(context, run)).await?;
+        recorded(context, by, (run, "git.pull_request"), &approval, open_pull_request(context, run)).await?;
     }
     let now = now_us();
     context.store.record_applied(&approval.id, now).await?;
@@ -84,12 +84,12 @@ pub(crate) async fn carry_out(
 }
 
 /// Records an operation before it takes effect, and its failure afterwards.
-async fn recorded(
+async fn recorded<T>(
     context: &ApiContext,
     by: Option<&Principal>,
     (run, operation): (&Sandbox, &str),
     approval: &Approval,
-    step: impl Future<Output = Result<(), ApiError>>,
+    step: impl Future<Output = Result<T, PublicationError>>,
 ) -> Result<(), ApiError> {
     let entry = ControlEntry {
         operation: operation.to_owned(),
@@ -104,6 +104,7 @@ async fn recorded(
         None => context.record_own(entry).await?,
     };
     let Err(error) = step.await else { return Ok(()) };
+    let error = refused(context, run, error);
     Err(match by {
         Some(person) => context.record_failure(person, operation, seq, error).await,
         None => context.record_own_failure(operation, seq, error).await,
@@ -111,41 +112,15 @@ async fn recorded(
 }
 
 /// Publishes the approved commit at the approved address.
-async fn push(context: &Arc<ApiContext>, run: &Sandbox, approval: &Approval) -> Result<(), ApiError> {
+async fn publish_approved(context: &ApiContext, run: &Sandbox, approval: &Approval) -> Result<(), PublicationError> {
     let subject: Value = serde_json::from_str(&approval.subject).unwrap_or_default();
     let text = |name: &str| subject[name].as_str().unwrap_or_default();
-    let pushed = async {
-        let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
-        if project.url.to_string() != text("url") {
-            return Err(PublicationError::OtherRepository);
-        }
-        let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
-        // Without its commit, the approval is about nothing.
-        let head: ObjectId = text("head_sha").parse().map_err(|_| PublicationError::Nothing)?;
-        publication.publish(&Consent { head: Some(head), has_guarded: true }).await
-    };
-    let branch = pushed.await.map_err(|error| logged(context, run, "its branch stays here", error))?;
-    report_published(context, run, &branch, text("head_sha")).await;
-    Ok(())
-}
-
-/// Opens the pull request of the published branch.
-async fn request(context: &Arc<ApiContext>, run: &Sandbox) -> Result<(), ApiError> {
-    let summary = summary(context, run).await?;
-    let requested = async {
-        let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
-        let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
-        let forge = project_access::forge(project, &context.git)?;
-        publication.open_pull_request(&forge, &summary).await
-    };
-    let row = requested.await.map_err(|error| logged(context, run, "it has no pull request", error))?;
-    report_pull_request(context, run, &row).await;
-    Ok(())
-}
-
-fn logged(context: &ApiContext, run: &Sandbox, what: &str, error: PublicationError) -> ApiError {
-    (context.log)(&format!("run {}: {what}: {}", run.key, error_chain(&error)));
-    error.into()
+    if publication(context, run).await?.project.url.to_string() != text("url") {
+        return Err(PublicationError::OtherRepository);
+    }
+    // Without its commit, the approval is about nothing.
+    let head: ObjectId = text("head_sha").parse().map_err(|_| PublicationError::Nothing)?;
+    publish(context, run, &Consent { head: Some(head), has_guarded: true }).await
 }
 
 /// Makes the publications that were approved shortly before an earlier daemon ended.
@@ -155,7 +130,7 @@ pub(crate) async fn resume_publications(context: &Arc<ApiContext>) {
     for approval in approved {
         let found = context.store.find_sandbox(None, &approval.key.run_id).await.ok().flatten();
         let Some(run) = found.filter(|run| run.key == approval.key) else { continue };
-        // The control log and the log have the reason of a failure.
+        // The control log has the reason of a failure.
         let _ = carry_out(context, None, &run, approval).await;
     }
 }

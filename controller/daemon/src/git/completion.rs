@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::json;
 use sluice_contract::text::error_chain;
 use sluice_git::ObjectId;
-use sluice_runs::project_access;
-use sluice_runs::publication::{Consent, Publication, PublicationError};
+use sluice_runs::publication::{Consent, PublicationError};
 use sluice_runs::run_clone::{CloneReport, recall};
 use sluice_state::git_runs::PublishRule;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 
-use super::{add_once, approval, report_published, report_pull_request, start, summary};
+use super::export::publication;
+use super::{add_once, approval, open_pull_request, publish};
 use crate::context::ApiContext;
 
 /// Completes the branch of a run from its stored state, after a failure or after a daemon was killed. Steps that were
@@ -55,7 +55,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
     if !has_succeeded || !report.has_commits() {
         return;
     }
-    if let Err(error) = publish(context, run, report).await {
+    if let Err(error) = publish_by_rule(context, run, report).await {
         if let PublicationError::Guarded { .. } = &error
             && let Ok(Some(row)) = context.store.find_git_run(&run.key.run_id).await
         {
@@ -68,12 +68,15 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
     }
 }
 
-async fn publish(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport) -> Result<(), PublicationError> {
-    let project = start::project(context, run).ok_or(PublicationError::NoRepository)?;
-    let publication = Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id };
+async fn publish_by_rule(
+    context: &Arc<ApiContext>,
+    run: &Sandbox,
+    report: &CloneReport,
+) -> Result<(), PublicationError> {
+    let publication = publication(context, run).await?;
     let row = publication.row().await?;
     // The rule of the project may have become stricter since.
-    match row.new.publish.stricter(project.publish) {
+    match row.new.publish.stricter(publication.project.publish) {
         PublishRule::Auto => {}
         PublishRule::Never => return Ok(()),
         PublishRule::Approve => {
@@ -84,14 +87,9 @@ async fn publish(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport)
         }
     }
     let head: Option<ObjectId> = report.head.parse().ok();
-    let branch = publication.publish(&Consent { head, has_guarded: false }).await?;
-    report_published(context, run, &branch, &report.head).await;
-    if !row.new.wants_pull_request {
-        return Ok(());
+    publish(context, run, &Consent { head, has_guarded: false }).await?;
+    if row.new.wants_pull_request {
+        open_pull_request(context, run).await?;
     }
-    let forge = project_access::forge(project, &context.git)?;
-    let summary = summary(context, run).await.map_err(|_| PublicationError::NotPublished)?;
-    let row = publication.open_pull_request(&forge, &summary).await?;
-    report_pull_request(context, run, &row).await;
     Ok(())
 }

@@ -13,6 +13,7 @@ use sluice_runs::run_clone::CloneReport;
 use sluice_state::git_runs::{GitStep, PublishRule};
 use tempfile::TempDir;
 
+use super::export::summary;
 use super::*;
 use crate::test_daemon::{TestDaemon, policy};
 

@@ -3,7 +3,7 @@
 //! Pure.
 
 use sluice_contract::text::error_chain;
-use sluice_state::sandboxes::SandboxError;
+use sluice_state::store::StoreError;
 
 use super::retries::Retry;
 use crate::run_refusal::RunRefusal;
@@ -12,7 +12,7 @@ use crate::run_refusal::RunRefusal;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoredRequestError {
     #[error(transparent)]
-    Store(#[from] SandboxError),
+    Store(#[from] StoreError),
     #[error("its request is gone")]
     Missing,
     #[error("its request cannot be read")]
@@ -51,7 +51,7 @@ mod tests {
         let refusal = RunRefusal::from(StoredRequestError::from(unreadable));
         assert!(matches!(&refusal, RunRefusal::Final(found) if *found == text), "{refusal:?}");
         assert!(matches!(StoredRequestError::Missing.into(), RunRefusal::Final(_)));
-        let store = StoredRequestError::Store(SandboxError::CapSpent);
+        let store = StoredRequestError::Store(StoreError::Closed);
         assert!(matches!(store.into(), RunRefusal::Host(_)));
     }
 }

@@ -10,6 +10,8 @@ use sluice_state::store::StoreError;
 pub enum PublicationError {
     #[error("this run works on no repository; create it with one")]
     NoRepository,
+    #[error("the project of this run has no repository any more; an admin sets it under [[projects]]")]
+    ProjectChanged,
     #[error("this run has no clone yet; it gets one when it begins")]
     NoClone,
     #[error(transparent)]

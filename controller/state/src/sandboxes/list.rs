@@ -8,7 +8,7 @@ use sluice_contract::RunId;
 use super::SandboxError;
 use super::lifecycle::SandboxState;
 use super::row::{COLUMNS, Sandbox, find, sandbox};
-use crate::store::{Parameters, Store, all_of};
+use crate::store::{Parameters, Store, StoreError, all_of};
 
 /// Selection of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -207,7 +207,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn sandbox_request(&self, run_id: &RunId) -> Result<Option<String>, SandboxError> {
+    pub async fn sandbox_request(&self, run_id: &RunId) -> Result<Option<String>, StoreError> {
         let run_id = run_id.clone();
         self.query(move |connection| {
             let mut query = connection.prepare_cached("SELECT request FROM sandboxes WHERE run_id = ?1")?;

@@ -23,6 +23,7 @@ impl From<PublicationError> for ApiError {
         let unavailable = |code, message: &str| Self::new(StatusCode::BAD_GATEWAY, code, message);
         match &error {
             PublicationError::NoRepository => Self::new(StatusCode::NOT_FOUND, "no_repository", error.to_string()),
+            PublicationError::ProjectChanged => conflict("no_repository"),
             PublicationError::NoClone => conflict("invalid_state"),
             PublicationError::Never => conflict("never_published"),
             PublicationError::OtherRepository => conflict("repository_changed"),

@@ -12,12 +12,13 @@ use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
-use super::{GitView, publication, refused, view};
+use super::{GitView, view};
 use crate::api::sandboxes::{lookup, record};
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
+use crate::git;
 use crate::permission::Operation;
 use crate::principal::Principal;
 
@@ -68,9 +69,7 @@ pub(super) async fn publish(
 }
 
 async fn publish_now(context: &ApiContext, run: &Sandbox, consent: &Consent) -> Result<(), ApiError> {
-    let published = publication(context, run)?.publish(consent).await;
-    let branch = published.map_err(|error| refused(context, run, error))?;
-    crate::git::report_published(context, run, &branch, consent.head.as_ref().map_or("", ObjectId::as_str)).await;
+    git::publish(context, run, consent).await.map_err(|error| git::refused(context, run, error))?;
     if let Err(error) = context.store.settle_publications(&run.key.run_id, now_us()).await {
         // The branch has left. The next start finds it published.
         (context.log)(&format!("run {}: its approvals: {}", run.key, error_chain(&error)));

@@ -6,21 +6,20 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sluice_git::forge::{Forge, MergeMethod, MergeOutcome, PullRequest, PullRequestState};
-use sluice_runs::project_access;
+use sluice_git::forge::{MergeMethod, MergeOutcome, PullRequest, PullRequestState};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use utoipa::ToSchema;
 
 use super::publishing::object_id;
-use super::{admit_look, publication, refused, row};
+use super::{admit_look, row};
 use crate::api::sandboxes::{lookup, record};
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, PathNames, Query};
-use crate::git::summary;
+use crate::git;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::second_person::is_second_person;
@@ -94,8 +93,8 @@ pub(super) async fn show(
         .pull_request
         .ok_or_else(|| ApiError::new(http::StatusCode::NOT_FOUND, "no_pull_request", "the run has no pull request"))?;
     let _counted = admit_look(&context, &principal)?;
-    let forge = forge(&context, &run)?;
-    let found = forge.pull_request(number).await.map_err(|error| refused(&context, &run, error.into()))?;
+    let forge = git::forge(&context, &run).await.map_err(|error| git::refused(&context, &run, error))?;
+    let found = forge.pull_request(number).await.map_err(|error| git::refused(&context, &run, error.into()))?;
     Ok(Json(PullRequestView::of(found)))
 }
 
@@ -125,11 +124,8 @@ pub(super) async fn open(
 }
 
 async fn open_now(context: &Arc<ApiContext>, run: &Sandbox) -> Result<PullRequestView, ApiError> {
-    let forge = forge(context, run)?;
-    let summary = summary(context, run).await?;
-    let row = publication(context, run)?.open_pull_request(&forge, &summary).await;
-    let row = row.map_err(|error| refused(context, run, error))?;
-    crate::git::report_pull_request(context, run, &row).await;
+    let opened = git::open_pull_request(context, run).await;
+    let row = opened.map_err(|error| git::refused(context, run, error))?;
     PullRequestView::recorded(&row).ok_or_else(ApiError::not_found)
 }
 
@@ -182,10 +178,8 @@ async fn merge_now(
     head: &sluice_git::ObjectId,
     method: MergeMethod,
 ) -> Result<PullRequestView, ApiError> {
-    let forge = forge(context, run)?;
-    let summary = summary(context, run).await?;
-    let outcome = publication(context, run)?.merge(&forge, &summary, head, method).await;
-    let outcome = outcome.map_err(|error| refused(context, run, error))?;
+    let outcome = git::merge(context, run, head, method).await;
+    let outcome = outcome.map_err(|error| git::refused(context, run, error))?;
     let conflict = |code, message: &str| Err(ApiError::new(http::StatusCode::CONFLICT, code, message));
     match outcome {
         MergeOutcome::Merged { .. } => {}
@@ -198,12 +192,5 @@ async fn merge_now(
         }
     }
     let row = row(context, run).await?;
-    crate::git::report_merged(context, run, &row).await;
     PullRequestView::recorded(&row).ok_or_else(ApiError::not_found)
-}
-
-/// Returns the forge of a run's project.
-fn forge(context: &ApiContext, run: &Sandbox) -> Result<Forge, ApiError> {
-    let project = publication(context, run)?.project;
-    project_access::forge(project, &context.git).map_err(|error| refused(context, run, error))
 }
