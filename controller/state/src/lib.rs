@@ -38,6 +38,8 @@ pub mod sandboxes;
 pub mod spend_log_turns;
 pub mod state_directory;
 pub mod store;
+#[cfg(test)]
+mod test_sandbox;
 pub mod tokens;
 pub mod virtual_keys;
 pub mod webhooks;

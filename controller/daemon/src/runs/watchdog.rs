@@ -138,48 +138,21 @@ fn span(us: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sluice_state::sandboxes::{DesiredState, SandboxVerdict};
+    use sluice_state::sandboxes::SandboxVerdict;
 
     use super::*;
     use crate::live_run::RequestedTimes;
+    use crate::runs::test_run::running;
 
     const MINUTE: i64 = 60_000_000;
     fn run(state: SandboxState) -> Sandbox {
         Sandbox {
-            key: "r1.0".parse().expect("a key"),
-            owner: "alice".to_owned(),
-            agent_id: "a1".to_owned(),
-            agent_ephemeral: true,
-            name: None,
-            project: None,
-            account: "acct-1".to_owned(),
             state,
-            desired_state: DesiredState::Running,
-            verdict: None,
-            max_retries: 3,
-            retry_on: Vec::new(),
-            next_try_us: 0,
-            priority: 0,
-            labels: Default::default(),
-            cap: None,
-            attempt_cap: None,
-            hold_nano: 0,
-            hold: None,
-            created_us: 0,
             claimed_us: Some(MINUTE),
             started_us: Some(2 * MINUTE),
-            ended_us: None,
             run_time_us: 120 * MINUTE,
             deadline_us: Some(121 * MINUTE),
-            paused_us: None,
-            clocks_stopped_us: None,
-            stopped_total_us: 0,
-            sums: Default::default(),
-            last_work_us: None,
-            last_observed_work_us: None,
-            last_heartbeat_us: None,
-            heartbeat_status: None,
-            generation: 1,
+            ..running()
         }
     }
 

@@ -4,6 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::store::Store;
+use crate::test_sandbox;
 
 fn open() -> (TempDir, Store) {
     let directory = tempfile::tempdir().expect("there is room");
@@ -12,16 +13,7 @@ fn open() -> (TempDir, Store) {
 }
 
 fn new_agent(owner: &str, agent_id: &str) -> NewAgent {
-    NewAgent {
-        owner: owner.to_owned(),
-        agent_id: agent_id.to_owned(),
-        name: None,
-        zone_id: None,
-        billing_account_id: "acct".to_owned(),
-        allow_sandbox: true,
-        grants: "[]".to_owned(),
-        metadata: "{}".to_owned(),
-    }
+    NewAgent { owner: owner.to_owned(), ..test_sandbox::new_agent(agent_id) }
 }
 
 fn explicit(target: AgentState) -> TransitionRequest {

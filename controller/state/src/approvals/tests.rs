@@ -1,16 +1,14 @@
-use std::collections::{BTreeMap, BTreeSet};
-
 use sluice_contract::RunId;
 use tempfile::TempDir;
 
 use super::*;
-use crate::agents::NewAgent;
 use crate::budget::BudgetError;
 use crate::events::EventFilter;
 use crate::git_runs::GitStep;
 use crate::process::Process;
-use crate::sandboxes::{ClaimLimits, NewSandbox, RunAgent, Sandbox, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{ClaimLimits, NewSandbox, Sandbox, SandboxStep, SandboxVerdict};
 use crate::store::Store;
+use crate::test_sandbox::new_sandbox;
 
 mod histories;
 
@@ -35,41 +33,7 @@ impl OneRun {
             store.set_budget(&"acct".parse().expect("a name"), budget).await.expect("it is writable");
         }
         let daemon = Process::current().expect("there is /proc");
-        let agent = NewAgent {
-            owner: "o".to_owned(),
-            agent_id: "r1".to_owned(),
-            name: None,
-            zone_id: None,
-            billing_account_id: "acct".to_owned(),
-            allow_sandbox: true,
-            grants: "[]".to_owned(),
-            metadata: "{}".to_owned(),
-        };
-        let new = NewSandbox {
-            run_id: run_id(),
-            owner: "o".to_owned(),
-            agent: RunAgent::Ephemeral(agent),
-            name: None,
-            project: None,
-            account: "acct".to_owned(),
-            graph: "sandbox:agent".to_owned(),
-            model: None,
-            image: "image".to_owned(),
-            daemon: daemon.clone(),
-            cap: Some(CAP),
-            hold_nano: 40,
-            max_retries: 3,
-            retry_on: Vec::new(),
-            request: "{}".to_owned(),
-            priority: 0,
-            labels: BTreeMap::new(),
-            depends_on: BTreeSet::new(),
-            run_time_us: HOUR,
-            mount_paths: Vec::new(),
-            queued_max: 10,
-            idempotency: None,
-            chat: None,
-        };
+        let new = NewSandbox { cap: Some(CAP), run_time_us: HOUR, ..new_sandbox("r1") };
         store.create_sandbox(new, 1).await.expect("it can be created");
         let limits = ClaimLimits { host: 1, project: 1, owner: 1 };
         store.claim_next(&daemon, limits, 2).await.expect("it is writable");

@@ -1,9 +1,6 @@
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::*;
-use crate::agents::NewAgent;
-use crate::process::Process;
-use crate::sandboxes::{NewSandbox, RunAgent, SandboxError, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{NewSandbox, SandboxError, SandboxStep, SandboxVerdict};
+use crate::test_sandbox::new_sandbox;
 use crate::tokens::{NewToken, TokenRole, create_value};
 
 const CAP: i64 = 40;
@@ -47,42 +44,8 @@ impl Tokens {
     }
 
     pub(super) async fn begin(&self, run_id: &str, chat: NewChat, now_us: i64) -> Result<(), SandboxError> {
-        let run_id: RunId = run_id.parse().expect("an id");
-        let agent = NewAgent {
-            owner: "o".to_owned(),
-            agent_id: run_id.to_string(),
-            name: None,
-            zone_id: None,
-            billing_account_id: "acct".to_owned(),
-            allow_sandbox: true,
-            grants: "[]".to_owned(),
-            metadata: "{}".to_owned(),
-        };
-        let new = NewSandbox {
-            run_id,
-            owner: "o".to_owned(),
-            agent: RunAgent::Ephemeral(agent),
-            name: None,
-            project: None,
-            account: "acct".to_owned(),
-            graph: "sandbox:agent".to_owned(),
-            model: None,
-            image: "image".to_owned(),
-            daemon: Process::current().expect("there is /proc"),
-            cap: Some(CAP),
-            hold_nano: CAP,
-            max_retries: 0,
-            retry_on: Vec::new(),
-            request: "{}".to_owned(),
-            priority: 0,
-            labels: BTreeMap::new(),
-            depends_on: BTreeSet::new(),
-            run_time_us: 1000,
-            mount_paths: Vec::new(),
-            queued_max: 1000,
-            idempotency: None,
-            chat: Some(chat),
-        };
+        let new =
+            NewSandbox { cap: Some(CAP), hold_nano: CAP, max_retries: 0, chat: Some(chat), ..new_sandbox(run_id) };
         self.store.create_sandbox(new, now_us).await.map(|_| ())
     }
 

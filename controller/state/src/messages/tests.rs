@@ -1,15 +1,13 @@
-use std::collections::{BTreeMap, BTreeSet};
-
 use sluice_contract::control::{InjectedMessage, InjectionStatus, PendingMessage};
 use sluice_contract::{RunId, RunKey};
 use tempfile::TempDir;
 
 use super::*;
-use crate::agents::NewAgent;
 use crate::events::{EventFilter, LoggedEvent};
 use crate::process::Process;
-use crate::sandboxes::{ClaimLimits, NewSandbox, NextAttempt, RunAgent, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{ClaimLimits, NextAttempt, SandboxStep, SandboxVerdict};
 use crate::store::Store;
+use crate::test_sandbox::new_sandbox;
 
 mod histories;
 mod tokens;
@@ -47,41 +45,7 @@ impl Fixture {
         let directory = tempfile::tempdir().expect("there is room");
         let store = Store::open(&directory.path().join("sluice.db")).expect("it is new");
         let daemon = Process::current().expect("there is /proc");
-        let agent = NewAgent {
-            owner: "o".to_owned(),
-            agent_id: "a".to_owned(),
-            name: None,
-            zone_id: None,
-            billing_account_id: "acct".to_owned(),
-            allow_sandbox: true,
-            grants: "[]".to_owned(),
-            metadata: "{}".to_owned(),
-        };
-        let sandbox = NewSandbox {
-            run_id: run_id(),
-            owner: "o".to_owned(),
-            agent: RunAgent::Ephemeral(agent),
-            name: None,
-            project: None,
-            account: "acct".to_owned(),
-            graph: "sandbox:agent".to_owned(),
-            model: None,
-            image: "image".to_owned(),
-            daemon: daemon.clone(),
-            cap: None,
-            hold_nano: 40,
-            max_retries: 3,
-            retry_on: Vec::new(),
-            request: "{}".to_owned(),
-            priority: 0,
-            labels: BTreeMap::new(),
-            depends_on: BTreeSet::new(),
-            run_time_us: 1000,
-            mount_paths: Vec::new(),
-            queued_max: 1000,
-            idempotency: None,
-            chat: None,
-        };
+        let sandbox = new_sandbox("r1");
         store.create_sandbox(sandbox, 1).await.expect("it can be created");
         let limits = ClaimLimits { host: 9, project: 9, owner: 9 };
         store.claim_next(&daemon, limits, 2).await.expect("it is writable").claimed.expect("it waits");

@@ -8,6 +8,7 @@ use crate::agents::{Agent, AgentState, NewAgent, TransitionRequest};
 use crate::events::{EventFilter, LoggedEvent};
 use crate::process::Process;
 use crate::store::Store;
+use crate::test_sandbox::{new_agent, new_sandbox};
 
 mod attempts;
 mod claims;
@@ -36,31 +37,8 @@ impl Daemon {
     }
 
     fn sandbox(&self, run_id: &str, agent_id: &str) -> NewSandbox {
-        NewSandbox {
-            run_id: id(run_id),
-            owner: "o".to_owned(),
-            agent: RunAgent::Registered(agent_id.to_owned()),
-            name: None,
-            project: None,
-            account: "acct".to_owned(),
-            graph: "sandbox:agent".to_owned(),
-            model: None,
-            image: "image".to_owned(),
-            daemon: self.process.clone(),
-            cap: None,
-            hold_nano: 40,
-            max_retries: 3,
-            retry_on: Vec::new(),
-            request: "{}".to_owned(),
-            priority: 0,
-            labels: BTreeMap::new(),
-            depends_on: BTreeSet::new(),
-            run_time_us: 1000,
-            mount_paths: Vec::new(),
-            queued_max: 1000,
-            idempotency: None,
-            chat: None,
-        }
+        let agent = RunAgent::Registered(agent_id.to_owned());
+        NewSandbox { agent, daemon: self.process.clone(), ..new_sandbox(run_id) }
     }
 
     fn ephemeral(&self, run_id: &str) -> NewSandbox {
@@ -129,19 +107,6 @@ fn account() -> Account {
 
 fn id(text: &str) -> RunId {
     text.parse().expect("an id")
-}
-
-fn new_agent(agent_id: &str) -> NewAgent {
-    NewAgent {
-        owner: "o".to_owned(),
-        agent_id: agent_id.to_owned(),
-        name: None,
-        zone_id: None,
-        billing_account_id: "acct".to_owned(),
-        allow_sandbox: true,
-        grants: "[]".to_owned(),
-        metadata: "{}".to_owned(),
-    }
 }
 
 fn reopening(next: NextAttempt) -> Reopening {

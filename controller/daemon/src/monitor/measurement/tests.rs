@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::time::duration_micros;
-use sluice_state::sandboxes::{DesiredState, SandboxState};
 
 use super::*;
+use crate::runs::test_run::running;
 
 const SECOND: i64 = 1_000_000;
 
@@ -27,39 +27,13 @@ fn event(event_type: &str, source: EventSource, data: &Value) -> LoggedEvent {
 fn run() -> Sandbox {
     Sandbox {
         key: "r1.1".parse().expect("a key"),
-        owner: "alice".to_owned(),
-        agent_id: "a1".to_owned(),
-        agent_ephemeral: true,
-        name: None,
-        project: None,
-        account: "acct-1".to_owned(),
-        state: SandboxState::Running,
-        desired_state: DesiredState::Running,
-        verdict: None,
-        max_retries: 3,
-        retry_on: Vec::new(),
         next_try_us: 90 * SECOND,
-        priority: 0,
-        labels: Default::default(),
-        cap: None,
-        attempt_cap: None,
-        hold_nano: 0,
-        hold: None,
         created_us: 10 * SECOND,
         claimed_us: None,
         started_us: None,
-        ended_us: None,
         run_time_us: duration_micros(Duration::from_secs(60)),
         deadline_us: Some(80 * SECOND),
-        paused_us: None,
-        clocks_stopped_us: None,
-        stopped_total_us: 0,
-        sums: Default::default(),
-        last_work_us: None,
-        last_observed_work_us: None,
-        last_heartbeat_us: None,
-        heartbeat_status: None,
-        generation: 1,
+        ..running()
     }
 }
 
