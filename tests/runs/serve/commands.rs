@@ -309,7 +309,7 @@ async fn a_run_of_a_daemon_is_made_again_there() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let program = ["--", "sh", "-c", "echo $WORD"];
-    let flags = ["--label", "team=core", "--env", "WORD=one", "--memory", "64m", "--priority", "3"];
+    let flags = ["--label", "team=core", "--env", "WORD=one", "--memory", "64m", "--priority", "3", "--keep-workspace"];
     let first = detached(&daemon, &[&["--name", "nightly"], &flags[..], &program].concat()).await;
     daemon.reaches(&first, "COMPLETED").await;
 
@@ -325,7 +325,9 @@ async fn a_run_of_a_daemon_is_made_again_there() {
     assert_ne!(second, first);
     assert_eq!(daemon.logged(second, 1).await[0]["text"], "two\n");
     let earlier = daemon.run(&first).await;
-    for name in ["graph_id", "image", "labels", "limits", "priority", "env_names", "on_cap", "metadata"] {
+    for name in
+        ["graph_id", "image", "labels", "limits", "priority", "env_names", "on_cap", "metadata", "keep_workspace"]
+    {
         assert_eq!(run[name], earlier[name], "{name}");
     }
     assert_eq!((&run["models"], &run["name"]), (&json!(["other"]), &Value::Null), "{run}");

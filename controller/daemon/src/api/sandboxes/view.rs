@@ -85,6 +85,10 @@ pub(in crate::api) struct SandboxDetailView {
     on_cap: CapTreatment,
     /// Minutes without work after which it ends; null for those of the host.
     ttl_minutes: Option<u32>,
+    /// True if its workspace is kept after the end.
+    keep_workspace: bool,
+    /// Failure codes that are retried besides those that always are.
+    retry_on: Vec<String>,
     /// Directories in the sandbox that are those of the host that its agent may read.
     mount_table: Vec<String>,
     depends_on: Vec<String>,
@@ -186,6 +190,8 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         limits: LimitsView::of(request.limits),
         on_cap: request.on_cap,
         ttl_minutes: request.ttl_minutes,
+        keep_workspace: request.keep_workspace,
+        retry_on: sandbox.retry_on.clone(),
         mount_table: request.mounts.targets(),
         has_repository: request.repository.is_some(),
         branch: request.repository.map(|repository| repository.branch),

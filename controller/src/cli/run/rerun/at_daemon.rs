@@ -13,7 +13,8 @@ use super::super::detached::send_new;
 use super::{RerunArgs, with_values};
 
 /// Members of a run that a request has under the same names.
-const SAME: [&str; 7] = ["graph_id", "image", "project", "max_cost_usd", "on_cap", "ttl_minutes", "priority"];
+const SAME: [&str; 9] =
+    ["graph_id", "image", "project", "max_cost_usd", "on_cap", "ttl_minutes", "priority", "keep_workspace", "retry_on"];
 
 /// Creates a run with the request of an earlier one, and prints its id.
 pub(super) async fn rerun(api: &ApiClient, args: &RerunArgs) -> Result<ExitCode, CommandError> {
@@ -103,7 +104,8 @@ mod tests {
         let run = json!({
             "graph_id": "sandbox:agent", "models": ["a", "b"], "image": "i", "project": null, "max_cost_usd": "0.5",
             "on_cap": "ask", "ttl_minutes": null, "priority": 3, "limits": {"memory": "1g", "max_calls": null},
-            "labels": {"team": "core"}, "metadata": {}, "state": "COMPLETED", "generation": 7
+            "keep_workspace": true, "retry_on": ["container_failed"], "labels": {"team": "core"}, "metadata": {},
+            "state": "COMPLETED", "generation": 7
         });
         let task = json!({
             "sandbox_id": "r1", "task": "say hello", "messages": [{"role": "user", "content": "say hello"}],
@@ -111,7 +113,8 @@ mod tests {
         });
         let expected = json!({
             "graph_id": "sandbox:agent", "model": "a", "models": ["b"], "image": "i", "max_cost_usd": "0.5",
-            "on_cap": "ask", "priority": 3, "limits": {"memory": "1g"}, "labels": {"team": "core"}, "task": "say hello"
+            "on_cap": "ask", "priority": 3, "limits": {"memory": "1g"}, "labels": {"team": "core"}, "task": "say hello",
+            "keep_workspace": true, "retry_on": ["container_failed"]
         });
         assert_eq!(Value::Object(request_of(&run, &task, &[])), expected);
         let other = request_of(&run, &json!({"task": null, "messages": [], "argv": ["true"]}), &["c".to_owned()]);
