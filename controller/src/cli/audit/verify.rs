@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -114,15 +114,7 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         ([], true) => own_keys(trusted.state)?.public().map_err(|error| unreadable(&error))?,
         (keys, _) => keys.to_vec(),
     };
-    let (database, code) = match (trusted.against, own) {
-        (Some(path), _) => (Some(path.to_owned()), exit::USAGE),
-        (None, true) => (Some(Layout::at(trusted.state).database()), exit::UNREADABLE),
-        (None, false) => (None, exit::USAGE),
-    };
-    if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
-        let fix = if trusted.against.is_none() { "; sluice ledger rebuild makes it from the audit files" } else { "" };
-        return Err(CommandError { code, message: format!("there is no database {}{fix}", gone.display()) });
-    }
+    let database = database(trusted, own)?;
     // A file in the state directory belongs to the run of its name, whatever run it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
     if let (Some(named), Some(stated)) = (&named, &stated)
@@ -149,20 +141,38 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
     let trust = TrustAnchors { keys: &keys, seen: &seen };
     let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
     Ok(match verdict {
-        Ok(Verdict::Tampered(fault)) => match doubt(trusted, own, unknown.is_some(), &fault)
-            .filter(|doubt| *doubt != Doubt::NotAnAuditFile || !is_record)
-        {
-            // The operator has named the keys that must have signed.
-            Some(doubt) if !trusted.keys.is_empty() => FileVerdict::Refused(doubt, Box::new(fault)),
-            Some(doubt) => FileVerdict::Doubtful(doubt, Box::new(fault)),
-            None => FileVerdict::Verdict(Box::new(Verdict::Tampered(fault)), seen),
-        },
+        Ok(Verdict::Tampered(fault)) => {
+            let doubt = doubt(trusted, own, unknown.is_some(), &fault);
+            match doubt.filter(|doubt| *doubt != Doubt::NotAnAuditFile || !is_record) {
+                // The operator has named the keys that must have signed.
+                Some(doubt) if !trusted.keys.is_empty() => FileVerdict::Refused(doubt, Box::new(fault)),
+                Some(doubt) => FileVerdict::Doubtful(doubt, Box::new(fault)),
+                None => FileVerdict::Verdict(Box::new(Verdict::Tampered(fault)), seen),
+            }
+        }
         Ok(verdict) => match unknown.filter(|_| verdict.report().is_some()) {
             Some(key) => FileVerdict::UnknownRun(Box::new(verdict), key),
             None => FileVerdict::Verdict(Box::new(verdict), seen),
         },
         Err(error) => FileVerdict::Unreadable(error),
     })
+}
+
+/// Returns the database with the witnesses of a file; `None` if the file is not in the state directory and no database is
+/// named.
+fn database(trusted: &TrustSources<'_>, own: bool) -> Result<Option<PathBuf>, CommandError> {
+    let (path, code, fix) = match (trusted.against, own) {
+        (Some(path), _) => (path.to_owned(), exit::USAGE, ""),
+        (None, true) => {
+            let fix = "; sluice ledger rebuild makes it from the audit files";
+            (Layout::at(trusted.state).database(), exit::UNREADABLE, fix)
+        }
+        (None, false) => return Ok(None),
+    };
+    if path.exists() {
+        return Ok(Some(path));
+    }
+    Err(CommandError { code, message: format!("there is no database {}{fix}", path.display()) })
 }
 
 /// Returns the reason not to trust a file without witnesses on this host; `None` for a file that was altered.

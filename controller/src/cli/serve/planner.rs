@@ -48,14 +48,7 @@ impl Planner for SettingsPlanner {
         if stored.argv.is_none() && agent.takes_message() && message.is_none() {
             return Err(PlanError(format!("{} takes one message of the user, as text", agent.agent_id)));
         }
-        let mut env = agent.variables(values);
-        env.extend(variables.iter().map(|(name, value)| (name.clone(), value.to_string())));
-        if stored.is_chat {
-            env.entry("SLUICE_DELTAS".to_owned()).or_insert_with(|| "1".to_owned());
-        }
-        if let Some(seconds) = stored.chat_stay_s {
-            env.entry("SLUICE_STAY".to_owned()).or_insert_with(|| format!("{seconds}s"));
-        }
+        let env = environment(agent.variables(values), stored, variables);
         let request = RunRequest {
             key: run.key.clone(),
             agent: agent.agent_id.clone(),
@@ -148,6 +141,22 @@ impl SettingsPlanner {
         }
         Ok(flags)
     }
+}
+
+/// Returns the environment variables of a run: its own ones replace those of its agent.
+fn environment(
+    mut env: BTreeMap<String, String>,
+    stored: &StoredRequest,
+    variables: &Variables,
+) -> BTreeMap<String, String> {
+    env.extend(variables.iter().map(|(name, value)| (name.clone(), value.to_string())));
+    if stored.is_chat {
+        env.entry("SLUICE_DELTAS".to_owned()).or_insert_with(|| "1".to_owned());
+    }
+    if let Some(seconds) = stored.chat_stay_s {
+        env.entry("SLUICE_STAY".to_owned()).or_insert_with(|| format!("{seconds}s"));
+    }
+    env
 }
 
 /// Returns the metadata that each call of a run carries for LiteLLM, in addition to the names that the sidecar adds.

@@ -146,7 +146,26 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
     };
     let cap = chats::run_cap(transaction, new.chat.as_ref(), new.cap, new.hold_nano)?;
     let (admitted, hold) = budget::admit(transaction, &AdmissionRequest { entry, cap, default: new.hold_nano })?;
-    let sandbox = Sandbox {
+    let sandbox = pending(new, key, &agent, (admitted.cap, hold), now_us);
+    insert(transaction, &sandbox, &new.request)?;
+    if let Some(chat) = &new.chat {
+        chats::begin(transaction, &new.run_id, chat, now_us)?;
+    }
+    insert_dependencies(transaction, &sandbox, &new.depends_on)?;
+    let data = json!({ "sandbox_id": new.run_id.as_str(), "name": new.name, "mount_paths": new.mount_paths });
+    let seq = report(transaction, &sandbox, "sandbox.created", &data, now_us)?;
+    Ok((CreatedSandbox { sandbox, agent, is_budget_checked: hold.is_some() }, seq))
+}
+
+/// Returns a new run that waits in the queue.
+fn pending(
+    new: &NewSandbox,
+    key: RunKey,
+    agent: &Agent,
+    (cap, hold): (Option<i64>, Option<i64>),
+    created_us: i64,
+) -> Sandbox {
+    Sandbox {
         key,
         owner: new.owner.clone(),
         agent_id: agent.agent_id.clone(),
@@ -163,11 +182,11 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         priority: new.priority,
         labels: new.labels.clone(),
         // A run without a cap has the amount that it holds as its cap, in all attempts together.
-        cap: admitted.cap,
-        attempt_cap: admitted.cap,
+        cap,
+        attempt_cap: cap,
         hold_nano: new.hold_nano,
         hold,
-        created_us: now_us,
+        created_us,
         claimed_us: None,
         started_us: None,
         ended_us: None,
@@ -182,15 +201,7 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
         last_heartbeat_us: None,
         heartbeat_status: None,
         generation: 0,
-    };
-    insert(transaction, &sandbox, &new.request)?;
-    if let Some(chat) = &new.chat {
-        chats::begin(transaction, &new.run_id, chat, now_us)?;
     }
-    insert_dependencies(transaction, &sandbox, &new.depends_on)?;
-    let data = json!({ "sandbox_id": new.run_id.as_str(), "name": new.name, "mount_paths": new.mount_paths });
-    let seq = report(transaction, &sandbox, "sandbox.created", &data, now_us)?;
-    Ok((CreatedSandbox { sandbox, agent, is_budget_checked: hold.is_some() }, seq))
 }
 
 /// Checks that no live run of the owner has this name.
