@@ -4,10 +4,10 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { errorText, get, send } from "./api.js";
 import { Approval, Question } from "./asks.js";
-import { count, dollars, duration, now } from "./format.js";
+import { count, dollars, duration, isLive, now } from "./format.js";
 import { MessageBox } from "./messages.js";
 import { Badge, Fault, html, Live, stateWords } from "./parts.js";
-import { collect, follow } from "./stream.js";
+import { collect, follow, pause } from "./stream.js";
 import { askForNotifications, notifies, sign, tell } from "./state_signs.js";
 import { Tabs } from "./tabs.js";
 import { Log, Transcript } from "./transcript.js";
@@ -15,6 +15,7 @@ import { Log, Transcript } from "./transcript.js";
 const id = document.body.dataset.id;
 const base = `/api/v1/sandboxes/${id}`;
 const CALLS_MAX = 5000;
+const RETRY_MS = 5000;
 
 const run = signal(null);
 const asks = signal({ approvals: [], questions: [] });
@@ -30,10 +31,11 @@ let told = "";
 /** True if the reader has seen the run at work. The place of its buttons stays, so that nothing below moves up at the end. */
 let wasLive = false;
 
-const live = () => !["COMPLETED", "FAILED"].includes(run.value.state);
+const live = () => isLive(run.value);
 
 let looks = 0;
 
+/** Reads the run, and what is open in it. Returns the run; null if it cannot be read. */
 async function load() {
   looks += 1;
   const look = looks;
@@ -42,7 +44,7 @@ async function load() {
       get(base), get(`${base}/approvals`), get(`${base}/questions`), get(`${base}/messages?limit=100`),
     ]);
     // A later look has a newer answer.
-    if (look !== looks) return;
+    if (look !== looks) return detail;
     run.value = detail;
     asks.value = {
       approvals: approvals.approvals.filter((approval) => !approval.decision),
@@ -54,8 +56,10 @@ async function load() {
     sign(words, tone, detail.name ?? id);
     if (told !== "" && told !== words && /^(Awaiting|Completed|Failed|Cancelled)/.test(words)) tell(words, id);
     told = words;
+    return detail;
   } catch (error) {
     fault.value = errorText(error);
+    return null;
   }
 }
 
@@ -112,14 +116,18 @@ function watch() {
 /** Follows what is done with the branch of a run that has ended: the stream of the run has ended with it. */
 async function followEnded() {
   const own = stream.value;
-  await load();
+  let ended = await load();
+  while (ended === null && stream.value === own) {
+    await pause(RETRY_MS);
+    ended = await load();
+  }
   // A retry has a stream of its own.
-  if (stream.value !== own || !run.value?.has_repository || live()) return;
+  if (stream.value !== own || !ended.has_repository || isLive(ended)) return;
   const again = () => {
     gitChanges.value += 1;
     soon();
   };
-  const path = `/api/v1/events/stream?sandbox=${run.value.run_id}&types=git.*,approval.*`;
+  const path = `/api/v1/events/stream?sandbox=${ended.run_id}&types=git.*,approval.*`;
   stream.value = follow(path, null, { snapshot: again, event: again, gap: again });
 }
 

@@ -24,11 +24,20 @@ export function spanOf({ created_at: at, event_data: data }) {
   return { begin: end - total, end, total, parts: [...parts, { name: "stream", words: "the answer", length: left }] };
 }
 
-/** A line of 100 units for the whole time from `from` on. A call of a long run is at least one unit wide. */
+/**
+ * Returns the place of a call on a line of 100 units for the whole time from `from` on, and the units of a microsecond. A call
+ * of a long run is at least one unit wide.
+ */
+export function placeOf({ begin, total }, from, whole) {
+  const scale = Math.max(100 / whole, 1 / total);
+  // The width of the longest call, as it is rounded, may exceed the line.
+  return { x: Math.max(0, Math.min(100 - total * scale, (100 * (begin - from)) / whole)), scale };
+}
+
 function Times({ span, from, whole }) {
   if (!span.total) return null;
-  const scale = Math.max(100 / whole, 1 / span.total);
-  let x = Math.min(100 - span.total * scale, Math.max(0, (100 * (span.begin - from)) / whole));
+  const { x: begin, scale } = placeOf(span, from, whole);
+  let x = begin;
   const said = span.parts.map(({ words, length }) => `${words} ${seconds(length)}`).join(", ");
   return html`<svg class="times" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label=${said}><title>${said}</title>
     ${span.parts.map(({ name, length }) => {

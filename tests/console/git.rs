@@ -26,6 +26,14 @@ git commit -qam 'The second commit'
 git push -q
 "#;
 
+/// Delays the answers that the page gets about the run.
+const SLOW_LOOKS: &str = "const { fetch } = window; \
+    window.fetch = async (path, ...more) => { \
+        const answer = await fetch(path, ...more); \
+        if (String(path).endsWith(document.body.dataset.id)) await new Promise((done) => setTimeout(done, 1000)); \
+        return answer; \
+    };";
+
 fn git(directory: &Path, words: &[&str]) {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main", "-C"]).arg(directory);
@@ -89,6 +97,8 @@ async fn a_branch_is_followed_to_its_pull_request() {
     ] {
         browser.shows(text).await;
     }
+    // A look at the run at its end is overtaken by the next one.
+    browser.script(SLOW_LOOKS).await;
     let go = format!("/api/v1/sandboxes/{id}/files/workspace/go");
     daemon.request("PUT", &go, &json!({})).await.expect(200);
     browser.shows("Commits: 2").await;

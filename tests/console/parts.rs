@@ -1,8 +1,16 @@
 //! Parts of a run's page: its calls over time, its output, its files after the end, and the commands of an event.
 
+use serde_json::Value;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::{Browser, agent, choose, configured, log_in};
+
+/// Returns the first length of a call that does not begin at the left end of its own line.
+const PLACES: &str = "return (async () => { \
+    const own = document.querySelector('script[type=module]').src; \
+    const { placeOf } = await import(own.replace('app.js', 'tab_calls.js')); \
+    for (let total = 1; total <= 3000; total += 1) if (placeOf({ begin: 7, total }, 7, total).x !== 0) return total; \
+    return null; })()";
 
 #[tokio::test]
 async fn calls_and_receipts_show_where_time_went() {
@@ -29,6 +37,7 @@ async fn calls_and_receipts_show_where_time_went() {
             "return [...document.querySelectorAll('svg.times rect.queue')].every(one => one.x.baseVal.value === 0)",
         )
         .await;
+    assert_eq!(browser.script(PLACES).await, Value::Null);
     choose(&browser, "Cost").await;
     browser.becomes("return document.querySelectorAll('.uplot canvas').length === 2").await;
     browser.shows("Tokens so far").await;
