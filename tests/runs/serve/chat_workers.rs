@@ -83,7 +83,10 @@ async fn ask(daemon: &Daemon<'_>, token: &str, body: &Value) -> ClientAnswer {
 fn said(answer: ClientAnswer) -> (String, String) {
     let answer = answer.expect(200);
     let run = answer.header("x-sluice-run-id").expect("the run").to_owned();
-    (answer.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned(), run)
+    let json = answer.json();
+    let text = json["choices"][0]["message"]["content"].as_str().unwrap_or_default();
+    // The text is that of the program's output, which ends a line, or that of its events: the first one that has come.
+    (text.trim_end().to_owned(), run)
 }
 
 /// Asks until the session is not busy any more.

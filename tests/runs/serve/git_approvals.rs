@@ -136,7 +136,7 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
 
 /// The forge takes the branch, and refuses a pull request whose base does not exist.
 #[tokio::test]
-async fn a_refused_pull_request_is_opened_by_the_next_daemon() {
+async fn a_refused_pull_request_is_opened_later() {
     let forge = Forge::new("").await;
     let daemon = forge.sluice.serve().await;
     let (id, approval) = asked(&daemon, COMMIT_AND_PUSH, json!({ "ticket": "ABC-3", "pull_request": true })).await;

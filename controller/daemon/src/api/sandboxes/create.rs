@@ -23,7 +23,7 @@ use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use super::request::SandboxRequest;
-use super::resumed::{self, ResumedAttempt};
+use super::resumed;
 use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
 use crate::api::{Context, agent_accounts, names};
 use crate::api_error::{ApiError, ErrorBody};
@@ -240,11 +240,23 @@ async fn new_run(
     mut request: SandboxRequest,
     origin: &RequestOrigin,
 ) -> Result<NewRun, ApiError> {
-    let NamedObjects { owner, agent, project, resumed } = named_objects(context, principal, policy, &request).await?;
+    let owner = owner(principal, request.owner_id.as_deref())?;
+    let agent = match &request.agent_id {
+        Some(id) => Some(registered(context, principal, &owner, id).await?),
+        None => None,
+    };
+    let project = match &request.project {
+        Some(name) => Some(project(principal, policy, &owner, name)?),
+        None => None,
+    };
     let payer = match &agent {
         Some(agent) => Some(agent.billing_account_id.clone()),
         // A run without an account is refused below.
         None => agent_accounts::default(principal, Some(policy)).ok(),
+    };
+    let resumed = match &request.resume_from {
+        Some(name) => Some(resumed::resumable(context, principal, &owner, name).await?),
+        None => None,
     };
     let chat = request.chat.clone();
     let asked_repository = request.repository.take();
@@ -297,36 +309,6 @@ async fn new_run(
         chat,
     };
     Ok(NewRun { sandbox, variables: checked.variables })
-}
-
-/// The objects that a request names.
-struct NamedObjects {
-    owner: String,
-    agent: Option<Agent>,
-    project: Option<String>,
-    resumed: Option<ResumedAttempt>,
-}
-
-async fn named_objects(
-    context: &ApiContext,
-    principal: &Principal,
-    policy: &RunPolicy,
-    request: &SandboxRequest,
-) -> Result<NamedObjects, ApiError> {
-    let owner = owner(principal, request.owner_id.as_deref())?;
-    let agent = match &request.agent_id {
-        Some(id) => Some(registered(context, principal, &owner, id).await?),
-        None => None,
-    };
-    let project = match &request.project {
-        Some(name) => Some(project(principal, policy, &owner, name)?),
-        None => None,
-    };
-    let resumed = match &request.resume_from {
-        Some(name) => Some(resumed::resumable(context, principal, &owner, name).await?),
-        None => None,
-    };
-    Ok(NamedObjects { owner, agent, project, resumed })
 }
 
 /// Returns the project of the new run. A project of others gets the same answer as a missing one.
