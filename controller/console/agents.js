@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { errorText, get, post } from "./api.js";
 import { age, count, dateTime, now } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
-import { collect, follow } from "./stream.js";
+import { collect, follow, looks } from "./stream.js";
 
 const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
 const TONES = { CONNECTED: "green", IDLE: "grey", SUSPENDED: "red", UNKNOWN: "grey" };
@@ -15,14 +15,13 @@ const agents = signal(null);
 const more = signal(null);
 /** Agents that the reader wants to see. Each look reads all of them. */
 let wanted = 200;
-let asked = 0;
+const begin = looks();
 const runs = signal([]);
 const fault = signal("");
 let stream;
 
 async function load() {
-  asked += 1;
-  const mine = asked;
+  const look = begin();
   try {
     const [first, live] = await Promise.all([get("/api/v1/agents?limit=200"), get(`/api/v1/sandboxes?state=${LIVE}&limit=500`)]);
     const found = [...first.agents];
@@ -32,13 +31,13 @@ async function load() {
       found.push(...page.agents);
       cursor = page.next_cursor;
     }
-    if (mine !== asked) return;
+    if (!look.take()) return;
     agents.value = found;
     more.value = cursor;
     runs.value = live.sandboxes;
     fault.value = "";
   } catch (error) {
-    fault.value = errorText(error);
+    if (!look.isOld()) fault.value = errorText(error);
   }
 }
 

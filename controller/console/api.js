@@ -16,6 +16,9 @@ export class ApiError extends Error {
   }
 }
 
+/** True if a later request would get the same answer. */
+export const isFinal = (error) => error instanceof ApiError && [403, 404, 410, 422].includes(error.status);
+
 /** Number of attempts of a reading request while the daemon answers that there are too many. */
 const ATTEMPTS = 4;
 

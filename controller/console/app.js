@@ -1,4 +1,5 @@
-// The entry of the console. The page in `data-page` replaces the server-rendered content once it has its first data.
+// The entry of the console. The page in `data-page` replaces the server-rendered content once it has its first data. What is on
+// every page does not wait for that.
 
 import { h, render } from "preact";
 import htm from "htm";
@@ -11,16 +12,6 @@ const PAGES = {
   sandboxes: "./list.js", sandbox: "./run.js", new: "./new.js", approvals: "./approvals.js", chat: "./chat.js", agents: "./agents.js",
   spending: "./spending.js", host: "./host.js",
 };
-
-const main = document.getElementById("app");
-const page = PAGES[document.body.dataset.page];
-if (page) {
-  const { start } = await import(page);
-  await start((view) => {
-    main.replaceChildren();
-    render(view, main);
-  });
-}
 
 if (document.getElementById("waiting")) showWaiting();
 
@@ -43,3 +34,13 @@ effect(() => {
   </p>`;
   render(loggedOut.value ? text : null, notice);
 });
+
+const main = document.getElementById("app");
+const page = PAGES[document.body.dataset.page];
+if (page) {
+  const { start } = await import(page);
+  await start((view) => {
+    main.replaceChildren();
+    render(view, main);
+  });
+}

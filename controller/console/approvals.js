@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { errorText, get } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { Empty, Fault, html, Live } from "./parts.js";
-import { collect, follow } from "./stream.js";
+import { collect, follow, looks } from "./stream.js";
 
 /** Number of runs that the page shows at most. */
 const MOST = 500;
@@ -25,7 +25,10 @@ async function asksOf(path) {
   }
 }
 
+const begin = looks();
+
 async function load() {
+  const look = begin();
   try {
     const { sandboxes, has_more: hasMore } = await get(`/api/v1/sandboxes?waiting_for=person&limit=${MOST}`);
     const found = [];
@@ -40,11 +43,12 @@ async function load() {
       }
     };
     await Promise.all([work(), work(), work()]);
+    if (!look.take()) return;
     more.value = hasMore;
     asks.value = found.sort((a, b) => a.at.localeCompare(b.at));
     fault.value = "";
   } catch (error) {
-    fault.value = errorText(error);
+    if (!look.isOld()) fault.value = errorText(error);
   }
 }
 

@@ -10,7 +10,10 @@ const CAPS = { max_calls: "calls", max_tokens: "tokens", max_cost_usd: "dollars"
 
 /** Dollars up to which this session may raise a cap of cost; null if it may raise none. */
 const mostHere = signal(null);
-get("/api/v1/session").then(({ approval_max_usd: most }) => { mostHere.value = most; }, () => {});
+function readSession() {
+  get("/api/v1/session").then(({ approval_max_usd: most }) => { mostHere.value = most; }, () => setTimeout(readSession, 5000));
+}
+readSession();
 
 function amount(approval, value) {
   return approval.cap === "max_cost_usd" ? dollars(value) : Number(value).toLocaleString("en");
@@ -45,7 +48,8 @@ function Publication({ subject, hasLink }) {
 
 /** An approval. All its words are those of this page, from typed members. */
 export function Approval({ approval, changed, title, place = "" }) {
-  const settled = useSettled(`${place} ${approval.approval_id} ${approval.digest}`);
+  const isAllowed = approval.cap === "max_cost_usd" && mostHere.value !== null && Number(approval.new) <= Number(mostHere.value);
+  const settled = useSettled(`${place} ${approval.approval_id} ${approval.digest} ${isAllowed}`);
   const [fault, setFault] = useState("");
   const [busy, setBusy] = useState(false);
   const path = `/api/v1/sandboxes/${approval.sandbox_id}/approvals/${approval.approval_id}/decision`;
@@ -60,7 +64,6 @@ export function Approval({ approval, changed, title, place = "" }) {
     setBusy(false);
     changed();
   };
-  const isAllowed = approval.cap === "max_cost_usd" && mostHere.value !== null && Number(approval.new) <= Number(mostHere.value);
   const words = ["sluice", "approve", approval.sandbox_id, approval.approval_id, "--digest", approval.digest];
   return html`<section class="ask approval" aria-label="Approval">
     <h3>Approval${title && html`: ${title}`}</h3>

@@ -39,6 +39,8 @@ function options(width, label, format, bars, Plot) {
 export function Chart({ times, values, label, format, bars = false, summary }) {
   const box = useRef(null);
   const plot = useRef(null);
+  const data = useRef();
+  data.current = [times, values];
   const [Plot, setPlot] = useState(null);
   const [fault, setFault] = useState("");
   useEffect(() => {
@@ -49,7 +51,7 @@ export function Chart({ times, values, label, format, bars = false, summary }) {
     if (!Plot || !element) return undefined;
     const draw = () => {
       plot.current?.destroy();
-      plot.current = new Plot(options(element.clientWidth, label, format, bars, Plot), [times, values], element);
+      plot.current = new Plot(options(element.clientWidth, label, format, bars, Plot), data.current, element);
     };
     draw();
     const scheme = matchMedia("(prefers-color-scheme: dark)");

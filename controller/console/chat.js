@@ -18,6 +18,8 @@ const fault = signal("");
 let session = crypto.randomUUID();
 let abort = null;
 const busy = signal(false);
+/** True once the kept conversation was taken up: only then another one may replace it. */
+let isRestored = false;
 
 /** Characters of a conversation that a reload keeps. */
 const KEPT_MAX = 2_000_000;
@@ -204,12 +206,16 @@ async function load() {
     fault.value = "";
   } catch (error) {
     fault.value = errorText(error);
+    return;
   }
+  if (isRestored) return;
+  isRestored = true;
+  restore();
+  goOn();
 }
 
 export async function start(show) {
   await load();
-  restore();
   // A long answer comes in many parts: a change is kept within a second, and when the page is left.
   let isKept = true;
   const flush = () => {
@@ -227,5 +233,4 @@ export async function start(show) {
   });
   addEventListener("pagehide", flush);
   show(html`<${Page} />`);
-  await goOn();
 }

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { errorText, get, send } from "./api.js";
 import { age, count, dollars, isLive } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
-import { collect, follow } from "./stream.js";
+import { collect, follow, looks } from "./stream.js";
 
 /** Rows that the page begins with, and that it adds. */
 const PAGE = 100;
@@ -24,7 +24,7 @@ const query = signal(Object.fromEntries(new URLSearchParams(location.search)));
 const found = signal(null);
 const fault = signal("");
 let stream;
-let asked = 0;
+const begin = looks();
 /** Rows that the reader wants to see. Each look reads all of them. */
 let wanted = PAGE;
 
@@ -36,21 +36,21 @@ function path(limit, cursor) {
 }
 
 async function load() {
-  asked += 1;
-  const mine = asked;
+  const look = begin();
+  const asked = query.value;
   try {
     let page = await get(path(wanted));
     const { counts, awaiting_approval, awaiting_person } = page;
     const sandboxes = [...page.sandboxes];
-    while (page.has_more && sandboxes.length < wanted && mine === asked) {
+    while (page.has_more && sandboxes.length < wanted && asked === query.value) {
       page = await get(path(wanted - sandboxes.length, page.next_cursor));
       sandboxes.push(...page.sandboxes);
     }
-    if (mine !== asked) return;
+    if (asked !== query.value || !look.take()) return;
     found.value = { ...page, sandboxes, counts, awaiting_approval, awaiting_person };
     fault.value = "";
   } catch (error) {
-    if (mine === asked) fault.value = errorText(error);
+    if (asked === query.value && !look.isOld()) fault.value = errorText(error);
   }
 }
 

@@ -20,7 +20,8 @@ export function MessageBox({ base, run, messages, changed }) {
     setBusy(true);
     try {
       await post(`${base}${path}`, body);
-      setText("");
+      // What was typed meanwhile stays.
+      setText((now) => (now === text ? "" : now));
       setFault("");
     } catch (error) {
       setFault(errorText(error));

@@ -5,7 +5,7 @@ import { signal } from "@preact/signals";
 import { ApiError, errorText, post } from "./api.js";
 import { dollars, duration, now } from "./format.js";
 import { Badge, Commands, Fault, html, Live } from "./parts.js";
-import { follow } from "./stream.js";
+import { follow, looks } from "./stream.js";
 
 const LIMITS = ["timeout", "memory", "cpus"];
 const REPOSITORY = ["base", "ticket", "title", "type", "pull_request"];
@@ -41,15 +41,22 @@ function showRepository(form) {
   for (const name of REPOSITORY) form.elements[name].disabled = !isOnRepository(form);
 }
 
+const begin = looks();
+
 async function showCommands(form, box) {
+  const look = begin();
   const body = request(form);
-  if (!body.task) return render(html`<p class="quiet">The commands come with the task.</p>`, box);
+  if (!body.task) return look.take() && render(html`<p class="quiet">The commands come with the task.</p>`, box);
   try {
     const { commands } = await post("/api/v1/commands", body);
+    if (!look.take()) return undefined;
     return render(html`<${Commands} commands=${commands} />
       ${!commands[0].cli && html`<p class="small quiet">The program has no flag for all of this, or the task has several lines: curl takes both.</p>`}`, box);
-  } catch {
-    return render(html`<p class="quiet">There is no command to copy for a text with characters that a terminal does not show.</p>`, box);
+  } catch (error) {
+    if (!look.take()) return undefined;
+    const text = error instanceof ApiError && error.status < 500
+      ? "There is no command to copy for a text with characters that a terminal does not show." : errorText(error);
+    return render(html`<p class="quiet">${text}</p>`, box);
   }
 }
 

@@ -2,12 +2,12 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { errorText, get, send } from "./api.js";
+import { errorText, get, isFinal, send } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { count, dollars, duration, isLive, now } from "./format.js";
 import { MessageBox } from "./messages.js";
 import { Badge, Fault, html, Live, stateWords } from "./parts.js";
-import { collect, follow, pause } from "./stream.js";
+import { collect, follow, looks, pause } from "./stream.js";
 import { askForNotifications, notifies, sign, tell } from "./state_signs.js";
 import { Tabs } from "./tabs.js";
 import { Log, Transcript } from "./transcript.js";
@@ -23,6 +23,8 @@ const messages = signal([]);
 const calls = signal([]);
 const fault = signal("");
 const stream = signal(null);
+/** What follows a run that has ended; null while its own stream is open. */
+let afterEnd = null;
 /** Number of events after which the repository of the run is looked at again. */
 const gitChanges = signal(0);
 const log = new Log(base);
@@ -33,18 +35,16 @@ let wasLive = false;
 
 const live = () => isLive(run.value);
 
-let looks = 0;
+const begin = looks();
 
-/** Reads the run, and what is open in it. Returns the run; null if it cannot be read. */
+/** Reads the run, and what is open in it. Returns the run; null if it cannot be read now, and undefined if it is gone. */
 async function load() {
-  looks += 1;
-  const look = looks;
+  const look = begin();
   try {
     const [detail, approvals, questions, sent] = await Promise.all([
       get(base), get(`${base}/approvals`), get(`${base}/questions`), get(`${base}/messages?limit=100`),
     ]);
-    // A later look has a newer answer.
-    if (look !== looks) return detail;
+    if (!look.take()) return detail;
     run.value = detail;
     asks.value = {
       approvals: approvals.approvals.filter((approval) => !approval.decision),
@@ -58,8 +58,8 @@ async function load() {
     told = words;
     return detail;
   } catch (error) {
-    fault.value = errorText(error);
-    return null;
+    if (!look.isOld()) fault.value = errorText(error);
+    return isFinal(error) ? undefined : null;
   }
 }
 
@@ -87,6 +87,10 @@ async function loadCalls() {
     } while (cursor);
   } catch (error) {
     fault.value = `The calls are not complete: ${errorText(error)}`;
+    if (isFinal(error)) return;
+    await pause(RETRY_MS);
+    await loadCalls();
+    return;
   }
   // The stream may have added some of them meanwhile.
   const known = new Map([...found.reverse(), ...calls.value].map((call) => [call.id, call]));
@@ -96,7 +100,8 @@ async function loadCalls() {
 function note(event) {
   log.add(event);
   if (event.event_type === "llm.call") {
-    calls.value = [...calls.value, event].slice(-CALLS_MAX);
+    // The page of calls that was read meanwhile may have it.
+    if (!calls.value.some((call) => call.id === event.id)) calls.value = [...calls.value, event].slice(-CALLS_MAX);
     sumsSoon();
   }
   if (event.event_type.startsWith("git.")) gitChanges.value += 1;
@@ -110,10 +115,12 @@ function missed(gap) {
 
 function watch() {
   stream.value?.close();
+  afterEnd?.close();
+  afterEnd = null;
   stream.value = follow(`${base}/stream`, log.newest, { snapshot: soon, event: note, gap: missed, end: followEnded }, () => notifies.value);
 }
 
-/** Follows what is done with the branch of a run that has ended: the stream of the run has ended with it. */
+/** Follows what is done with a run that has ended, and with its branch: the stream of the run has ended with it. */
 async function followEnded() {
   const own = stream.value;
   let ended = await load();
@@ -122,13 +129,16 @@ async function followEnded() {
     ended = await load();
   }
   // A retry has a stream of its own.
-  if (stream.value !== own || !ended.has_repository || isLive(ended)) return;
-  const again = () => {
+  if (!ended || stream.value !== own) return;
+  if (isLive(ended)) return watch();
+  const again = async () => {
     gitChanges.value += 1;
-    soon();
+    const seen = await load();
+    if (seen && isLive(seen) && stream.value === own) watch();
   };
-  const path = `/api/v1/events/stream?sandbox=${ended.run_id}&types=git.*,approval.*`;
-  stream.value = follow(path, null, { snapshot: again, event: again, gap: again });
+  const path = `/api/v1/events/stream?sandbox=${ended.run_id}&types=run.state_changed,git.*,approval.*`;
+  const soonAgain = collect(again, 150);
+  afterEnd = follow(path, null, { snapshot: soonAgain, event: soonAgain, gap: soonAgain });
 }
 
 function Action({ words, method = "POST", path, body, sure, tone, after }) {

@@ -62,6 +62,28 @@ export function collect(act, ms) {
   return call;
 }
 
+/**
+ * Returns a function that begins a look. Looks can overtake each other: `take()` of a look is false, and `isOld()` true, once
+ * a later one has been taken.
+ */
+export function looks() {
+  let begun = 0;
+  let taken = 0;
+  return () => {
+    begun += 1;
+    const mine = begun;
+    const isOld = () => mine < taken;
+    return {
+      isOld,
+      take() {
+        if (isOld()) return false;
+        taken = mine;
+        return true;
+      },
+    };
+  };
+}
+
 /** Waits for a time, or until the tab is looked at again. */
 export function pause(ms) {
   return new Promise((resolve) => {

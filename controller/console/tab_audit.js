@@ -1,7 +1,7 @@
 // The verification of a run's audit file by the daemon: the chain of its lines, the lines that were seen, and the signature.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get } from "./api.js";
+import { errorText, get, isFinal } from "./api.js";
 import { count, isLive } from "./format.js";
 import { Command, html } from "./parts.js";
 
@@ -28,6 +28,7 @@ export function Audit({ base, run }) {
     let closed = false;
     let timer;
     const load = async () => {
+      let isComplete = !isLive(run) && !document.hidden;
       if (!document.hidden) {
         try {
           const verification = await get(`${base}/audit/verification`);
@@ -35,10 +36,12 @@ export function Audit({ base, run }) {
           setFound(verification);
           setFault("");
         } catch (error) {
-          if (!closed) setFault(errorText(error));
+          if (closed) return;
+          setFault(errorText(error));
+          isComplete = isComplete && isFinal(error);
         }
       }
-      if (!closed && isLive(run)) timer = setTimeout(load, EVERY);
+      if (!closed && !isComplete) timer = setTimeout(load, EVERY);
     };
     load();
     return () => {

@@ -1,11 +1,12 @@
 // The files of a live workspace, and after the end those that the run has left.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, saveAs, send } from "./api.js";
+import { errorText, get, isFinal, saveAs, send } from "./api.js";
 import { bytes, count, dateTime, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
 const FILE_MAX = 262_144;
+const RETRY_MS = 5000;
 
 const route = (path) => path.split("/").map(encodeURIComponent).join("/");
 
@@ -14,7 +15,21 @@ function Artifacts({ base, run }) {
   const [found, setFound] = useState(null);
   const [fault, setFault] = useState("");
   useEffect(() => {
-    get(`${base}/artifacts?limit=500`).then(setFound, (error) => setFault(errorText(error)));
+    let closed = false;
+    let timer;
+    const load = () => get(`${base}/artifacts?limit=500`).then(
+      (page) => !closed && (setFound(page), setFault("")),
+      (error) => {
+        if (closed) return;
+        setFault(errorText(error));
+        if (!isFinal(error)) timer = setTimeout(load, RETRY_MS);
+      },
+    );
+    load();
+    return () => {
+      closed = true;
+      clearTimeout(timer);
+    };
   }, [run.state, run.attempt]);
   const save = ({ name }) => saveAs(`${base}/artifacts/${route(name)}`, name.split("/").at(-1)).catch((error) => setFault(errorText(error)));
   return html`<div><p class="quiet">The workspace is removed at the end of a run. What it left in <code>/workspace/out</code> is kept as its artifacts.</p>

@@ -1,7 +1,7 @@
 // The output of a run: what its program has written to stdout and stderr.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { errorText, saveAs, send } from "./api.js";
+import { errorText, isFinal, saveAs, send } from "./api.js";
 import { count, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
@@ -22,7 +22,7 @@ function newest(pieces) {
   return pieces.slice(Math.max(from + 1, pieces.length - PIECES));
 }
 
-const save = (base, name) => saveAs(`${base}/logs`, `${name}.txt`, { Accept: "text/plain" });
+const save = (base, { attempt, run_id: name }) => saveAs(`${base}/logs?attempt=${attempt}`, `${name}.txt`, { Accept: "text/plain" });
 
 /** Returns the lines of pieces that contain a text. Letters match in both cases. */
 function linesWith(pieces, text) {
@@ -57,10 +57,10 @@ export function Output({ base, run }) {
     let timer;
     let closed = false;
     const load = async () => {
-      const reads = !document.hidden;
-      if (reads) {
+      let isComplete = !isLive(run) && !document.hidden;
+      if (!document.hidden) {
         try {
-          const text = await (await send("GET", `${base}/logs?after=${at.current}`)).text();
+          const text = await (await send("GET", `${base}/logs?attempt=${run.attempt}&after=${at.current}`)).text();
           const lines = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
           if (closed) return;
           if (lines.length > 0) {
@@ -69,10 +69,12 @@ export function Output({ base, run }) {
           }
           setFault("");
         } catch (error) {
+          if (closed) return;
           setFault(errorText(error));
+          isComplete = isComplete && isFinal(error);
         }
       }
-      if (!closed && (isLive(run) || !reads)) timer = setTimeout(load, 2000);
+      if (!closed && !isComplete) timer = setTimeout(load, 2000);
     };
     load();
     return () => {
@@ -92,7 +94,7 @@ export function Output({ base, run }) {
   return html`<div>
     <div class="row wrap">${[["", "Both"], ["stdout", "stdout"], ["stderr", "stderr"]].map(([value, words]) =>
       html`<button key=${value} aria-pressed=${only === value} onClick=${() => setOnly(value)}>${words}</button>`)}
-      <button onClick=${() => save(base, run.run_id).catch((error) => setFault(errorText(error)))}>Download</button></div>
+      <button onClick=${() => save(base, run).catch((error) => setFault(errorText(error)))}>Download</button></div>
     <label class="row"><span class="visually-hidden">Search the output</span><input type="search" id="output-search" maxlength="200"
       placeholder="Search the output" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} /></label>
     ${wanted && html`<p class="small quiet" role="status">${count(lines)} ${lines === 1 ? "line" : "lines"} of the output in this page</p>`}

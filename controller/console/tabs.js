@@ -13,8 +13,11 @@ import { Outline } from "./tab_outline.js";
 import { Output } from "./tab_output.js";
 import { Raw } from "./tab_raw.js";
 
+/** Another attempt has an output of its own. */
+const OutputOfAttempt = (props) => html`<${Output} key=${props.run.attempt} ...${props} />`;
+
 const TABS = [
-  ["Output", Output], ["Outline", Outline], ["Diff", Diff], ["Git", Git], ["Calls", Calls], ["Cost", Cost], ["Audit", Audit],
+  ["Output", OutputOfAttempt], ["Outline", Outline], ["Diff", Diff], ["Git", Git], ["Calls", Calls], ["Cost", Cost], ["Audit", Audit],
   ["Files", Files], ["Details", Details], ["Raw events", Raw],
 ];
 /** Tabs of some runs alone. */

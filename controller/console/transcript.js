@@ -30,6 +30,10 @@ export class Log {
     this.target = signal(0);
     this.newest = 0;
     this.pending = [];
+    /** Newest events of the stream, while the window ends before them. */
+    this.tail = [];
+    /** Position up to which the tail may lack events. */
+    this.lost = 0;
     this.follows = true;
     /** Number of the last change of the window: an earlier one that is still at work ends. */
     this.turn = 0;
@@ -45,25 +49,32 @@ export class Log {
   /** Opens the newest events, or those around a position. */
   async open(seq = 0) {
     this.turn += 1;
+    const mine = this.turn;
     try {
       const page = await this.#page(seq && seq + 1, "older");
       let events = page.events;
+      let isEnd = true;
       if (seq) {
         const after = await this.#page(seq, "newer");
         events = [...events, ...after.events];
+        isEnd = !after.has_more;
         // The stream begins after the newest event, and the window may end before.
-        if (after.has_more) this.newest = Math.max(this.newest, (await get(`${this.base}/events?limit=1`)).events[0].seq);
+        if (after.has_more) {
+          this.newest = Math.max(this.newest, (await get(`${this.base}/events?limit=1`)).events[0].seq);
+          this.lost = this.newest;
+        }
       }
+      if (mine !== this.turn) return;
       // At first, only the newest rows are shown. An anchor needs all rows.
       const shown = seq ? events : events.slice(-SLICE);
       this.hasOlder.value = page.has_more || shown.length < events.length;
-      this.#show(shown);
+      this.#show(shown, isEnd);
       this.unseen.value = 0;
       this.target.value = seq;
       this.fault.value = "";
       this.#before(events.slice(0, events.length - shown.length), page.has_more);
     } catch (error) {
-      this.fault.value = errorText(error);
+      if (mine === this.turn) this.fault.value = errorText(error);
     }
   }
 
@@ -81,8 +92,7 @@ export class Log {
     const page = await this.#page(this.events.value.at(-1)?.seq, "newer");
     for (let at = 0; at < page.events.length && mine === this.turn; at += SLICE) {
       const events = [...this.events.value, ...page.events.slice(at, at + SLICE)];
-      if (events.length > WINDOW) this.hasOlder.value = true;
-      this.#show(events.slice(-WINDOW));
+      this.#show(events, !page.has_more && at + SLICE >= page.events.length);
       await rest();
     }
   }
@@ -102,12 +112,23 @@ export class Log {
     this.hasOlder.value = hasMore;
   }
 
-  /** Shows a window. What the stream has had meanwhile is after it. */
-  #show(events) {
+  /** Shows events, up to the newest one that the daemon had if `isEnd`. What the stream has had meanwhile follows them. */
+  #show(events, isEnd) {
     const last = events.at(-1)?.seq ?? 0;
     this.newest = Math.max(this.newest, last);
-    this.hasNewer.value = last < this.newest;
-    this.events.value = events;
+    const isWhole = isEnd && last >= this.lost;
+    const all = isWhole ? [...events, ...this.tail.filter((event) => event.seq > last)] : events;
+    if (isWhole) this.tail = [];
+    this.hasNewer.value = !isWhole && last < this.newest;
+    if (all.length > WINDOW) this.hasOlder.value = true;
+    this.events.value = all.slice(-WINDOW);
+  }
+
+  /** Keeps events for the time when the window gets to them, as many as a page has. */
+  #keep(events) {
+    this.tail.push(...events);
+    const extra = this.tail.splice(0, Math.max(0, this.tail.length - PAGE));
+    this.lost = Math.max(this.lost, extra.at(-1)?.seq ?? 0);
   }
 
   /** Adds an event of the stream. Events of one frame of the screen are added together. */
@@ -125,8 +146,11 @@ export class Log {
     this.pending = [];
     if (added.length === 0) return;
     if (!this.follows) this.unseen.value += added.length;
-    // The reader is elsewhere in the transcript: new rows are loaded when the window gets there.
-    if (this.hasNewer.value) return;
+    // The reader is elsewhere in the transcript: new rows are shown when the window gets there.
+    if (this.hasNewer.value) {
+      this.#keep(added);
+      return;
+    }
     const events = [...this.events.value, ...added];
     if (events.length <= WINDOW) {
       this.events.value = events;
@@ -135,6 +159,7 @@ export class Log {
       this.events.value = events.slice(-WINDOW);
     } else {
       this.hasNewer.value = true;
+      this.#keep(added);
     }
   }
 

@@ -1,7 +1,7 @@
 // The number of runs that wait for a person: in the navigation of each page, and at the beginning of its title.
 
 import { effect } from "@preact/signals";
-import { get, loggedOut } from "./api.js";
+import { get } from "./api.js";
 import { waiting } from "./state_signs.js";
 import { asksSeen, collect } from "./stream.js";
 
@@ -9,7 +9,8 @@ import { asksSeen, collect } from "./stream.js";
 const EVERY = 15_000;
 
 async function look() {
-  if (document.hidden || loggedOut.value) return;
+  // Without a session, it is tried as well: a person may have logged in again in another tab.
+  if (document.hidden) return;
   try {
     waiting.value = (await get("/api/v1/sandboxes?limit=1")).awaiting_person;
   } catch {

@@ -34,6 +34,15 @@ async fn a_sandbox_is_created_by_its_form() {
     assert_eq!(calls, 1, "one click creates one run");
 }
 
+/// Notes whether each button of an approval is disabled when it appears.
+const NOTE_BUTTONS: &str = "window.inert = []; \
+    new MutationObserver(() => { \
+        const button = document.querySelector('.approval button.primary'); \
+        if (!button || button.isNoted) return; \
+        button.isNoted = true; \
+        window.inert.push(button.disabled); \
+    }).observe(document, { childList: true, subtree: true });";
+
 #[tokio::test]
 async fn a_session_approves_up_to_its_amount() {
     let upstream = Upstream::provider("hello").start().await;
@@ -57,10 +66,10 @@ async fn a_session_approves_up_to_its_amount() {
         "return [...document.querySelectorAll('.approval button')].some(one => one.textContent.includes('Approve'))";
     assert_eq!(browser.script(approves).await, false, "calls are not raised here");
 
+    browser.before_each_page(NOTE_BUTTONS).await;
     browser.open(&format!("http://{}/sandboxes/{cheap}", daemon.address())).await;
     browser.shows("Approve:").await;
-    let inert = "return document.querySelector('.approval button.primary').disabled";
-    assert_eq!(browser.script(inert).await, true, "a click cannot hit what has just appeared");
+    assert_eq!(browser.script("return window.inert").await, json!([true]), "a click cannot hit what has just appeared");
     browser.becomes("return document.querySelector('.approval button.primary')?.disabled === false").await;
     browser.click(".approval button.primary").await;
     let mut approvals = Value::Null;

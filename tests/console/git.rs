@@ -86,6 +86,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &with_repository(&sluice)]).await;
     let id = daemon.create(on_repository("branch", HOSTILE_COMMITS)).await;
+    daemon.reaches(&id, "RUNNING").await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
     open_tab(&browser, &daemon, &id).await;
@@ -127,7 +128,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
     browser.shows(&format!("sluice merge {id} --head {head}")).await;
     let made = "return document.querySelectorAll('#app script, #app img, #app a[href^=javascript], #app a[href^=file]').length";
     assert_eq!(browser.script(made).await, 0);
-    assert_eq!(browser.script("return document.title").await, "Completed: branch - Sluice");
+    browser.becomes("return document.title === 'Completed: branch - Sluice'").await;
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod figures;
 mod foreign;
 mod forms;
 mod git;
+mod late;
 mod load;
 mod overview;
 mod pages;

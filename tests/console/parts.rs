@@ -104,13 +104,14 @@ async fn a_message_says_when_it_was_delivered() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let id = daemon.create(agent("told", "sleep 600")).await;
+    let id = daemon.create(agent("told", "echo all calls are made; sleep 600")).await;
     daemon.reaches(&id, "RUNNING").await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
     let page = format!("http://{}/sandboxes/{id}", daemon.address());
     browser.open(&page).await;
 
+    browser.shows("all calls are made").await;
     browser.write(".message-box textarea", "look at the tests\u{e007}").await;
     browser.shows("goes with the next call").await;
     sluice.sql("UPDATE messages SET state = 'delivered', delivered_us = 1700000000000000").await;

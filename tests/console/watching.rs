@@ -62,7 +62,7 @@ async fn no_layout_jumps_while_a_run_goes_on() {
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
     browser.before_each_page(WATCH).await;
-    let ticks = "i=0; while [ $i -lt 20 ]; do i=$((i + 1)); event agent.assistant_message \"{\\\"text\\\":\\\"line $i.\\\"}\"; \
+    let ticks = "while [ ! -e go ]; do sleep 0.1; done; i=0; while [ $i -lt 20 ]; do i=$((i + 1)); event agent.assistant_message \"{\\\"text\\\":\\\"line $i.\\\"}\"; \
                  echo \"out $i\"; call; sleep 0.1; done; event agent.assistant_message '{\"text\":\"It is over.\"}'";
     let done = daemon.create(agent("before", "")).await;
     daemon.reaches(&done, "COMPLETED").await;
@@ -73,6 +73,8 @@ async fn no_layout_jumps_while_a_run_goes_on() {
         daemon.reaches(&id, "RUNNING").await;
         let path = if page == "a run" { format!("/sandboxes/{id}") } else { "/sandboxes".to_owned() };
         browser.open(&format!("http://{}{path}", daemon.address())).await;
+        let go = format!("/api/v1/sandboxes/{id}/files/workspace/go");
+        daemon.request("PUT", &go, &json!({})).await.expect(200);
         let ended = if page == "a run" {
             "return document.querySelector('.live')?.textContent === 'Ended'"
         } else {

@@ -6,6 +6,7 @@ use std::net::TcpStream as BlockingStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,9 +16,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::wire::{is_complete, request, value};
-use crate::wait::{PATIENCE, poll};
+use crate::wait::{self, poll};
 
 mod wire;
+
+/// A browser shares a loaded machine with daemons, sandboxes and other browsers.
+const PATIENCE: Duration = Duration::from_secs(4 * wait::PATIENCE.as_secs());
 
 /// Name of an element in answers of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -53,7 +57,11 @@ impl Browser {
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"];
         let options = json!({ "args": arguments });
-        let wanted = json!({"goog:loggingPrefs": {"browser": "ALL"}, "goog:chromeOptions": options});
+        let wanted = json!({
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": options,
+            "timeouts": {"script": PATIENCE.as_millis()},
+        });
         let begun = browser.send("POST", "/session", &json!({"capabilities": {"alwaysMatch": wanted}})).await;
         browser.session =
             format!("/session/{}", begun["sessionId"].as_str().unwrap_or_else(|| panic!("{begun}; {INSTALL}")));

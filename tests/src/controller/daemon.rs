@@ -105,10 +105,10 @@ impl<'a> Daemon<'a> {
         self.get(&format!("/api/v1/sandboxes/{id}")).await.expect(200).json()
     }
 
-    /// Waits until a run has this state.
+    /// Waits until a run has this state: queue, container, agent and removal have a part in it.
     pub async fn reaches(&self, id: &str, state: &str) -> Value {
         let mut run = Value::Null;
-        let reached = poll(PATIENCE, async || {
+        let reached = poll(PATIENCE * 4, async || {
             run = self.run(id).await;
             run["state"] == state
         });
