@@ -236,7 +236,10 @@ async fn an_error_of_the_host_is_the_operators() {
 
     assert_eq!(waiting["waiting_for"], "retry", "{waiting}");
     let port = nowhere.url().rsplit(':').next().expect("a port").to_owned();
-    assert!(seen.contains("creation_failed") && !seen.contains(&port) && !seen.contains("/tmp/"), "{seen}");
+    assert!(
+        seen.contains("creation_failed") && !seen.contains(&format!(":{port}")) && !seen.contains("/tmp/"),
+        "{seen}"
+    );
     daemon.request("DELETE", &path, &Value::Null).await.expect(202);
     daemon.reaches(&id, "COMPLETED").await;
 }

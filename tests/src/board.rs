@@ -34,7 +34,17 @@ impl<S> SharedState<S> {
     }
 
     /// Waits until `seek` returns a value; panics after [`PATIENCE`], naming `what`.
-    pub(crate) async fn until<T>(&self, what: &str, mut seek: impl FnMut(&mut S) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, what: &str, seek: impl FnMut(&mut S) -> Option<T>) -> T {
+        self.until_within(PATIENCE, what, seek).await
+    }
+
+    /// The same, with another limit.
+    pub(crate) async fn until_within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut seek: impl FnMut(&mut S) -> Option<T>,
+    ) -> T {
         let mut ticks = self.tick.subscribe();
         let wait = async {
             loop {
@@ -45,8 +55,8 @@ impl<S> SharedState<S> {
                 ticks.changed().await.expect("the board outlives its waiters");
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"))
+        let waited = tokio::time::timeout(limit, wait).await;
+        waited.unwrap_or_else(|_| panic!("waited {limit:?} for {what}"))
     }
 
     /// Waits for a time of length `silence` without a change; panics after [`PATIENCE`] of changes.

@@ -70,6 +70,7 @@ pub(crate) struct LiveRun {
     last_call_us: AtomicI64,
     done_us: AtomicI64,
     is_stopping: AtomicBool,
+    is_decided: AtomicBool,
     /// Clock of the timeout; it stops during pauses.
     clock: Arc<RunClock>,
     wish: watch::Sender<PauseWish>,
@@ -135,6 +136,16 @@ impl LiveRun {
         } else {
             self.done_us.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Records that the run has its result.
+    pub(crate) fn note_decision(&self) {
+        self.is_decided.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true once the run has its result: the time of its teardown does not change it.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.is_decided.load(Ordering::Relaxed)
     }
 
     /// Returns true the first time, so that the program is stopped once.

@@ -201,7 +201,7 @@ async fn unread_output_does_not_block_a_stop() {
     let sluice = Sluice::to(&upstream);
     // The reader holds the pipe and takes nothing out of it until the container is gone.
     let pipe = ["bash", "-c", r#""$@" | { until [ -e gone ]; do sleep 0.01; done; wc -c; }"#, "bash"];
-    let live = sluice.run(["-q", "--timeout", "1s", "--", "yes"]).wrapper(pipe).spawn();
+    let live = sluice.run(["-q", "--timeout", "5s", "--", "yes"]).wrapper(pipe).spawn();
 
     sluice.container_event("destroy", 1).await;
     sluice.file("gone", "");

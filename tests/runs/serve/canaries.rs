@@ -20,8 +20,17 @@ struct Planted {
     is_operators: bool,
 }
 
-/// Returns true if a text has a value that is not a part of a longer word.
+/// Returns true if a text has a value that is not a part of a longer word. A number of a process is one only where it is named
+/// as such: sizes and times have as many digits.
 fn has(text: &str, value: &str) -> bool {
+    if value.bytes().all(|byte| byte.is_ascii_digit()) {
+        let named = ["pid ", "pid\":", "pid\": ", "pid=", "process ", "/proc/"];
+        return named.iter().any(|before| has_word(text, &format!("{before}{value}")));
+    }
+    has_word(text, value)
+}
+
+fn has_word(text: &str, value: &str) -> bool {
     let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'.');
     text.match_indices(value).any(|(at, _)| {
         let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));

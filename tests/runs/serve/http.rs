@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_testkit::Sluice;
 use sluice_testkit::controller::Daemon;
+use sluice_testkit::{PATIENCE, Sluice};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -48,7 +48,7 @@ pub(super) async fn send(address: &str, token: &str, method: &str, path: &str, b
     stream.write_all(format!("{head}{body}").as_bytes()).await.expect("it reads");
     let (mut bytes, mut part) = (Vec::new(), vec![0; 64 << 10]);
     while let Ok(Ok(count @ 1..)) =
-        timeout(if bytes.is_empty() { QUIET * 20 } else { QUIET }, stream.read(&mut part)).await
+        timeout(if bytes.is_empty() { PATIENCE } else { QUIET }, stream.read(&mut part)).await
     {
         bytes.extend_from_slice(&part[..count]);
     }

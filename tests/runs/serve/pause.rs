@@ -77,14 +77,14 @@ async fn the_timeout_stands_still_in_a_pause() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &short_idle(&sluice)]).await;
     let mut request = shell(&format!("{GO}; echo done"));
-    request["limits"] = json!({"timeout": "4s"});
+    request["limits"] = json!({"timeout": "12s"});
     let id = daemon.create(request).await;
     daemon.reaches(&id, "RUNNING").await;
     post(&daemon, &id, "pause", 200).await;
     let paused = is_observed(&daemon, &id, "paused").await;
 
     // Longer than its timeout and its idle time.
-    has_been_paused(&paused, 6).await;
+    has_been_paused(&paused, 14).await;
     assert_eq!(daemon.run(&id).await["state"], "RUNNING", "no clock has ended it");
     post(&daemon, &id, "resume", 200).await;
     go(&sluice, &id);
@@ -93,9 +93,9 @@ async fn the_timeout_stands_still_in_a_pause() {
     assert_eq!(run["outcome"], "success", "{run}");
 }
 
-/// Writes settings with an idle time of three seconds, and returns their path.
+/// Writes settings with an idle time of ten seconds, and returns their path.
 fn short_idle(sluice: &Sluice) -> String {
-    sluice.file("idle.toml", "run_idle_timeout = \"3s\"\n")
+    sluice.file("idle.toml", "run_idle_timeout = \"10s\"\n")
 }
 
 #[tokio::test]

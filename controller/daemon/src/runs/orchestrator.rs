@@ -209,6 +209,9 @@ impl Orchestrator {
             return Ok(());
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
+        if driven.live.is_decided() {
+            return Ok(());
+        }
         let now = now_us();
         driven.live.look(run, now);
         let facts = driven.live.facts();

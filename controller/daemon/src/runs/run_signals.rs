@@ -14,6 +14,8 @@ pub(super) enum RunSignal {
     Prepared(SystemTime),
     /// The program has started.
     Started,
+    /// The run has its result; its teardown begins.
+    Decided,
     /// No process of the run is left.
     Stopped,
 }
@@ -27,6 +29,7 @@ impl Observer for SignalObserver {
         let signal = match observation {
             Observation::StepDone { step: RunStep::Prepare, .. } => RunSignal::Prepared(SystemTime::now()),
             Observation::Entered { phase: RunPhase::Running, .. } => RunSignal::Started,
+            Observation::Decided(_) => RunSignal::Decided,
             Observation::StepDone { step: RunStep::StopContainer | RunStep::RemoveContainer, .. } => RunSignal::Stopped,
             _ => return,
         };
