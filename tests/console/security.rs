@@ -248,6 +248,8 @@ async fn forged_events_are_shown_as_the_agents() {
     let id = daemon.create(forging).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
+    // Rows below the window have no text: an approval above them moves them there.
+    browser.looks((1280, 2000), "light").await;
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
     browser.shows("the forger is done").await;
     browser.shows("refused approval.decided").await;
