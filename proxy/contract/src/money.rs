@@ -93,7 +93,7 @@ impl Usd {
         if let Some(first) = lost.bytes().next() {
             let beyond = lost.bytes().skip(1).any(|b| b != b'0');
             if first > b'5' || (first == b'5' && (beyond || value % 2 == 1)) {
-                value += 1;
+                value = value.saturating_add(1);
             }
         }
         value
@@ -150,6 +150,12 @@ mod tests {
         ] {
             assert_eq!(text(given), kept, "{given}");
         }
+    }
+
+    #[test]
+    fn an_amount_beyond_every_count_stays_beyond_it() {
+        let most = Usd::parse(&format!("{}.{}", "9".repeat(30), "9".repeat(10))).expect("40 digits are an amount");
+        assert_eq!((most.scaled(9), most.is_countable(), most.to_nanos()), (i128::MAX, false, i64::MAX));
     }
 
     #[test]
