@@ -38,7 +38,9 @@ pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, ChaosFault> {
         text => text?,
     };
     let mut ids = Ids::new();
-    for line in text.lines() {
+    // The last line may still be on its way.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for line in whole.lines() {
         match line.split_once(' ') {
             // A UUID; nothing else is written.
             Some((id, of)) if id.len() == 36 => {

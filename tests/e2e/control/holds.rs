@@ -14,7 +14,7 @@ use super::*;
 /// A time that no test reaches.
 pub(super) const LONG: [&str; 2] = ["--hold", "200s"];
 /// A time that a test waits for.
-const SHORT: [&str; 2] = ["--hold", "400ms"];
+const SHORT: [&str; 2] = ["--hold", "2s"];
 
 /// A sidecar that asks, whose only call is used.
 async fn at_cap(upstream: &Upstream, hold: [&str; 2]) -> Sidecar {
