@@ -101,7 +101,7 @@ async fn a_failed_sidecar_start_is_explained_and_leaves_nothing() {
     for (name, script, words) in [
         ("fails", "echo 'so it is' >&2; exit 3", &["so it is"][..]),
         ("announces another run", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
-        ("hangs", "exec sleep 600", &["5 s"]),
+        ("hangs", "exec sleep 600", &["20 s"]),
         (
             "answers no health check",
             "while [ \"$1\" != --run-id ]; do shift; done; read -r key; \

@@ -23,8 +23,8 @@ use tokio::time::timeout;
 
 use crate::sidecar_user::SidecarUser;
 
-/// Time within which a sidecar is ready. A start takes milliseconds.
-const READY_WITHIN: Duration = Duration::from_secs(5);
+/// Time within which a sidecar is ready. A start takes milliseconds; its first line has to be on a disk that may be busy.
+const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Time that open calls have once a run has its verdict: an abandoned answer is read on to its usage, if that comes soon.
 /// The spend log has the rest, and a user is waiting.
 pub const DRAIN: Duration = Duration::from_secs(1);
