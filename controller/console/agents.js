@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, post } from "./api.js";
+import { errorText, get, isFinal, post } from "./api.js";
 import { age, count, dateTime, now } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
 import { collect, follow, looks } from "./stream.js";
@@ -38,6 +38,7 @@ async function load() {
     fault.value = "";
   } catch (error) {
     if (!look.isOld()) fault.value = errorText(error);
+    return isFinal(error) ? undefined : null;
   }
 }
 

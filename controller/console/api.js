@@ -16,6 +16,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Milliseconds after which a request that has failed is sent again. */
+export const RETRY_MS = 5000;
+
 /** True if a later request would get the same answer. */
 export const isFinal = (error) => error instanceof ApiError && [403, 404, 410, 422].includes(error.status);
 

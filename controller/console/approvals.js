@@ -1,7 +1,7 @@
 // All approvals and questions that wait, over all runs.
 
 import { signal } from "@preact/signals";
-import { errorText, get } from "./api.js";
+import { errorText, get, isFinal } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { Empty, Fault, html, Live } from "./parts.js";
 import { collect, follow, looks } from "./stream.js";
@@ -49,6 +49,7 @@ async function load() {
     fault.value = "";
   } catch (error) {
     if (!look.isOld()) fault.value = errorText(error);
+    return isFinal(error) ? undefined : null;
   }
 }
 

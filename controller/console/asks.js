@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { errorText, get, post } from "./api.js";
+import { errorText, get, post, RETRY_MS } from "./api.js";
 import { age, dollars } from "./format.js";
 import { Command, Foreign, html, useSettled } from "./parts.js";
 
@@ -11,7 +11,7 @@ const CAPS = { max_calls: "calls", max_tokens: "tokens", max_cost_usd: "dollars"
 /** Dollars up to which this session may raise a cap of cost; null if it may raise none. */
 const mostHere = signal(null);
 function readSession() {
-  get("/api/v1/session").then(({ approval_max_usd: most }) => { mostHere.value = most; }, () => setTimeout(readSession, 5000));
+  get("/api/v1/session").then(({ approval_max_usd: most }) => { mostHere.value = most; }, () => setTimeout(readSession, RETRY_MS));
 }
 readSession();
 

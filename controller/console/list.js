@@ -1,7 +1,7 @@
 // The list of runs, kept up to date by the event stream.
 
 import { signal } from "@preact/signals";
-import { errorText, get, send } from "./api.js";
+import { errorText, get, isFinal, send } from "./api.js";
 import { age, count, dollars, isLive } from "./format.js";
 import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
 import { collect, follow, looks } from "./stream.js";
@@ -51,6 +51,7 @@ async function load() {
     fault.value = "";
   } catch (error) {
     if (asked === query.value && !look.isOld()) fault.value = errorText(error);
+    return isFinal(error) ? undefined : null;
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { errorText, get, isFinal, send } from "./api.js";
+import { errorText, get, isFinal, RETRY_MS, send } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { count, dollars, duration, isLive, now } from "./format.js";
 import { MessageBox } from "./messages.js";
@@ -15,7 +15,6 @@ import { Log, Transcript } from "./transcript.js";
 const id = document.body.dataset.id;
 const base = `/api/v1/sandboxes/${id}`;
 const CALLS_MAX = 5000;
-const RETRY_MS = 5000;
 
 const run = signal(null);
 const asks = signal({ approvals: [], questions: [] });

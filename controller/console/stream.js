@@ -1,7 +1,7 @@
 // The one event stream of a tab: closed while the tab is hidden, and resumed after the last event that it has seen.
 
 import { signal } from "@preact/signals";
-import { ApiError, send } from "./api.js";
+import { ApiError, RETRY_MS, send } from "./api.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8000;
@@ -33,7 +33,8 @@ export async function* frames(body) {
 
 /**
  * Returns a function that calls `act` once, this time after the first of several calls. While `act` is busy, it is not called
- * again: a call that comes meanwhile follows its end, so that a slow daemon is not asked faster than it answers.
+ * again: a call that comes meanwhile follows its end, so that a slow daemon is not asked faster than it answers. If `act`
+ * returns null, it has failed, and is called again later.
  */
 export function collect(act, ms) {
   let timer;
@@ -50,7 +51,7 @@ export function collect(act, ms) {
     }
     isBusy = true;
     try {
-      await act();
+      if ((await act()) === null) setTimeout(call, RETRY_MS);
     } finally {
       isBusy = false;
     }

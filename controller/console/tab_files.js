@@ -1,12 +1,11 @@
 // The files of a live workspace, and after the end those that the run has left.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, isFinal, saveAs, send } from "./api.js";
+import { errorText, get, isFinal, RETRY_MS, saveAs, send } from "./api.js";
 import { bytes, count, dateTime, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
 const FILE_MAX = 262_144;
-const RETRY_MS = 5000;
 
 const route = (path) => path.split("/").map(encodeURIComponent).join("/");
 

@@ -42,6 +42,7 @@ mod resumed;
 mod schema;
 mod service_manager;
 mod sessions;
+mod teardown;
 mod terminal;
 mod traces;
 mod wakeups;

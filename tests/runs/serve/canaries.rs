@@ -20,23 +20,36 @@ struct Planted {
     is_operators: bool,
 }
 
-/// Returns true if a text has a value that is not a part of a longer word. A number of a process is one only where it is named
-/// as such: sizes and times have as many digits.
-fn has(text: &str, value: &str) -> bool {
-    if value.bytes().all(|byte| byte.is_ascii_digit()) {
-        let named = ["pid ", "pid\":", "pid\": ", "pid=", "process ", "/proc/"];
-        return named.iter().any(|before| has_word(text, &format!("{before}{value}")));
-    }
-    has_word(text, value)
+/// Ends of the names of members and headers whose values may be equal to the number of a process by chance.
+const MEASURES: [&str; 12] =
+    ["_us", "bytes", "size", "length", "seq", "total", "own", "longest_gap", "queue", "connect", "ttfb", "first_token"];
+
+/// Returns true if a text ends with the name of a measure and a colon.
+fn ends_with_measure(text: &str) -> bool {
+    let name = text.trim_end().strip_suffix(':').map(|name| name.trim_end_matches('"').to_ascii_lowercase());
+    name.is_some_and(|name| MEASURES.iter().any(|measure| name.ends_with(measure)))
 }
 
-fn has_word(text: &str, value: &str) -> bool {
+/// Returns true if a text has a value that is neither a part of a longer word nor a measure.
+fn has(text: &str, value: &str) -> bool {
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
     let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'.');
     text.match_indices(value).any(|(at, _)| {
         let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
         // Longer values are found in any place.
-        value.len() > 8 || !(is_word(before) || is_word(text.as_bytes().get(at + value.len())))
+        let is_whole = value.len() > 8 || !(is_word(before) || is_word(text.as_bytes().get(at + value.len())));
+        is_whole && !(is_number && ends_with_measure(&text[..at]))
     })
+}
+
+#[test]
+fn a_number_is_found_unless_it_is_a_measure() {
+    for text in ["{\"pid\":4711}", "{\"leader\": 4711}", "process 4711 has ended", "/proc/4711/root", "[4711]"] {
+        assert!(has(text, "4711"), "{text}");
+    }
+    for text in ["content-length: 4711\r\n", "{\"size\":4711}", "{\"total\":4711}", "0.4711", "47110"] {
+        assert!(!has(text, "4711"), "{text}");
+    }
 }
 
 /// Plants what belongs to the host and to a live run.

@@ -93,7 +93,7 @@ impl Attempt {
             git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success).await;
             return self.conclude(verdict, Retry::ByCode).await;
         };
-        let (observer, mut signals) = run_signals();
+        let (observer, mut signals) = run_signals(&self.live);
         let observer = with_last_look(observer, &self.context, &self.run.key);
         let resumption = match self.stored().await {
             Ok(stored) => self.resumption(&stored, observer).await,
@@ -169,7 +169,7 @@ impl Attempt {
         let messages = request.spec.messages.as_deref();
         let recorder = RunRecorder::begin_logged(&host.layout.records(), &run.key, &record, messages)
             .map_err(|error| RunRefusal::Host(format!("the record of the run cannot be written: {error}")))?;
-        let (observer, signals) = run_signals();
+        let (observer, signals) = run_signals(&self.live);
         let observer = with_last_look(observer, context, &run.key);
         let run = DaemonRun {
             host: Arc::clone(host),

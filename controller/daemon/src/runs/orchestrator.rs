@@ -14,7 +14,7 @@ use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
     ClaimLimits, DesiredState, Sandbox, SandboxActivity, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
 };
-use sluice_state::store::now_us;
+use sluice_state::store::{OpenRun, now_us};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -171,7 +171,7 @@ impl Orchestrator {
                     open = Some(self.context.store.open_runs().await?);
                 }
                 let open = open.iter().flatten().find(|open| open.entry.key == run.key).cloned();
-                self.spawn(run, |attempt| attempt.resume(open));
+                self.adopt(run, open).await?;
                 continue;
             }
             if let Some(driven) = self.driven.get(&id) {
@@ -183,6 +183,18 @@ impl Orchestrator {
                 });
             }
             self.stop_if_due(&run, asking.contains(id.as_str())).await?;
+        }
+        Ok(())
+    }
+
+    /// Continues a run of an earlier daemon. A result that was recorded stays.
+    async fn adopt(&mut self, run: Sandbox, open: Option<OpenRun>) -> Result<(), SandboxError> {
+        let id = run.key.run_id.clone();
+        let known = self.context.store.find_run(&run.key).await?;
+        let is_decided = open.is_none() || known.is_some_and(|known| known.verdict.is_some());
+        self.spawn(run, |attempt| attempt.resume(open));
+        if let Some(adopted) = self.driven.get(&id).filter(|_| is_decided) {
+            adopted.live.note_decision();
         }
         Ok(())
     }
@@ -210,6 +222,7 @@ impl Orchestrator {
         }
         let Some(driven) = self.driven.get(id) else { return Ok(()) };
         if driven.live.is_decided() {
+            // Only its teardown is left.
             return Ok(());
         }
         let now = now_us();

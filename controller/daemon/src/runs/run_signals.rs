@@ -7,6 +7,8 @@ use sluice_runs::observer::{Observation, Observer};
 use sluice_state::run::{RunPhase, RunStep};
 use tokio::sync::mpsc;
 
+use crate::live_run::LiveRun;
+
 /// Something that the task of a run acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunSignal {
@@ -14,32 +16,33 @@ pub(super) enum RunSignal {
     Prepared(SystemTime),
     /// The program has started.
     Started,
-    /// The run has its result; its teardown begins.
-    Decided,
     /// No process of the run is left.
     Stopped,
 }
 
-/// Passes observations on as signals.
+/// Passes observations on as signals, and records at once that the run has its result.
 #[derive(Debug)]
-struct SignalObserver(mpsc::UnboundedSender<RunSignal>);
+struct SignalObserver {
+    sender: mpsc::UnboundedSender<RunSignal>,
+    live: Arc<LiveRun>,
+}
 
 impl Observer for SignalObserver {
     fn observe(&self, observation: Observation<'_>) {
         let signal = match observation {
             Observation::StepDone { step: RunStep::Prepare, .. } => RunSignal::Prepared(SystemTime::now()),
             Observation::Entered { phase: RunPhase::Running, .. } => RunSignal::Started,
-            Observation::Decided(_) => RunSignal::Decided,
+            Observation::Decided(_) => return self.live.note_decision(),
             Observation::StepDone { step: RunStep::StopContainer | RunStep::RemoveContainer, .. } => RunSignal::Stopped,
             _ => return,
         };
         // After the end of the attempt, no task waits for the signal.
-        let _ = self.0.send(signal);
+        let _ = self.sender.send(signal);
     }
 }
 
 /// Returns an observer of a run, and its signals.
-pub(super) fn run_signals() -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<RunSignal>) {
+pub(super) fn run_signals(live: &Arc<LiveRun>) -> (Arc<dyn Observer>, mpsc::UnboundedReceiver<RunSignal>) {
     let (sender, signals) = mpsc::unbounded_channel();
-    (Arc::new(SignalObserver(sender)), signals)
+    (Arc::new(SignalObserver { sender, live: Arc::clone(live) }), signals)
 }

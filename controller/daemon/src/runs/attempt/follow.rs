@@ -47,7 +47,6 @@ impl Attempt {
                 Some(signal) = signals.recv() => match signal {
                     RunSignal::Prepared(at) => files.begin(at),
                     RunSignal::Started => is_late = !self.start(StepTry::First).await,
-                    RunSignal::Decided => self.live.note_decision(),
                     RunSignal::Stopped => files.stop(),
                 },
                 () = sleep(STORAGE_AGAIN), if is_late => is_late = !self.start(StepTry::Again).await,
