@@ -291,7 +291,10 @@ mod tests {
             });
             let measured: Vec<_> = (0..300).map(|_| disk_usage(root, u64::MAX)).collect();
             is_done.store(true, Ordering::Relaxed);
-            let failed: Vec<_> = measured.iter().filter(|one| !matches!(one, Ok(DiskUsage::Within(_)))).collect();
+            // A directory may go at each try to enter it.
+            let is_measured = |one: &&_| matches!(one, Ok(DiskUsage::Within(_) | DiskUsage::Evasive));
+            let (good, failed): (Vec<_>, Vec<_>) = measured.iter().partition(is_measured);
+            assert!(good.iter().any(|one| matches!(one, Ok(DiskUsage::Within(_)))), "{good:?}");
             assert!(failed.is_empty(), "{failed:?}");
         });
     }
