@@ -39,6 +39,10 @@ const ENGINE_ERROR: &[u8] = b"OCI runtime exec failed";
 const ENGINE_ERROR_MAX: usize = 4 << 10;
 /// Number of chunks of input that may wait for the program.
 const INPUT_CHUNKS: usize = 16;
+/// Time within which the engine starts a program, also on a busy machine. A program that starts later ends with the run.
+const START_WITHIN: Duration = Duration::from_secs(30);
+/// Time between two looks at a program.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Time within which the engine reports the end of a program whose output has ended.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
@@ -202,8 +206,7 @@ impl ExecDriver {
             Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Some(ExecStop::Cancelled),
         };
         if stopped.is_some() {
-            let pid = self.host.engine.exec_state(&self.id).await.ok().and_then(|state| state.pid);
-            self.tree.kill(pid).await;
+            let _ = tokio::time::timeout(START_WITHIN, self.kill()).await;
             let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
         }
         let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
@@ -216,9 +219,21 @@ impl ExecDriver {
         ExecEnd { exit_code, stopped, bytes: counter.bytes, truncated: counter.forwarded < counter.bytes.iter().sum() }
     }
 
+    /// Kills the program and what it has started. If the engine has not started it yet, this waits until it has.
+    async fn kill(&self) {
+        loop {
+            // A container that was removed has no programs, and an engine that does not answer starts none.
+            let state = self.host.engine.exec_state(&self.id).await.ok();
+            self.tree.kill(state.as_ref().and_then(|state| state.pid)).await;
+            if state.is_none_or(|state| state.pid.is_some() || state.exit_code.is_some()) {
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Waits for the exit code: the output of a program can end before the program.
     async fn exit_code(&self) -> Option<i64> {
-        const LOOK_AGAIN: Duration = Duration::from_millis(20);
         loop {
             match self.host.engine.exec_state(&self.id).await {
                 Ok(state) if state.exit_code.is_some() => return state.exit_code,

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
-use sluice_testkit::RawClient;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sluice_testkit::controller::Daemon;
-use sluice_testkit::{PATIENCE, poll};
+use sluice_testkit::{PATIENCE, RawClient, engine, poll};
 
 use super::*;
 
@@ -176,6 +178,47 @@ async fn a_program_ends_before_its_end_in_four_ways() {
     assert_eq!(processes(&["sleep", "7334"]), 0);
     drop(open);
     assert_eq!(sluice.containers().await.len(), 1);
+}
+
+/// A stopped process. It continues when this is dropped.
+struct StoppedProcess(Pid);
+
+impl StoppedProcess {
+    fn new(pid: i32) -> Self {
+        let pid = Pid::from_raw(pid);
+        kill(pid, Signal::SIGSTOP).expect("it lives");
+        Self(pid)
+    }
+}
+
+impl Drop for StoppedProcess {
+    fn drop(&mut self) {
+        kill(self.0, Signal::SIGCONT).expect("it lives");
+    }
+}
+
+/// Returns the pid of the program that starts programs in a container for the engine.
+async fn shim(container: &str) -> i32 {
+    let init = engine::inspect(container).await["State"]["Pid"].clone();
+    let status = fs::read_to_string(format!("/proc/{init}/status")).expect("the container runs");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("each process has a parent");
+    parent.trim().parse().expect("a number")
+}
+
+/// Bug: a program whose time was over before the engine started it ran until the end of its run.
+#[tokio::test]
+async fn a_program_that_starts_late_is_ended_too() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let (daemon, id) = working(&sluice).await;
+    let busy = StoppedProcess::new(shim(&sluice.containers().await[0]).await);
+    let body = json!({"argv": ["sleep", "7335"], "timeout": "1s"});
+    let mut late = OpenExec::start(&daemon, &id, &body).await;
+    let said = tokio::time::timeout(Duration::from_secs(2), late.client.read_some()).await;
+    assert!(said.is_err(), "its end is reported before the engine has started it");
+    drop(busy);
+    let (lines, last) = late.finish().await;
+    assert_eq!((lines.len(), &last["stopped"], processes(&["sleep", "7335"])), (0, &json!("timed_out"), 0));
 }
 
 #[tokio::test]

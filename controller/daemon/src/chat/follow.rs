@@ -32,7 +32,7 @@ use crate::stream_count::CountedStream;
 
 /// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time between two reads of the event log while it changes, and while it does not.
+/// Time between two reads of the event log while it changes or a turn has ended, and otherwise.
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of events in one read.
@@ -247,7 +247,8 @@ impl ChatFollower {
     async fn look_at_end(&mut self) -> Result<(), ApiError> {
         match self.turn.as_ref().and_then(|turn| turn.end.map(|(place, seen)| (turn, place, seen))) {
             Some((turn, place, seen)) => {
-                let waited = seen.elapsed();
+                // Up to the last read: later events may have calls of the turn.
+                let waited = self.events_read.map_or(Duration::ZERO, |read| read.saturating_duration_since(seen));
                 let is_known = self.ended.is_some() || waited >= CALLS_WITHIN && turn.watch.is_settled();
                 if is_known || waited >= CALLS_AT_MOST {
                     let end = self.end_of_turn(place).await?;
@@ -286,8 +287,9 @@ impl ChatFollower {
 
     fn is_look_at_events_due(&self) -> bool {
         let Some(last) = self.events_read else { return true };
-        let has_changed = self.committed.has_changed().unwrap_or(false);
-        last.elapsed() >= if has_changed { EVENTS_EVERY } else { EVENTS_AT_LEAST_EVERY }
+        let has_turn_ended = self.turn.as_ref().is_some_and(|turn| turn.end.is_some());
+        let is_soon = has_turn_ended || self.committed.has_changed().unwrap_or(false);
+        last.elapsed() >= if is_soon { EVENTS_EVERY } else { EVENTS_AT_LEAST_EVERY }
     }
 
     fn finish(&mut self, end: &ChatEnd) {

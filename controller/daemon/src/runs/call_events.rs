@@ -40,7 +40,7 @@ pub(super) struct CallReporter {
     held: HeldCalls,
     /// Events that were read, and are not known to be in the log.
     pending: Vec<NewLoggedEvent>,
-    /// The first cost that cannot be true: it ends the run.
+    /// The first cost that cannot be true: it ends the run. It stays: a decided run is not decided again.
     implausible: Option<ImplausibleCost>,
 }
 
@@ -111,9 +111,10 @@ impl CallReporter {
                 Ok(appended) => {
                     let faults = appended.iter().filter_map(|event| event.as_ref().err());
                     faults.for_each(|fault| self.log(&format!("an event of a call is refused: {fault}")));
-                    self.pending.clear();
                     self.record_work(worked).await;
-                    return self.fail_implausible().await;
+                    self.fail_implausible().await;
+                    // Last: what is cancelled before this is done again.
+                    return self.pending.clear();
                 }
                 Err(error) => error,
             };
@@ -130,8 +131,8 @@ impl CallReporter {
     }
 
     /// Ends a run with a cost that cannot be true. Its account is not touched.
-    async fn fail_implausible(&mut self) {
-        let Some(cost) = self.implausible.take() else { return };
+    async fn fail_implausible(&self) {
+        let Some(cost) = &self.implausible else { return };
         let message = cost.describe();
         self.log(&message);
         let code = ErrorCode::ImplausibleCost.as_str().to_owned();
