@@ -11,6 +11,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -31,6 +32,8 @@ const INSTALL: &str = "tests/setup/browser.sh installs it";
 #[derive(Debug)]
 pub struct Browser {
     driver: Child,
+    /// Its profile and other files; it leaves some of them.
+    _files: TempDir,
     port: u16,
     session: String,
     expected: RefCell<Vec<String>>,
@@ -39,8 +42,10 @@ pub struct Browser {
 impl Browser {
     /// Starts a browser with a fresh profile.
     pub async fn start() -> Self {
+        let files = tempfile::tempdir().expect("there is room");
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
+            .env("TMPDIR", files.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -53,7 +58,7 @@ impl Browser {
             .expect("chromedriver says its port");
         // The pipe is read to its end, so that the program can write into it.
         std::thread::spawn(move || said.for_each(drop));
-        let mut browser = Self { driver, port, session: String::new(), expected: RefCell::default() };
+        let mut browser = Self { driver, _files: files, port, session: String::new(), expected: RefCell::default() };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"];
         let options = json!({ "args": arguments });

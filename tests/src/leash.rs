@@ -15,7 +15,7 @@ use crate::scratch;
 use crate::wait::poll;
 
 /// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
-pub(crate) const START_LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(240);
 
 /// A child process that cannot outlive this one, kill -9 included: `tests/python/leash.py` holds it, and kills it
 /// with all of its group when the pipe from here closes. It has a directory of its own, removed at the end.

@@ -22,7 +22,7 @@ use crate::spenddb::SpendDb;
 use crate::wait::poll;
 
 const CONFIG: &str = "litellm.yaml";
-const RECORD_LIMIT: Duration = Duration::from_secs(15);
+const RECORD_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running LiteLLM: its URL, its master key, and the records of it and its provider.
 #[derive(Debug)]

@@ -117,6 +117,8 @@ fn check(path: &Path) -> Result<(), SocketError> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+
     use super::*;
 
     fn scratch() -> tempfile::TempDir {
@@ -143,7 +145,10 @@ mod tests {
     async fn a_stale_socket_is_replaced_and_other_files_are_not() {
         let scratch = scratch();
         let path = scratch.path().join("api.sock");
-        drop(StdListener::bind(&path).expect("it is free"));
+        // It does not listen: a child that another test starts may keep a copy of it for a moment.
+        let stale = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+        bind(stale.as_raw_fd(), &UnixAddr::new(&path).expect("a short path")).expect("it is free");
+        drop(stale);
         assert!(path.exists(), "a killed process leaves it");
         let socket = DaemonSocket::bind(&path, 0o666).expect("nobody answers on it");
         // Another process creates its own socket there.

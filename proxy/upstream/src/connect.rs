@@ -256,12 +256,13 @@ mod tests {
         assert_eq!(error.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionRefused));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_silent_tls_server_ends_the_connection_in_time() {
         let (_listener, port) = listener();
         let address = address(&format!("https://127.0.0.1:{port}"));
         Connector::probe(&address, LIMIT).await.expect("it listens");
         let connector = Connector::new(address, None).expect("the system has roots");
+        tokio::time::pause();
 
         let error = connector.connect(LIMIT).await.expect_err("it never answers");
 

@@ -40,7 +40,8 @@ async fn a_sandbox_reaches_its_own_run_and_nothing_else() {
         code send --json '{{\"content\":\"x\"}}' $B/$ID/messages
         code intervene --json '{{\"message\":\"x\",\"source\":\"user\"}}' $B/$ID/interventions
         code admin http://localhost:8080/api/v1/agents
-        for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do report agent.heartbeat '{{\"status\":\"running\"}}'; done
+        curl -s -o /dev/null -w 'agent.heartbeat %{{http_code}}\n' --json \
+            '{{\"event_type\":\"agent.heartbeat\",\"event_data\":{{\"status\":\"running\"}}}}' \"$B/$ID/events#[1-14]\"
         echo end"
     );
 

@@ -199,11 +199,6 @@ impl DaemonProcess {
         self.0.wait().expect("it is ours");
     }
 
-    /// Returns whether the daemon has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.0.try_wait().expect("it is ours").is_some()
-    }
-
     pub(crate) fn wait(mut self) {
         assert!(self.0.wait().expect("it is ours").success());
     }

@@ -1,4 +1,5 @@
 use std::fs;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use sluice_state::events::{EventSource, LoggedEvent};
@@ -84,8 +85,10 @@ async fn a_flood_of_files_is_counted() {
     for n in 0..1500 {
         fs::write(files.paths.work.join(n.to_string()), "").expect("there is room");
     }
+    let begun = Instant::now();
     files.begin(SystemTime::UNIX_EPOCH);
     files.finish().await;
+    let most = 1001 + begun.elapsed().as_secs() * 20 + 20;
     let filter = sluice_state::events::EventFilter { types: vec!["workspace.*".to_owned()], ..Default::default() };
     let left = daemon.store().events_after(0, filter, 500).await.expect("it is readable").events;
     let created: u64 = left.iter().filter_map(|event| data(event)["created"].as_u64()).sum();
@@ -101,7 +104,7 @@ async fn a_flood_of_files_is_counted() {
         }
     }
     assert_eq!((seen + created, left.iter().all(|event| event.source == EventSource::System)), (1500, true));
-    assert!(seen < 1100, "{seen} of {}", run.key);
+    assert!(seen <= most, "{seen} of {}", run.key);
 }
 
 #[tokio::test]
