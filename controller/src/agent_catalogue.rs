@@ -56,11 +56,16 @@ pub enum AgentEntryError {
     #[error("agents: write each agent as a table, [[agents]]")]
     NotATable,
     /// A field is missing, unknown, or not of its type.
-    #[error("agents: {}", .0.message())]
-    Fields(toml::de::Error),
+    #[error("agents: {}{message}", label(agent))]
+    Fields {
+        /// Id of the agent; empty if it has none.
+        agent: String,
+        /// Reason. It may quote a value.
+        message: String,
+    },
     /// The entry has no id or no program.
-    #[error("agents: each one needs an agentId and an argv")]
-    Incomplete,
+    #[error("agents: {}each one needs an agentId and an argv", label(.0))]
+    Incomplete(String),
     /// The environment of the agent sets a variable that it may not set.
     #[error("agents: env of {agent}: {variable} {reason}")]
     Variable {
@@ -177,6 +182,11 @@ fn entries(value: Option<Value>) -> Result<Vec<Table>, AgentEntryError> {
     values.into_iter().map(table).collect()
 }
 
+/// Returns the id of an agent for the beginning of a reason.
+fn label(agent: &str) -> String {
+    if agent.is_empty() { String::new() } else { format!("{agent}: ") }
+}
+
 fn id(table: &Table) -> &str {
     table.get("agentId").and_then(Value::as_str).unwrap_or_default()
 }
@@ -205,9 +215,12 @@ fn overlay(table: &mut Table, entry: Table) {
 
 fn agent(table: Table) -> Result<CatalogueAgent, AgentEntryError> {
     let name = id(&table).to_owned();
-    let mut agent: CatalogueAgent = table.try_into().map_err(AgentEntryError::Fields)?;
+    let mut agent: CatalogueAgent = table.try_into().map_err(|error: toml::de::Error| AgentEntryError::Fields {
+        agent: name.clone(),
+        message: error.message().to_owned(),
+    })?;
     if agent.agent_id.is_empty() || agent.argv.is_empty() {
-        return Err(AgentEntryError::Incomplete);
+        return Err(AgentEntryError::Incomplete(name));
     }
     for variable in agent.env.keys() {
         if let Some(reason) = reserved_variable(variable) {

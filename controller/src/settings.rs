@@ -25,6 +25,7 @@ mod file;
 mod file_value;
 mod guardian;
 mod layers;
+mod named_tables;
 mod otel;
 mod parse;
 mod profile;

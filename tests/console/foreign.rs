@@ -49,6 +49,8 @@ async fn a_page_without_its_script_shows_codes_too() {
     daemon.reaches(&id, "COMPLETED").await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
+    // A page that is left while it loads a module reports that as a fault.
+    browser.shows(&id).await;
 
     browser.without_scripts().await;
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;

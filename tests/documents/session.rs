@@ -90,17 +90,19 @@ impl Session {
             script += &match treatment {
                 Treatment::Listens => format!(
                     "{eval} &\nfor _ in $(seq {}); do grep -q '\"ready\"' {out} && break; sleep 0.1; done\n\
-                     grep -q '\"ready\"' {out}; echo $? >{out}.code\n",
+                     grep -q '\"ready\"' {out}; code=$?; echo $code >{out}.code\n",
                     READY * 10
                 ),
-                _ => format!("{eval}; echo $? >{out}.code\n"),
+                _ => format!("{eval}; code=$?; echo $code >{out}.code\n"),
             };
+            // A later command may need what this one has not done, and wait for it without an end.
+            script += &format!("[ $code = {} ] || exit\n", treatment.exit_code());
         }
         let status = self.shell(&script).stdin(Stdio::null()).status().expect("there is bash");
         assert!(status.code().is_some(), "the shell was killed: {status}");
         let outcomes = commands.iter().enumerate().map(|(index, (command, treatment))| {
             let read = |name: String| fs::read_to_string(log.join(&name)).unwrap_or_default();
-            let wanted = if let Treatment::Exit(code) = treatment { *code } else { 0 };
+            let wanted = treatment.exit_code();
             let code = read(format!("{index}.out.code"));
             let said = read(format!("{index}.out"));
             (code.trim() != wanted.to_string()).then(|| {

@@ -13,6 +13,13 @@ pub(crate) enum Treatment {
     Skip(&'static str),
 }
 
+impl Treatment {
+    /// Returns the exit code that the command should have.
+    pub(crate) fn exit_code(self) -> i32 {
+        if let Self::Exit(code) = self { code } else { 0 }
+    }
+}
+
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct SpecialRow {

@@ -33,6 +33,8 @@ async fn a_restored_state_directory_goes_on_as_before() {
     let made = value(&sluice, &["backup", &copy, "--json"]).await;
     assert_eq!((&made["audit_files"], &made["directory"]), (&json!(3), &json!(copy)));
     sluice.command(["backup", &copy]).finish().await.expect(1);
+    let nowhere = sluice.command(["backup", "nodir/x"]).finish().await.expect(1);
+    assert!(nowhere.stderr.contains("the directory nodir does not exist"), "{}", nowhere.stderr);
     sluice.command(["restore", &copy]).finish().await.expect(1);
     fs::remove_dir_all(sluice.state()).expect("it is ours");
 

@@ -221,6 +221,8 @@ async fn a_run_without_cap_is_capped_at_its_hold() {
     let report = run().await.expect(121).json();
 
     assert_eq!(report.verdict(), (false, Some("budget_exceeded"), 121));
+    let message = report.error_message.as_deref().unwrap_or_default();
+    assert!(message.contains("$0.00001 (") && message.contains("sluice budget add acct-1 USD"), "{message}");
     let [granted, spent, held, left] = stands(&sluice).await;
     assert_eq!((granted, spent, held, left), (10_000, NANOS, 0, 10_000 - NANOS));
     assert_eq!(receipts(&sluice).await, NANOS);

@@ -55,3 +55,28 @@ async fn a_run_of_a_killed_controller_is_taken_down() {
     assert_eq!(cancelled.stdout, format!("run {run}.0: taken down\n"));
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
 }
+
+#[tokio::test]
+async fn a_run_is_cancelled_without_a_key() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = unique_run_id("no-key");
+    let live = sluice.run(["--quiet", "--run-id", &run, "--", "sleep", "600"]).spawn();
+    sluice.started().await;
+    let cancel = |run: &str| {
+        sluice.command(["cancel", "--wait", run]).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_TIMEOUT", "soon")
+    };
+
+    let cancelled = cancel(&run).finish().await.expect(0);
+
+    assert_eq!((cancelled.stdout, cancelled.stderr), (format!("run {run}.0: over\n"), String::new()));
+    live.finish().await.expect(130);
+    let run = unique_run_id("no-key-orphan");
+    let orphan = sluice.run(["--quiet", "--run-id", &run, "--", "sleep", "600"]).spawn();
+    sluice.container_event("start", 2).await;
+    orphan.kill().await;
+    let taken_down = cancel(&run).finish().await.expect(0);
+    assert!(taken_down.stdout.ends_with(": taken down\n"), "{}", taken_down.stdout);
+    assert!(taken_down.stderr.contains("is left to the next sweep"), "{}", taken_down.stderr);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}

@@ -1,5 +1,8 @@
 //! The other commands: preflight, agents, config show.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 use sluice_testkit::controller::{FinishedCommand, Invocation};
 use sluice_testkit::litellm::LiteLlm;
@@ -83,6 +86,12 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
     fails_in(strange, "upstream", &["upstream key"], &["ftp://somewhere", "http://HOST:PORT"]).await;
     let keyless = preflight().without("SLUICE_KEY_FILE");
     fails_in(keyless, "upstream key", &[], &["--key-file", "SLUICE_KEY_FILE"]).await;
+    let lost_key = preflight().env("SLUICE_KEY_FILE", "/nonexist");
+    fails_in(lost_key, "upstream key", &[], &["SLUICE_KEY_FILE: /nonexist: cannot read it", "--key-file"]).await;
+    let open_key = sluice.file("open.key", "sk-open");
+    fs::set_permissions(&open_key, Permissions::from_mode(0o644)).expect("it is ours");
+    let open_key = preflight().args(["--key-file", &open_key]).without("SLUICE_KEY_FILE");
+    fails_in(open_key, "upstream key", &[], &["--key-file: ", "open.key", "chmod 600"]).await;
     let wrong_key = preflight().args(["--upstream", litellm.url()]);
     fails_in(wrong_key, "upstream key", &[], &["40", "key_file"]).await;
     let proxy = preflight().args(["--proxy", "/nope"]);

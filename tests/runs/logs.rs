@@ -1,6 +1,7 @@
 //! `sluice logs`: the output of a run, while it runs and later.
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::{Sluice, Upstream};
 
@@ -59,5 +60,28 @@ async fn a_pipe_gets_bytes_and_a_terminal_gets_text() {
 
     assert_eq!(piped.bytes, b"\x1b[31m\xffred\x1b]0;owned\x07");
     assert!(shown.stdout.contains("red") && !shown.stdout.contains('\u{1b}'), "{:?}", shown.stdout);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn lines_of_a_one_shot_run_are_selected() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = unique_run_id("lines");
+    let shell = "echo one; echo two; echo three; echo four >&2";
+    sluice.run(["--quiet", "--run-id", &run, "--", "sh", "-c", shell]).finish().await.expect(0);
+
+    for (flags, stdout, stderr) in [
+        (&["--tail", "2"][..], "two\nthree\n", "four\n"),
+        (&["--grep", "o", "--stdout"], "one\ntwo\n", ""),
+        (&["--tail", "1", "--stderr"], "four\n", ""),
+    ] {
+        let shown = sluice.command(["logs", &run]).args(flags).finish().await.expect(0);
+        assert_eq!((shown.stdout.as_str(), shown.stderr.as_str()), (stdout, stderr), "{flags:?}");
+    }
+    let line = sluice.command(["logs", &run, "--json", "--grep", "four"]).finish().await.expect(0);
+    assert_eq!(line.value(), json!({ "stream": "stderr", "ts": null, "text": "four\n" }));
+    let since = sluice.command(["logs", &run, "--since", "10m"]).finish().await.expect(2);
+    assert!(since.stderr.contains("the record of a run of sluice run has no times"), "{}", since.stderr);
     sluice.assert_nothing_left().await;
 }

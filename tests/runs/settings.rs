@@ -50,6 +50,7 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
     for (volume, words) in [
         ("/tmp".to_owned(), &["DIR:PATH"][..]),
         ("/tmp:relative".to_owned(), &["relative", "absolute"]),
+        ("/tmp:/data:RW".to_owned(), &["--volume '/tmp:/data:RW': the mode is ro or rw"]),
         ("/nope:/data".to_owned(), &["/nope"]),
         ("/dev/null:/data".to_owned(), &["neither a directory nor a regular file"]),
         (format!("{}:/data", sluice.key_file().display()), &["holds a key of yours"]),

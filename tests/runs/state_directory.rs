@@ -76,10 +76,30 @@ async fn commands_that_look_need_no_key() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
-    for (command, _, code) in LOOKS.iter().filter(|(command, ..)| !["agents", "config"].contains(&command[0])) {
+    for (command, _, code) in LOOKS.iter().filter(|(command, ..)| command[0] != "config") {
         let looks =
             sluice.command(looking(command, &run)).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
         looks.finish().await.expect(*code);
+    }
+}
+
+#[tokio::test]
+async fn sweep_and_diff_work_without_a_key() {
+    let run = unique_run_id("no-key");
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
+    let keyless = |words: &[&str]| {
+        sluice.command(words).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_TIMEOUT", "soon").finish()
+    };
+
+    let swept = keyless(&["sweep"]).await.expect(0);
+    assert_eq!(swept.stdout, "nothing is left over\n");
+    let told = "open costs are not looked up, and virtual keys are not deleted: SLUICE_KEY_FILE: /nonexist: ";
+    assert!(swept.stderr.contains(told), "{}", swept.stderr);
+    for command in [&["diff", &run][..], &["apply", &run]] {
+        let refused = keyless(command).await.expect(2);
+        assert!(refused.stderr.contains("worked on no repository"), "{command:?}: {}", refused.stderr);
     }
 }
 

@@ -15,10 +15,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         ],
     ),
     ("sluice-client", &["sluice-contract", "sluice-upstream"]),
-    (
-        "sluice-daemon",
-        &["sluice-runs", "sluice-git", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"],
-    ),
+    ("sluice-daemon", &["sluice-runs", "sluice-git", "sluice-state", "sluice-contract", "sluice-upstream"]),
     ("sluice-git", &["sluice-contract", "sluice-upstream"]),
     ("sluice-runs", &["sluice-git", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-state", &["sluice-contract"]),

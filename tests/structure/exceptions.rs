@@ -4,9 +4,6 @@ use crate::violation::Exception;
 
 /// Rule and key of each; a failing test prints them as they are written here.
 pub(crate) const EXCEPTIONS: &[Exception] = &[
-    ("top-level circles", "controller/git/src: forge secret_file"),
     ("top-level circles", "controller/runs/src: exchange run_clone spec"),
-    ("top-level circles", "controller/runs/src: project_access publication"),
     ("top-level circles", "controller/state/src: chats messages sandboxes"),
-    ("top-level circles", "controller/state/src: layout records"),
 ];

@@ -46,6 +46,8 @@ pub struct ApiSandbox {
     pub ended_at: Option<String>,
     /// Time at which it ends at the latest.
     pub deadline_at: Option<String>,
+    /// Time since which it is paused.
+    pub paused_at: Option<String>,
 }
 
 /// A run with its request.

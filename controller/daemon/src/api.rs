@@ -8,7 +8,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use http::StatusCode;
 use serde::Deserialize;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -110,7 +109,21 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Doc::openapi();
-    for group in [
+    for group in groups() {
+        document.merge(group);
+    }
+    chat::add_root_paths(&mut document);
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of sluice token create"));
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    common_answers::add(&mut document);
+    document
+}
+
+/// Returns the documents of the groups of paths.
+fn groups() -> [utoipa::openapi::OpenApi; 19] {
+    [
         status::Doc::openapi(),
         metrics::Doc::openapi(),
         monitoring::Doc::openapi(),
@@ -130,16 +143,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         completions::Doc::openapi(),
         session::Doc::openapi(),
         commands::Doc::openapi(),
-    ] {
-        document.merge(group);
-    }
-    chat::add_root_paths(&mut document);
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of sluice token create"));
-    let components = document.components.get_or_insert_default();
-    components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
-    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
-    common_answers::add(&mut document);
-    document
+    ]
 }
 
 /// Returns this document.
@@ -156,13 +160,27 @@ async fn unknown_path() -> ApiError {
 }
 
 async fn wrong_method() -> ApiError {
-    let message = "this path does not take this method; Allow lists those that it takes";
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    ApiError::method_not_allowed()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+
+    /// Bug: two types had one name in the document, which had one of them for both.
+    #[test]
+    fn no_two_types_share_a_schema() {
+        let mut schemas = BTreeMap::new();
+        for group in groups() {
+            for (name, schema) in group.components.unwrap_or_default().schemas {
+                let schema = serde_json::to_value(schema).expect("plain data");
+                assert_eq!(schemas.entry(name.clone()).or_insert_with(|| schema.clone()), &schema, "{name}");
+            }
+        }
+        assert!(schemas.len() > 50, "{}", schemas.len());
+    }
 
     #[test]
     fn each_documented_error_has_the_common_shape() {

@@ -145,6 +145,13 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unexpected_body", message)
     }
 
+    /// Returns the error of a path that does not take the method of the request.
+    #[must_use]
+    pub(crate) fn method_not_allowed() -> Self {
+        let message = "this path does not take this method; Allow lists those that it takes";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+
     /// Returns the error of a rate that is exceeded.
     #[must_use]
     pub fn too_many(code: &'static str, message: impl Into<String>, retry_after: u64) -> Self {

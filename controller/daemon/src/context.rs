@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use axum::response::Response;
 use sluice_contract::RunId;
+use sluice_contract::text::error_chain;
 use sluice_git::GitHome;
+use sluice_state::budget::{BudgetError, BudgetLog};
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -14,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::access::Access;
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, InternalCause};
 use crate::chat_followers::ChatFollowers;
 use crate::chat_settings::ChatSettings;
 use crate::conversations::Conversations;
@@ -160,6 +163,22 @@ impl ApiContext {
     pub async fn stored_request(&self, run: &RunId) -> Result<StoredRequest, ApiError> {
         let text = self.store.sandbox_request(run).await?.ok_or_else(ApiError::not_found)?;
         serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))
+    }
+
+    /// Checks that the budgets in the database match the budget log, as `sluice run` does: an account whose budget was
+    /// lost must not spend without a limit.
+    pub(crate) async fn check_budget_log(&self, account: &str) -> Result<(), ApiError> {
+        let log = BudgetLog { layout: &self.layout, keys: &self.keys, store: &self.store };
+        let note = log.check_admission(account).await.map_err(BudgetError::from)?;
+        note.iter().for_each(|error| (self.log)(&error_chain(error)));
+        Ok(())
+    }
+
+    /// Logs the cause of an internal error, which its answer does not have.
+    pub(crate) fn log_internal_cause(&self, response: &mut Response) {
+        if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
+            (self.log)(&format!("internal error {id}: {cause}"));
+        }
     }
 
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {

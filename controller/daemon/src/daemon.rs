@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
@@ -16,6 +17,7 @@ use sluice_state::store::{Store, StoreError};
 use sluice_state::tokens::TokenError;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use crate::access::{Access, Entrance};
 use crate::api;
@@ -52,6 +54,10 @@ use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
+/// Time within which the daemon before has to be gone, and time between two tries.
+const LOCK_WITHIN: Duration = Duration::from_secs(3);
+const LOCK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Reason that the daemon does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
@@ -116,7 +122,7 @@ impl Daemon {
         policy: Option<RunPolicy>,
     ) -> Result<RunningDaemon, DaemonError> {
         let layout = Layout::open(&settings.state)?;
-        let lock = take_lock(&layout)?;
+        let lock = take_lock(&layout).await?;
         let store = Store::open_with_readers(&layout.database(), READERS)?;
         let plan = plan(settings, TokenPrincipals(store.clone()).has_any().await?)?;
         let host = host(settings, &store, policy.is_some()).await?;
@@ -296,7 +302,10 @@ async fn host(settings: &DaemonSettings, store: &Store, may_create: bool) -> Res
     match Host::open(&runs.host).await {
         Ok(host) => Ok(Some(Arc::new(Host { store: store.clone(), ..host }))),
         Err(error) if !may_create => {
-            (settings.log)(&format!("runs of before are not looked after: {}", error_chain(&error)));
+            (settings.log)(&format!(
+                "runs that an earlier daemon began are not looked after yet: {}",
+                error_chain(&error)
+            ));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -313,9 +322,15 @@ fn orchestrator(settings: &DaemonSettings, context: &Arc<ApiContext>, host: Opti
     ))
 }
 
-/// Takes the lock of the state directory.
-fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
-    Ok(DaemonLock::hold(layout.state())?)
+/// Takes the lock of the state directory. A daemon that was killed, or a child that it was starting, may hold it for a moment.
+async fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonLockError> {
+    let begun = Instant::now();
+    loop {
+        match DaemonLock::hold(layout.state()) {
+            Err(DaemonLockError::Held(_)) if begun.elapsed() < LOCK_WITHIN => sleep(LOCK_AGAIN).await,
+            result => return result,
+        }
+    }
 }
 
 /// Decides where to listen.

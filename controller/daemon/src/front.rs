@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::access::{AccessRefusal, Entrance, RemotePeer};
 use crate::api::{metrics, status};
-use crate::api_error::{ApiError, InternalCause};
+use crate::api_error::ApiError;
 use crate::body_rule::takes_no_body;
 use crate::client_gone::ClientGone;
 use crate::connection::Respond;
@@ -85,9 +85,7 @@ impl RequestFront {
             Err(error) if is_openai => error.for_openai().into_response(),
             Err(error) => error.into_response(),
         };
-        if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
-            (self.context.log)(&format!("internal error {id}: {cause}"));
-        }
+        self.context.log_internal_cause(&mut response);
         set_headers(response.headers_mut());
         response
     }

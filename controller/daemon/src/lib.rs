@@ -8,7 +8,6 @@ pub mod api;
 pub mod api_error;
 mod approvals;
 mod body_rule;
-mod call_data;
 mod chat;
 mod chat_followers;
 pub mod chat_settings;

@@ -9,4 +9,5 @@ mod request;
 mod rules;
 
 pub(crate) use keeper::PauseKeeper;
+pub(crate) use request::paused;
 pub use request::{Requester, pause, resume};

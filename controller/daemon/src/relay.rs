@@ -49,6 +49,5 @@ async fn unknown_path() -> ApiError {
 }
 
 async fn wrong_method() -> ApiError {
-    let message = "this path does not take this method; Allow lists those that it takes";
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    ApiError::method_not_allowed()
 }

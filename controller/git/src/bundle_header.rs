@@ -16,13 +16,13 @@ pub(crate) struct BundleHeader {
 /// Reason why a bundle is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// It is not a bundle.
+    /// The file is not a git bundle.
     #[error("its header is not that of a git bundle")]
     Header,
-    /// It has a capability that is not accepted.
+    /// The bundle has a capability that is not accepted.
     #[error("its capability '{}' is not accepted; make it without a filter", sluice_contract::text::truncate(.0))]
     Capability(String),
-    /// It has another ref.
+    /// The bundle has a ref that is not accepted.
     #[error("it has the ref '{}', and only the run's branch and what was not committed are accepted", sluice_contract::text::truncate(.0))]
     Reference(String),
 }

@@ -10,9 +10,9 @@ pub(crate) const NOT_CONFINED: i32 = 213;
 /// Rights of the git process in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DirectoryAccess {
-    /// It reads.
+    /// Read only.
     Read,
-    /// It reads and writes.
+    /// Read and write.
     Write,
 }
 

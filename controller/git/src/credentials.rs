@@ -14,11 +14,10 @@ use zeroize::Zeroizing;
 
 use crate::directory::{Scratch, write_private};
 use crate::error::GitError;
-use crate::forge::CredentialFault;
 use crate::program::{ChildUser, GitCommand};
 use crate::repository_url::{RepositoryUrl, UrlKind};
 use crate::secret::SecretText;
-use crate::secret_file::read_secret;
+use crate::secret_file::{CredentialFault, read_secret};
 
 /// Name of directories with credentials.
 pub(crate) const SECRETS: &str = "secrets";
@@ -50,13 +49,13 @@ pub enum Credentials {
 /// A credentials file that is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the credentials file cannot be read")]
     Read(#[from] io::Error),
-    /// Others can read it.
+    /// Others than the owner can read the file.
     #[error("the credentials file can be read by its group or by others; run chmod 600 on it")]
     Open,
-    /// It is empty, too large or has other characters than ASCII.
+    /// The file is empty, too large, or has characters outside ASCII.
     #[error(
         "the credentials file has no token and no key; write one line, TOKEN or USER:TOKEN, or a private key of OpenSSH without a passphrase"
     )]

@@ -21,7 +21,7 @@ mod retry;
 pub use any::Forge;
 pub use credential::{ForgeToken, scope_warning};
 pub use delays::delay;
-pub use error::{CredentialFault, ForgeError};
+pub use error::ForgeError;
 pub use git::{GitFault, GitFuture, GitOutput, RunGit};
 pub use gitea::Gitea;
 pub use github::{AppKey, GitHub, GitHubCredential};
@@ -31,6 +31,8 @@ pub use merging::merge;
 pub use pull_request::{BranchDeletion, NewPullRequest, PullRequest, PullRequestState};
 pub use repository::RepositoryName;
 pub use retry::{Pause, RuntimePause, retrying};
+
+pub use crate::secret_file::CredentialFault;
 
 #[cfg(test)]
 mod tests;

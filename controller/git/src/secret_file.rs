@@ -1,16 +1,31 @@
-//! Files with secrets: tokens and keys of forges.
+//! Files with secrets: tokens and keys of forges, and the reasons why one cannot be used.
 
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::forge::CredentialFault;
-
 /// Maximum size of a file with a credential.
 const FILE_MAX: u64 = 64 << 10;
+
+/// Reason why a credential cannot be used. It contains nothing of the credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialFault {
+    /// The file cannot be read.
+    #[error("its file cannot be read")]
+    Read(#[source] io::Error),
+    /// Others than the owner can read or write the file.
+    #[error("its file has mode {0:o}; run chmod 600 on it")]
+    Mode(u32),
+    /// The file is empty, too long, or has characters that a header cannot contain.
+    #[error("its file is not one line of visible characters")]
+    Text,
+    /// The file is not an RSA key.
+    #[error("its file is not the private RSA key of a GitHub App in PEM form")]
+    Key,
+}
 
 /// Reads a file with a secret. Only its owner may read or write it.
 pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<String>, CredentialFault> {

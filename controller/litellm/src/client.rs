@@ -52,8 +52,8 @@ pub enum LitellmError {
     /// A header cannot contain the key.
     #[error("the upstream's key is not a line of visible characters")]
     Key,
-    /// Nothing was sent.
-    #[error("cannot connect to LiteLLM for {0}")]
+    /// Nothing was sent. The text is the address and the request.
+    #[error("cannot connect to LiteLLM at {0}")]
     Unreachable(String, #[source] io::Error),
     /// The request was sent, at least in part, and the answer is incomplete.
     #[error("LiteLLM broke off its answer to {0}")]
@@ -185,7 +185,9 @@ impl Litellm {
         let request = self.request(method, path, body)?;
         match timeout(self.within, exchange::send(&self.address, self.ca.as_deref(), request, self.at_most)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(SendError::BeforeSending(error))) => Err(LitellmError::Unreachable(what, error)),
+            Ok(Err(SendError::BeforeSending(error))) => {
+                Err(LitellmError::Unreachable(format!("{} for {what}", self.address), error))
+            }
             Ok(Err(SendError::Interrupted(error))) => Err(LitellmError::Broken(what, error)),
             Ok(Err(SendError::TooLong)) => Err(LitellmError::TooLong(what, self.at_most)),
             Err(_) => Err(LitellmError::Late(what, self.within)),

@@ -37,6 +37,7 @@ pub mod plan;
 pub mod project_access;
 pub mod project_repository;
 pub mod publication;
+mod publication_error;
 pub mod record;
 pub mod removal;
 pub mod report;

@@ -10,7 +10,7 @@ use sluice_git::{Credentials, CredentialsError, GitHome, SecretText, UrlKind};
 use sluice_upstream::Upstream;
 
 use crate::project_repository::{AppAccess, ForgeKind, ProjectRepository};
-use crate::publication::PublicationError;
+use crate::publication_error::PublicationError;
 
 /// User that GitHub expects with a token of an installation.
 const APP_USER: &str = "x-access-token";

@@ -17,10 +17,9 @@ use sluice_state::store::{Store, now_us};
 use crate::project_access;
 use crate::project_repository::ProjectRepository;
 
-mod error;
 mod summary;
 
-pub use error::PublicationError;
+pub use crate::publication_error::PublicationError;
 pub use summary::{RunSummary, last_task};
 
 /// Maximum number of names that are tried when the branch's name is taken.

@@ -8,7 +8,7 @@ use sluice_client::{AgentPage, ApiAgent, ApiClient, ApiRequest};
 use sluice_contract::Account;
 use sluice_state::store::Store;
 
-use super::database::{open_for_queries, wrong};
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{dash, print, print_json, terminal_width};
@@ -130,7 +130,10 @@ pub(super) async fn run(args: &AgentArgs) -> Result<ExitCode, CommandError> {
             let api = one.server.daemon(host)?;
             let agent: ApiAgent = api.send(ApiRequest::get(&["agents", &one.id])).await?;
             if agent.state != "SUSPENDED" {
-                return Err(wrong(format!("agent {} is not suspended; it is {}", one.id, agent.state)));
+                return Err(CommandError::wrong_usage(format!(
+                    "agent {} is not suspended; it is {}",
+                    one.id, agent.state
+                )));
             }
             // This is the only transition from a suspension; without a run, the agent is idle.
             let agent = transition(&api, &one.id, "CONNECTED", None).await?;
@@ -153,7 +156,9 @@ async fn register(api: &ApiClient, args: &AddArgs) -> Result<ApiAgent, CommandEr
     let metadata = match args.metadata.as_deref().map(serde_json::from_str::<Value>) {
         None => None,
         Some(Ok(object)) if object.is_object() => Some(object),
-        Some(_) => return Err(wrong("--metadata is not a JSON object; write '{\"team\":\"core\"}'".to_owned())),
+        Some(_) => {
+            return Err(CommandError::wrong_usage("--metadata is not a JSON object; write '{\"team\":\"core\"}'"));
+        }
     };
     let members = [
         ("name", args.name.clone().map(Value::from)),
@@ -211,11 +216,11 @@ async fn found_here(store: &Store, id: &str) -> Result<ApiAgent, CommandError> {
     let is_named = |agent: &ApiAgent| agent.agent_id == id || format!("{}/{}", agent.owner_id, agent.agent_id) == id;
     let mut found: Vec<_> = listed_here(store).await?.into_iter().filter(is_named).collect();
     match found.len() {
-        0 => Err(wrong(format!("there is no agent '{id}'; sluice agent ls lists them"))),
+        0 => Err(CommandError::wrong_usage(format!("there is no agent '{id}'; sluice agent ls lists them"))),
         1 => Ok(found.remove(0)),
         _ => {
             let named: Vec<_> = found.iter().map(|agent| format!("{}/{}", agent.owner_id, agent.agent_id)).collect();
-            Err(wrong(format!("several owners have an agent '{id}'; write {}", named.join(" or "))))
+            Err(CommandError::wrong_usage(format!("several owners have an agent '{id}'; write {}", named.join(" or "))))
         }
     }
 }
@@ -247,12 +252,21 @@ fn list(agents: &[ApiAgent], as_json: bool) {
     print(&table.take());
 }
 
+/// Returns whether an agent may have runs, for people.
+fn may_run(agent: &ApiAgent) -> &'static str {
+    match (agent.allow_sandbox, agent.state.as_str()) {
+        (false, _) => "no",
+        (true, "SUSPENDED") => "no: suspended",
+        (true, _) => "yes",
+    }
+}
+
 fn show(agent: &ApiAgent, as_json: bool) {
     if as_json {
         return print_json(&json!({ "agent": agent }));
     }
     let grants = if agent.grants.is_empty() { "-".to_owned() } else { agent.grants.join(" ") };
-    let allowed = if agent.allow_sandbox { "yes" } else { "no" };
+    let allowed = may_run(agent);
     for (name, value) in [
         ("agent", &agent.agent_id),
         ("owner", &agent.owner_id),
@@ -264,5 +278,28 @@ fn show(agent: &ApiAgent, as_json: bool) {
         ("registered", &agent.created_at),
     ] {
         print(&format!("{name:<11} {}\n", sluice_contract::text::sanitize(value)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspended_agent_may_not_run() {
+        for (state, is_allowed, expected) in [
+            ("IDLE", true, "yes"),
+            ("IDLE", false, "no"),
+            ("SUSPENDED", true, "no: suspended"),
+            ("SUSPENDED", false, "no"),
+        ] {
+            let agent: ApiAgent = serde_json::from_value(json!({
+                "agent_id": "one", "owner_id": "alice", "zone_id": null, "name": null, "billing_account_id": "acct-1",
+                "allow_sandbox": is_allowed, "grants": [], "metadata": {}, "state": state, "generation": 1,
+                "last_heartbeat": null, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+            }))
+            .expect("an agent");
+            assert_eq!(may_run(&agent), expected, "{state}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `sluice agents`: lists the agents that a run can use.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -22,12 +23,15 @@ pub(super) struct AgentsArgs {
 }
 
 pub(super) async fn run(args: &AgentsArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
+    let usage = |error| CommandError::usage(&error);
+    let layers = args.host.layers(BTreeMap::new()).map_err(usage)?;
+    let docker_host = layers.host_without_key().map_err(usage)?.docker_host;
+    let (default_image, _) = layers.get("image").expect("it has a default");
     // The list is useful without an engine, too.
-    let engine = Engine::connect(&settings.host.docker_host).await.ok();
+    let engine = Engine::connect(&docker_host).await.ok();
     let mut objects = Vec::new();
-    for agent in &settings.agents {
-        let image = agent.image.as_ref().unwrap_or(&settings.run.image);
+    for agent in layers.agents() {
+        let image = agent.image.as_deref().unwrap_or(default_image);
         let has_image = match &engine {
             Some(engine) => has_image(engine, image).await,
             None => None,
@@ -46,8 +50,7 @@ pub(super) async fn run(args: &AgentsArgs) -> Result<ExitCode, CommandError> {
     if args.json {
         print_json(&json!({ "agents": Value::Array(objects), "defaultAgentId": DEFAULT_AGENT }));
     } else if engine.is_none() {
-        let engine = &settings.host.docker_host;
-        say(&format!("no engine answers at {engine}, so it is not known which images are there"));
+        say(&format!("no engine answers at {docker_host}, so it is not known which images are there"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,6 @@ use serde_json::json;
 use sluice_client::{ApiClient, ApiQuestion, ApiRequest, QuestionPage};
 use sluice_contract::text::sanitize;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -65,7 +64,7 @@ async fn open_ones(api: &ApiClient, id: &str) -> Result<Vec<ApiQuestion>, Comman
 
 async fn answer(api: &ApiClient, id: &str, question: &str, text: &str) -> Result<ApiQuestion, CommandError> {
     if text.is_empty() {
-        return Err(wrong("the answer is empty; write one".to_owned()));
+        return Err(CommandError::wrong_usage("the answer is empty; write one"));
     }
     let request = ApiRequest::post(&["sandboxes", id, "questions", question, "answer"]);
     Ok(api.send(idempotent(request.json(&json!({ "answer": text })))).await?)

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use sluice_client::{ApiApproval, ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage, ApprovalPage};
+use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -89,7 +89,7 @@ struct DecisionArgs {
     /// Decide without a question
     #[arg(long)]
     yes: bool,
-    /// Decide only if the approval still has this digest
+    /// Decide only if the approval still has this digest, or one that begins so: at least 8 digits
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
     /// Print one JSON object
@@ -140,6 +140,9 @@ async fn of_run(api: &ApiClient, id: &str) -> Result<Vec<ApiApproval>, CommandEr
     Ok(page.approvals)
 }
 
+/// Number of digits of a digest that a list shows, and that `--digest` needs.
+const DIGEST_SHOWN: usize = 8;
+
 const COLUMNS: [Column; 8] = [
     Column::text("APPROVAL"),
     Column::text("RUN"),
@@ -161,7 +164,7 @@ fn text(approvals: &[ApiApproval], terminal: Option<usize>) -> String {
             approval.cap.as_ref().unwrap_or(&approval.kind).clone(),
             dash(approval.old.as_ref()),
             dash(approval.raised_to.as_ref().or(approval.new.as_ref())),
-            approval.digest.get(..8).unwrap_or_default().to_owned(),
+            approval.digest.get(..DIGEST_SHOWN).unwrap_or_default().to_owned(),
             approval.decision.as_deref().unwrap_or(waits).to_owned(),
             date_time(&approval.expires_at),
         ]);
@@ -188,18 +191,20 @@ async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) ->
     let api = of.server.daemon(&of.host)?;
     let found = of_run(&api, &of.run).await?.into_iter().find(|approval| approval.approval_id == of.approval);
     let unknown = || format!("run {} has no approval {}; sluice approvals lists them", of.run, of.approval);
-    let found = found.ok_or_else(|| wrong(unknown()))?;
+    let found = found.ok_or_else(|| CommandError::wrong_usage(unknown()))?;
     if found.sandbox_id != of.run {
-        return Err(wrong(format!(
+        return Err(CommandError::wrong_usage(format!(
             "{} is the name of a run; a decision takes the full id, {}",
             of.run, found.sandbox_id
         )));
     }
-    if !of.yes && !confirmed(&found, decision, &raise)? {
-        return Err(CommandError { code: sluice_contract::exit::FAILED, message: "nothing was decided".to_owned() });
+    if let Some(given) = &of.digest {
+        check_digest(given, &found.digest)?;
     }
-    let digest = of.digest.as_ref().unwrap_or(&found.digest);
-    let mut body = json!({ "decision": decision, "digest": digest });
+    if !of.yes && !confirmed(&found, decision, &raise)? {
+        return Err(CommandError { code: exit::FAILED, message: "nothing was decided".to_owned() });
+    }
+    let mut body = json!({ "decision": decision, "digest": found.digest });
     if !raise.is_empty() {
         body["raise"] = raise.into();
     }
@@ -214,6 +219,22 @@ async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) ->
         print(&format!("{}\n", outcome(&decided)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that the digest of an approval is the given one, or begins with it.
+fn check_digest(given: &str, found: &str) -> Result<(), CommandError> {
+    if given.len() < DIGEST_SHOWN {
+        let message = format!("--digest {given}: give at least {DIGEST_SHOWN} digits; the approval has {found}");
+        return Err(CommandError::wrong_usage(message));
+    }
+    if found.starts_with(&given.to_ascii_lowercase()) {
+        return Ok(());
+    }
+    let message = format!(
+        "the approval has the digest {found}, and --digest is {given}: it has changed since it was read, or this is the \
+         digest of another one; sluice approvals shows it"
+    );
+    Err(CommandError { code: exit::FAILED, message })
 }
 
 fn outcome(decided: &ApiApproval) -> String {
@@ -233,8 +254,8 @@ fn outcome(decided: &ApiApproval) -> String {
 /// Shows an approval on the terminal, and asks for a decision.
 fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(wrong(
-            "this asks on a terminal; in a script, give --yes and the --digest of sluice approvals".to_owned(),
+        return Err(CommandError::wrong_usage(
+            "this asks on a terminal; in a script, give --yes, and --digest with what sluice approvals has shown",
         ));
     }
     let cap = approval.cap.as_deref().unwrap_or_default();
@@ -243,7 +264,7 @@ fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>)
             "" => "this approval is about a publication; leave out the --raise flag".to_owned(),
             cap => format!("this approval is about {cap}; give the --raise flag of that, or none"),
         };
-        return Err(wrong(message));
+        return Err(CommandError::wrong_usage(message));
     }
     let raised = raise.get(cap).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let new = if decision == "approve" { raised.or_else(|| approval.new.clone()) } else { None };
@@ -319,6 +340,20 @@ mod tests {
         assert_eq!(rows.len(), 3, "{shown}");
         assert!(rows[1].contains("abababab") && rows[1].contains("open"), "{shown}");
         assert!(rows[2].contains("a call waits") && rows[2].contains("2026-01-02 00:00:00"), "{shown}");
+    }
+
+    #[test]
+    fn the_beginning_of_a_digest_is_enough() {
+        let found = approval().digest;
+        let longer = format!("{found}ab");
+        for given in ["abababab", "ABABABABAB", found.as_str()] {
+            check_digest(given, &found).expect(given);
+        }
+        for (given, code) in [("abababa", exit::USAGE), ("abababac", exit::FAILED), (longer.as_str(), exit::FAILED)] {
+            let error = check_digest(given, &found).expect_err(given);
+            assert_eq!(error.code, code, "{given}");
+            assert!(error.message.contains(given) && error.message.contains(&found), "{}", error.message);
+        }
     }
 
     #[test]

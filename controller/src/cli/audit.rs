@@ -23,7 +23,7 @@ mod show;
 mod tail;
 mod verify;
 
-use files::{find, last_line, read, unreadable};
+use files::{find, find_of_run, last_line, read, unreadable};
 pub(super) use keys::given_keys;
 use keys::{own_keys, print_keys};
 use verify::{TrustSources, verify_all};
@@ -146,7 +146,7 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             verify_all(files, &trusted, (*json).into()).await
         }
         AuditCommand::Show { file, json } => show::show(&find(state, file), &read(state, file)?, (*json).into()),
-        AuditCommand::Tail { file, json } => tail::tail(&find(state, file), (*json).into()).await,
+        AuditCommand::Tail { file, json } => tail::tail(&find_of_run(state, file)?, (*json).into()).await,
         AuditCommand::Hash { file, json } => {
             let (seq, head) = last_line(&read(state, file)?)?;
             match OutputFormat::from(*json) {

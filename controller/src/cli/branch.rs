@@ -3,12 +3,12 @@
 //! `diff` and `apply` also take the patch of a run that worked on a copy of a directory. A daemon's run is handled over the
 //! daemon's API, which records who published and merged.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 use sluice_git::ObjectId;
 use sluice_git::forge::MergeMethod;
@@ -57,11 +57,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = DIFF_EXAMPLES)]
 pub(super) struct DiffArgs {
-    #[command(flatten)]
-    branch: BranchArgs,
     /// Leave out the patch
     #[arg(long)]
     stat: bool,
+    #[command(flatten)]
+    branch: BranchArgs,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -74,14 +74,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = APPLY_EXAMPLES)]
 pub(super) struct ApplyArgs {
-    #[command(flatten)]
-    branch: BranchArgs,
     /// The work tree
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
     /// Apply it; otherwise it is only shown and checked
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    branch: BranchArgs,
 }
 
 const PUSH_EXAMPLES: &str = "\
@@ -94,14 +94,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = PUSH_EXAMPLES)]
 pub(super) struct PushArgs {
-    #[command(flatten)]
-    branch: BranchArgs,
     /// The commit that was looked at
     #[arg(long, value_name = "SHA")]
     head: String,
     /// Publish changes of files that CI or the forge obey, which the error without this flag lists
     #[arg(long)]
     accept_guarded: bool,
+    #[command(flatten)]
+    branch: BranchArgs,
 }
 
 const PR_EXAMPLES: &str = "\
@@ -124,14 +124,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = MERGE_EXAMPLES)]
 pub(super) struct MergeArgs {
-    #[command(flatten)]
-    branch: BranchArgs,
     /// The commit that was looked at
     #[arg(long, value_name = "SHA")]
     head: String,
     /// Way of the merge
     #[arg(long, value_name = "METHOD", default_value = "squash", value_parser = ["squash", "merge", "rebase"])]
     method: String,
+    #[command(flatten)]
+    branch: BranchArgs,
 }
 
 /// A run with a clone, or with a patch.
@@ -150,8 +150,10 @@ impl FoundBranch {
         if let Some(api) = args.server.named(&args.host)? {
             return Ok(Self::Daemon(DaemonBranch::find(api, &args.run).await?));
         }
-        let settings = args.host.settings()?;
-        let store = open(&settings.host.state_dir)?;
+        let usage = |error| CommandError::usage(&error);
+        let layers = args.host.layers(BTreeMap::new()).map_err(usage)?;
+        let host = layers.host_without_key().map_err(usage)?;
+        let store = open(&host.state_dir)?;
         let found = find_run(&store, &args.run).await?;
         if found.entry.driver == RunDriver::Daemon {
             // The daemon records the user of each step, and asks for a second person.
@@ -159,13 +161,13 @@ impl FoundBranch {
             return Ok(Self::Daemon(DaemonBranch::find(api, found.entry.key.run_id.as_str()).await?));
         }
         let key = &found.entry.key;
-        let file = PatchFile::find(&Layout::at(&settings.host.state_dir), key)?;
-        match (HostBranch::open(settings, store, key).await?, file) {
+        let file = PatchFile::find(&Layout::at(&host.state_dir), key)?;
+        match (HostBranch::open(host, layers.projects(), store, key).await?, file) {
             (Some(branch), _) => Ok(Self::Host(branch)),
             (None, Some(file)) => Ok(Self::File(file)),
             (None, None) => {
                 let message = format!("run {} worked on no repository, or has no record of its patch", key.run_id);
-                Err(CommandError { code: exit::USAGE, message })
+                Err(CommandError::wrong_usage(message))
             }
         }
     }
@@ -223,8 +225,12 @@ impl FoundBranch {
     }
 }
 
+/// Parses the commit of `--head`.
 fn commit(text: &str) -> Result<ObjectId, CommandError> {
-    text.parse().map_err(|error: sluice_git::NotAnObjectId| CommandError::usage(&error))
+    let wrong = |error: sluice_git::NotAnObjectId| {
+        CommandError::wrong_usage(format!("--head {text}: {error}; sluice diff shows the head of a run"))
+    };
+    text.parse().map_err(wrong)
 }
 
 pub(super) async fn diff(args: &DiffArgs) -> Result<ExitCode, CommandError> {
@@ -250,7 +256,7 @@ pub(super) async fn apply(args: &ApplyArgs) -> Result<ExitCode, CommandError> {
     if !args.branch.json {
         print(&shown(&patch));
     }
-    let directory = std::fs::canonicalize(&args.to).map_err(|error| CommandError::usage(&error))?;
+    let directory = work_tree::find(&args.to)?;
     work_tree::apply(&directory, &patch, &["--check", "--index"])?;
     if args.yes {
         work_tree::apply(&directory, &patch, &["--index"])?;
@@ -300,4 +306,18 @@ pub(super) async fn merge(args: &MergeArgs) -> Result<ExitCode, CommandError> {
         print(&format!("merged as {}\n", merged.unwrap_or_default()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_contract::exit;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_head_is_named() {
+        let error = commit("abc").expect_err("it is no commit");
+        assert_eq!(error.code, exit::USAGE);
+        assert!(error.message.starts_with("--head abc: it is not the id"), "{}", error.message);
+    }
 }

@@ -1,5 +1,6 @@
 //! `sluice cancel`: ends a run from another terminal.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,11 @@ use sluice_state::store::{KnownRun, RunDriver, Store};
 use super::database::open;
 use super::error::CommandError;
 use super::find_run::find_run;
-use super::host_args::HostArgs;
+use super::host_args::{HostArgs, host_for_removal};
 use super::output::{print, print_json, say};
 use super::progress;
 use super::server_args::ServerArgs;
-use crate::settings::Settings;
+use crate::settings::SettingLayers;
 
 mod at_daemon;
 
@@ -67,8 +68,9 @@ pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
     if let Some(api) = args.server.named(&args.host)? {
         return at_daemon::cancel(&api, name, args).await;
     }
-    let settings = args.host.settings()?;
-    let store = open(&settings.host.state_dir)?;
+    // A live run can be stopped with settings that are not valid for a new one.
+    let layers = args.host.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
+    let store = open(&layers.state_dir())?;
     let run = find_run(&store, name).await?;
     let key = run.entry.key.clone();
     if run.entry.driver == RunDriver::Daemon {
@@ -83,7 +85,7 @@ pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
         signal(&run)?;
         if args.wait { wait(&store, &run).await? } else { "asked to end" }
     } else {
-        take_down_orphan(&settings, &run).await?
+        take_down_orphan(&layers, &run).await?
     };
     if args.json {
         print_json(&json!({ "run": key.to_string(), "state": done.replace(' ', "_") }));
@@ -124,8 +126,10 @@ async fn wait(store: &Store, run: &KnownRun) -> Result<&'static str, CommandErro
     }
 }
 
-async fn take_down_orphan(settings: &Settings, run: &KnownRun) -> Result<&'static str, CommandError> {
-    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
+async fn take_down_orphan(layers: &SettingLayers, run: &KnownRun) -> Result<&'static str, CommandError> {
+    let (settings, _) =
+        host_for_removal(layers, "the virtual key of the run, if it has one, is left to the next sweep")?;
+    let host = Arc::new(Host::open(&settings).await.map_err(|error| CommandError::failed(&error))?);
     let taken = take_down(&host, &run.as_open(), &progress::silent()).await;
     let taken = taken.map_err(|error| CommandError::failed(&error))?;
     taken.remarks(run.entry.key.run_id.as_str()).iter().for_each(|remark| say(remark));

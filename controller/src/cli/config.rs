@@ -43,8 +43,8 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
     let flags: BTreeMap<_, _> = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
     let layers = host.layers(flags).map_err(|error| CommandError::usage(&error))?;
     // An invalid value is shown like the others, and its error follows.
-    let invalid =
-        layers.settings().err().or_else(|| layers.daemon_runs().err()).map(|error| CommandError::usage(&error));
+    let invalid = layers.settings().err().or_else(|| layers.daemon_runs().err()).or_else(|| layers.serve().err());
+    let invalid = invalid.map(|error| CommandError::usage(&error));
     if *json {
         print_object(&CommandObject::of(invalid.as_ref(), object(&layers)));
     } else {

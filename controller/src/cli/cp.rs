@@ -7,7 +7,6 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -68,7 +67,7 @@ pub(super) async fn run(args: &CpArgs) -> Result<ExitCode, CommandError> {
         _ => {
             let message = "one of SOURCE and TARGET is RUN:/PATH in a sandbox, and the other is on this host; write ./NAME \
                            for a file here whose name has a colon";
-            return Err(wrong(message.to_owned()));
+            return Err(CommandError::wrong_usage(message));
         }
     };
     let api = args.server.daemon(&args.host)?;

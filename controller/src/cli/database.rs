@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use sluice_contract::exit;
 use sluice_state::layout::Layout;
 use sluice_state::lock::{self, StateLock};
 use sluice_state::state_directory::{self, StateDirectory, StateDirectoryError};
@@ -43,18 +42,14 @@ pub(super) fn lock_files(state: &Path) -> Result<StateLock, CommandError> {
         .map_err(|error| CommandError::failed(&StateDirectoryError::Io(state.to_owned(), error)))
 }
 
-/// Returns the error of wrong usage with this message.
-pub(super) fn wrong(message: String) -> CommandError {
-    CommandError { code: exit::USAGE, message }
-}
-
 /// Checks that a state directory is in use.
 pub(super) fn check_in_use(state: &Path) -> Result<(), CommandError> {
     match state_directory::inspect(state).map_err(|error| CommandError::usage(&error))? {
         StateDirectory::InUse => Ok(()),
-        StateDirectory::Missing | StateDirectory::Empty => {
-            Err(wrong(format!("{} is no state directory of sluice; name it with --state-dir", state.display())))
-        }
+        StateDirectory::Missing | StateDirectory::Empty => Err(CommandError::wrong_usage(format!(
+            "{} is no state directory of sluice; name it with --state-dir",
+            state.display()
+        ))),
     }
 }
 
@@ -67,5 +62,8 @@ fn check_exists(state: &Path) -> Result<(), CommandError> {
     if database.exists() {
         return Ok(());
     }
-    Err(wrong(format!("there is no database {}; name the state directory with --state-dir", database.display())))
+    Err(CommandError::wrong_usage(format!(
+        "there is no database {}; name the state directory with --state-dir",
+        database.display()
+    )))
 }

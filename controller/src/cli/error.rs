@@ -24,6 +24,11 @@ impl CommandError {
         Self::new(exit::USAGE, error)
     }
 
+    /// Returns the error of wrong usage with this message.
+    pub(super) fn wrong_usage(message: impl Into<String>) -> Self {
+        Self { code: exit::USAGE, message: message.into() }
+    }
+
     /// Returns the error of a command that could not do its work.
     pub(super) fn failed(error: &dyn std::error::Error) -> Self {
         Self::new(exit::FAILED, error)
@@ -60,6 +65,25 @@ impl From<ClientError> for CommandError {
             404 | 422 => exit::USAGE,
             _ => exit::FAILED,
         };
-        Self { code, message: format!("{}: {}", failure.code, failure.message) }
+        let advice =
+            if failure.status == 401 { "; name a token with --token-file FILE, or in SLUICE_TOKEN" } else { "" };
+        Self { code, message: format!("{}: {}{advice}", failure.code, failure.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_client::ApiFailure;
+
+    use super::*;
+
+    #[test]
+    fn only_a_missing_token_has_advice_about_tokens() {
+        let error = |status| {
+            let (code, message) = ("word".to_owned(), "a fault".to_owned());
+            CommandError::from(ClientError::Api(ApiFailure { status, code, message, details: None })).message
+        };
+        let advised = "word: a fault; name a token with --token-file FILE, or in SLUICE_TOKEN";
+        assert_eq!((error(401).as_str(), error(403).as_str()), (advised, "word: a fault"));
     }
 }

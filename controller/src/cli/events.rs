@@ -6,7 +6,6 @@ use clap::Args;
 use serde_json::json;
 use sluice_client::{ApiHeartbeatSummary, Event};
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{date_time, print, print_json, put, say};
@@ -75,7 +74,9 @@ impl EventsArgs {
 
 pub(super) async fn run(args: &EventsArgs) -> Result<ExitCode, CommandError> {
     if args.types.iter().any(|name| name.is_empty() || name.contains(',')) {
-        return Err(wrong("--type is one type, such as run.state_changed; repeat the flag for more".to_owned()));
+        return Err(CommandError::wrong_usage(
+            "--type is one type, such as run.state_changed; repeat the flag for more",
+        ));
     }
     let api = args.server.named(&args.host)?;
     if args.follow {

@@ -15,7 +15,6 @@ use sluice_contract::exit;
 use sluice_runs::terminal::SanitizedWriter;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -131,7 +130,7 @@ impl ExecArgs {
     fn check_terminal(&self) -> Result<(), CommandError> {
         let is_there = std::io::stdout().is_terminal() && (!self.interactive || std::io::stdin().is_terminal());
         if self.tty && !is_there {
-            return Err(wrong("--tty needs a terminal on stdin and stdout; leave it out".to_owned()));
+            return Err(CommandError::wrong_usage("--tty needs a terminal on stdin and stdout; leave it out"));
         }
         Ok(())
     }
@@ -152,8 +151,8 @@ impl ExecArgs {
         let mut env = BTreeMap::new();
         for given in &self.env {
             let Some((name, value)) = given.split_once('=') else {
-                let message = "--env: write NAME=VALUE, and repeat the flag for more".to_owned();
-                return Err(CommandError { code: exit::USAGE, message });
+                let message = "--env: write NAME=VALUE, and repeat the flag for more";
+                return Err(CommandError::wrong_usage(message));
             };
             env.insert(name, value);
         }

@@ -1,6 +1,6 @@
 //! Runs of this state directory by id, name, or the beginning of an id.
 
-use sluice_contract::{RunKey, exit};
+use sluice_contract::RunKey;
 use sluice_state::store::{KnownRun, Store};
 
 use super::error::CommandError;
@@ -17,8 +17,7 @@ pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, Comm
     {
         return Ok(run);
     }
-    let usage = |message| CommandError { code: exit::USAGE, message };
-    let unknown = || usage(format!("there is no run '{name}'; sluice ps --all lists all runs"));
+    let unknown = || CommandError::wrong_usage(format!("there is no run '{name}'; sluice ps --all lists all runs"));
     if name.is_empty() {
         return Err(unknown());
     }
@@ -32,7 +31,10 @@ pub(super) async fn find_run(store: &Store, name: &str) -> Result<KnownRun, Comm
         (None, several) => {
             let named: Vec<_> = several.iter().take(NAMED_MAX as usize).map(RunKey::to_string).collect();
             let more = if several.len() > NAMED_MAX as usize { ", and more" } else { "" };
-            Err(usage(format!("'{name}' is the beginning of several runs: {}{more}", named.join(", "))))
+            Err(CommandError::wrong_usage(format!(
+                "'{name}' is the beginning of several runs: {}{more}",
+                named.join(", ")
+            )))
         }
     }
 }
@@ -51,7 +53,7 @@ async fn named(store: &Store, name: &str) -> Result<Option<RunKey>, CommandError
         several => {
             let owners: Vec<_> = several.iter().map(|sandbox| format!("{}/{name}", sandbox.owner)).collect();
             let message = format!("several owners have a run of the name '{name}'; write {}", owners.join(" or "));
-            Err(CommandError { code: exit::USAGE, message })
+            Err(CommandError::wrong_usage(message))
         }
     }
 }

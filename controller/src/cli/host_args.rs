@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use sluice_contract::text::error_chain;
 use sluice_runs::host::HostSettings;
 
 use super::error::CommandError;
 use super::output::say;
 use super::stderr_log;
-use crate::settings::{SettingError, SettingLayers, Settings, unknown_variables};
+use crate::settings::{LitellmSettings, SettingError, SettingLayers, Settings, unknown_variables};
 
 /// The flags of all commands: addresses and paths.
 #[derive(Debug, Clone, Default, Args)]
@@ -115,5 +116,24 @@ impl HostArgs {
     pub(super) fn host_without_key(&self) -> Result<HostSettings, CommandError> {
         let layers = self.layers(BTreeMap::new());
         layers.and_then(|layers| layers.host_without_key()).map_err(|error| CommandError::usage(&error))
+    }
+}
+
+/// Returns the settings of the host for a command that removes resources, and those of LiteLLM if its keys can be read.
+/// Without them, it reports what is left out.
+///
+/// # Errors
+/// Wrong usage: another setting of the host is not valid.
+pub(super) fn host_for_removal(
+    layers: &SettingLayers,
+    left_out: &str,
+) -> Result<(HostSettings, Option<LitellmSettings>), CommandError> {
+    let usage = |error| CommandError::usage(&error);
+    match layers.litellm() {
+        Ok(litellm) => Ok((layers.host(&litellm).map_err(usage)?, Some(litellm))),
+        Err(error) => {
+            say(&format!("{left_out}: {}", error_chain(&error)));
+            Ok((layers.host_without_key().map_err(usage)?, None))
+        }
     }
 }

@@ -23,6 +23,7 @@ use super::ps::RunView;
 use super::sandbox_object::object_of;
 use super::server_args::ServerArgs;
 
+mod audit_file;
 mod remote;
 mod text;
 
@@ -64,6 +65,8 @@ struct Inspection {
     result: Option<ResultRecord>,
     /// Reason why there is no record.
     no_record: Option<String>,
+    /// Reason why there is no audit file.
+    no_audit: Option<String>,
     paths: Value,
     /// The last lines of logs.
     tails: LogTails,
@@ -98,8 +101,10 @@ async fn inspect_here(args: &InspectArgs) -> Result<Inspection, CommandError> {
     let run = find_run(&store, &args.run).await?;
     let sandbox = store.find_sandbox(None, &run.entry.key.run_id).await;
     let sandbox = sandbox.map_err(|error| CommandError::failed(&error))?;
-    let inspected = inspect(&run, sandbox.as_ref(), &Layout::at(&state), keep);
-    inspected.map_err(|error| CommandError::failed(&error))
+    let layout = Layout::at(&state);
+    let no_audit = audit_file::reason_of_absence(&store, &layout, &run.entry.key).await?;
+    let inspected = inspect(&run, sandbox.as_ref(), &layout, keep).map_err(|error| CommandError::failed(&error))?;
+    Ok(Inspection { no_audit, ..inspected })
 }
 
 fn inspect(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout, keep: Duration) -> io::Result<Inspection> {
@@ -117,6 +122,7 @@ fn inspect(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout, keep: Dur
             "record": no_record.is_none().then(|| record.directory().display().to_string()),
         }),
         no_record,
+        no_audit: None,
         tails: tails(&record, &layout.sidecar_log(key))?,
         sandbox: serde_json::to_value(sandbox.map(object_of))?,
     })

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use sluice_contract::exit;
 use sluice_state::layout::Layout;
-use sluice_state::records::{CONTROLLER_LOG, RESULT, RecordedStream, SIDECAR_LOG};
+use sluice_state::records::{CONTROLLER_LOG, OUTPUT_INDEX, RESULT, RecordedStream, SIDECAR_LOG};
 use sluice_state::sandboxes::Sandbox;
-use sluice_state::store::{KnownRun, Store};
+use sluice_state::store::{KnownRun, RunDriver, Store};
 
 use super::database::open_for_queries;
 use super::error::CommandError;
@@ -66,16 +66,19 @@ pub(super) struct LogsArgs {
     /// Show the log of the controller: one JSON object per line
     #[arg(long, group = "source")]
     controller: bool,
-    /// Show lines since this time: 2026-11-20, 2026-11-20T16:00:00Z, or how long ago, such as 10m
+    /// Show lines since this time: 2026-11-20, 2026-11-20T16:00:00Z, or how long ago, such as 10m. Runs of
+    /// the daemon only
     #[arg(long, value_name = "TIME", conflicts_with_all = ["sidecar", "controller"])]
     since: Option<String>,
-    /// Show the last N lines of what is there, and with --follow what comes after them
+    /// Show the last N lines of what is there, and with --follow what comes after them. For a run of sluice run, the last N
+    /// of each stream
     #[arg(long, short = 'n', value_name = "N")]
     tail: Option<usize>,
     /// Show lines with this text
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
-    /// Print one JSON object in a line: stream, time and text of each line of both streams
+    /// Print one JSON object in a line: stream, time and text of each line of both streams. For a run of sluice run, the
+    /// time is null
     #[arg(long, conflicts_with_all = ["sidecar", "controller"])]
     json: bool,
     #[command(flatten)]
@@ -127,7 +130,7 @@ async fn show_attempt(
             _ => Err(no_record(run, keep)),
         };
     }
-    let mut sources = args.sources(layout, run, flags);
+    let mut sources = args.sources(layout, run, flags)?;
     let mut look = tokio::time::interval(EVERY);
     loop {
         look.tick().await;
@@ -214,31 +217,38 @@ impl LogsArgs {
         Ok(LineFlags { since_us, tail: self.tail, text: self.grep.clone() })
     }
 
-    fn sources(&self, layout: &Layout, run: &KnownRun, flags: &LineFlags) -> Vec<LogSource> {
+    fn sources(&self, layout: &Layout, run: &KnownRun, flags: &LineFlags) -> Result<Vec<LogSource>, CommandError> {
         let mut sources = self.whole_sources(layout, run);
         if flags.select_all() && !self.json {
-            return sources;
+            return Ok(sources);
         }
-        if !self.sidecar && !self.controller {
+        let record = layout.records().of(&run.entry.key);
+        // The record of another run has the two streams alone. A daemon's run that begins has no index yet.
+        let has_index = run.entry.driver == RunDriver::Daemon || record.path(OUTPUT_INDEX).exists();
+        if flags.since_us.is_some() && !has_index {
+            return Err(CommandError::wrong_usage("--since: the record of a run of sluice run has no times"));
+        }
+        if has_index && !self.sidecar && !self.controller {
             // The times of lines, and their order in both streams.
-            let output = layout.records().of(&run.entry.key).output(0);
-            let only = match (self.stdout, self.stderr) {
-                (true, _) => Some(RecordedStream::Stdout),
-                (_, true) => Some(RecordedStream::Stderr),
-                _ => None,
-            };
-            sources = vec![LogSource::output(output, only)];
+            sources = vec![LogSource::output(record.output(0), self.only())];
         }
-        sources
-            .into_iter()
-            .map(|source| source.selecting(LineSelection::new(flags.clone()), self.json.into()))
-            .collect()
+        let selected = |source: LogSource| source.selecting(LineSelection::new(flags.clone()), self.json.into());
+        Ok(sources.into_iter().map(selected).collect())
+    }
+
+    /// Returns the stream that is shown alone, if a flag names one.
+    fn only(&self) -> Option<RecordedStream> {
+        match (self.stdout, self.stderr) {
+            (true, _) => Some(RecordedStream::Stdout),
+            (_, true) => Some(RecordedStream::Stderr),
+            _ => None,
+        }
     }
 
     fn whole_sources(&self, layout: &Layout, run: &KnownRun) -> Vec<LogSource> {
         let record = layout.records().of(&run.entry.key);
         let stdout = || DataStream::sanitized();
-        let stream = |stream| LogSource::stream(record.stream(stream));
+        let stream = |stream| LogSource::stream(record.stream(stream), stream);
         if self.sidecar {
             // The record gets the log when the run is over.
             let live = layout.sidecar_log(&run.entry.key);
@@ -247,10 +257,9 @@ impl LogsArgs {
         if self.controller {
             return vec![LogSource::files(vec![record.path(CONTROLLER_LOG)], stdout())];
         }
-        match (self.stdout, self.stderr) {
-            (true, _) => vec![stream(RecordedStream::Stdout)],
-            (_, true) => vec![stream(RecordedStream::Stderr)],
-            _ => vec![stream(RecordedStream::Stdout), stream(RecordedStream::Stderr).on_stderr()],
+        match self.only() {
+            Some(only) => vec![stream(only).on_stdout()],
+            None => RecordedStream::ALL.map(stream).into(),
         }
     }
 }

@@ -8,7 +8,6 @@ use serde_json::json;
 use sluice_client::{AgentMessage, AgentMessagePage, ApiRequest, InterruptedRun, QueuedMessage};
 use sluice_contract::text::truncate;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -163,7 +162,7 @@ pub(super) async fn list(args: &MessagesArgs) -> Result<ExitCode, CommandError> 
 fn read_stdin() -> Result<String, CommandError> {
     let mut text = String::new();
     let read = std::io::stdin().take(STDIN_MAX).read_to_string(&mut text);
-    read.map_err(|error| wrong(format!("cannot read the message from stdin: {error}")))?;
+    read.map_err(|error| CommandError::wrong_usage(format!("cannot read the message from stdin: {error}")))?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 

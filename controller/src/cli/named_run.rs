@@ -3,9 +3,11 @@
 use sluice_client::{ApiClient, ApiRequest, ApiSandboxDetail, ApiSandboxPage};
 use sluice_contract::RunKey;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::output::say;
+
+/// States of runs that have not ended, as a query of the API names them.
+pub(super) const LIVE_STATES: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 /// Maximum number of runs that an error names.
 const NAMED_MAX: usize = 10;
@@ -15,7 +17,12 @@ const PAGES_MAX: usize = 20;
 /// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or a unique
 /// prefix of an id. If the user did not give the full id, it goes to stderr.
 pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail, CommandError> {
-    let unknown = || wrong(format!("there is no run '{name}' at {}; sluice ps --all lists all runs", api.server()));
+    let unknown = || {
+        CommandError::wrong_usage(format!(
+            "there is no run '{name}' at {}; sluice ps --all lists all runs",
+            api.server()
+        ))
+    };
     if name.is_empty() {
         return Err(unknown());
     }
@@ -37,7 +44,7 @@ pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail
         several => {
             let more = if several.len() > NAMED_MAX { ", and more" } else { "" };
             let named = several[..several.len().min(NAMED_MAX)].join(", ");
-            Err(wrong(format!("'{name}' is the beginning of several runs: {named}{more}")))
+            Err(CommandError::wrong_usage(format!("'{name}' is the beginning of several runs: {named}{more}")))
         }
     }
 }
@@ -64,4 +71,18 @@ async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, Comma
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_state::sandboxes::SandboxState;
+
+    use super::LIVE_STATES;
+
+    #[test]
+    fn live_states_are_those_that_have_not_ended() {
+        let live = SandboxState::ALL.into_iter().filter(|state| !state.is_ended());
+        let words: Vec<_> = live.map(SandboxState::as_str).collect();
+        assert_eq!(LIVE_STATES, words.join(","));
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use sluice_contract::exit;
 use sluice_contract::text::truncate;
+use sluice_contract::time::from_unix_micros;
 use sluice_runs::terminal::{SanitizedWriter, sanitize_lines};
 
 use super::error::CommandError;
@@ -179,6 +180,11 @@ pub(super) fn exit_code(code: ExitCode) -> ExitCode {
 /// Returns a timestamp of RFC 3339 for people: date and time, to the second.
 pub(super) fn date_time(timestamp: &str) -> String {
     timestamp.get(..19).unwrap_or(timestamp).replace('T', " ")
+}
+
+/// Returns a time, in microseconds since 1970, as a timestamp of RFC 3339 in whole seconds.
+pub(super) fn timestamp_to_second(us: i64) -> String {
+    humantime::format_rfc3339_seconds(from_unix_micros(us)).to_string()
 }
 
 /// Returns a value for a table, or a dash.

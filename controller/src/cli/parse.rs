@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use sluice_contract::time::unix_micros;
-use sluice_contract::{RunKey, exit, units};
+use sluice_contract::{RunKey, units};
 
 use super::error::CommandError;
 use crate::settings::InvalidValue;
@@ -63,10 +63,9 @@ pub(super) fn time(flag: &str, text: &str) -> Result<i64, CommandError> {
     let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
     let ago = || humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
     let time = humantime::parse_rfc3339_weak(text).or_else(|_| day()).ok().or_else(ago);
-    time.and_then(unix_micros).ok_or_else(|| CommandError {
-        code: exit::USAGE,
-        message: format!(
+    time.and_then(unix_micros).ok_or_else(|| {
+        CommandError::wrong_usage(format!(
             "{flag} {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"
-        ),
+        ))
     })
 }

@@ -41,10 +41,11 @@ pub(super) async fn run(args: &PreflightArgs) -> Result<ExitCode, CommandError> 
     let image = args.image.iter().map(|image| ("image", image.clone())).collect();
     let usage = |error| CommandError::usage(&error);
     let layers = args.host.layers(image).map_err(usage)?;
-    let settings = layers.settings().map_err(usage)?;
+    let (settings, key_fault) = layers.settings_and_key_fault().map_err(usage)?;
     let is_daemon = layers.serve().map_err(usage)?.sandbox_enabled;
     let daemon = is_daemon.then(|| layers.daemon_runs()).transpose().map_err(usage)?;
-    let checks = preflight(&settings, daemon.map(|daemon| daemon.users).as_ref(), git_home).await;
+    let users = daemon.map(|daemon| daemon.users);
+    let checks = preflight(&settings, key_fault.as_ref(), users.as_ref(), git_home).await;
     let failed = failed(&checks);
     if args.json {
         print_object(&CommandObject::of(failed.as_ref(), json!({ "checks": checks })));

@@ -205,8 +205,7 @@ impl ReconcileArgs {
         }
         let from_us = since(self.since.as_deref().unwrap_or(SINCE))?;
         if from_us > now_us() {
-            let message = "--since is in the future".to_owned();
-            return Err(CommandError { code: exit::USAGE, message });
+            return Err(CommandError::wrong_usage("--since is in the future"));
         }
         Ok(ReconcileQuestion::Since { account: self.account.as_ref().map(Account::to_string), from_us })
     }

@@ -32,6 +32,7 @@ pub(super) fn object_of(sandbox: &Sandbox) -> ApiSandbox {
         started_at: sandbox.started_us.map(timestamp),
         ended_at: sandbox.ended_us.map(timestamp),
         deadline_at: sandbox.deadline_us.map(timestamp),
+        paused_at: sandbox.paused_us.map(timestamp),
     }
 }
 

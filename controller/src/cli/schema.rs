@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
-use sluice_contract::exit;
 
 use super::error::CommandError;
 use super::output::{print, print_object};
@@ -39,10 +38,7 @@ pub(super) fn run(args: &SchemaArgs) -> Result<ExitCode, CommandError> {
     match &args.name {
         None => SCHEMAS.iter().for_each(|(name, _)| print(&format!("{name}\n"))),
         Some(name) => {
-            let unknown = || CommandError {
-                code: exit::USAGE,
-                message: format!("there is no schema {name}; sluice schema lists them"),
-            };
+            let unknown = || CommandError::wrong_usage(format!("there is no schema {name}; sluice schema lists them"));
             let (_, schema) = SCHEMAS.iter().find(|(known, _)| known == name).ok_or_else(unknown)?;
             print_object(&bundled(schema));
         }

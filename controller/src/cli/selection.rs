@@ -1,7 +1,7 @@
 //! Flags that select receipts.
 
 use clap::Args;
-use sluice_contract::{Account, exit};
+use sluice_contract::Account;
 use sluice_state::ledger::Filter;
 use sluice_state::store::Store;
 
@@ -37,8 +37,8 @@ impl SelectionArgs {
         let since_us = self.since.as_deref().map(|text| time("--since", text)).transpose()?;
         let until_us = self.until.as_deref().map(|text| time("--until", text)).transpose()?;
         if since_us.zip(until_us).is_some_and(|(since, until)| since >= until) {
-            let message = "--until is not after --since; it names the first moment that does not count".to_owned();
-            return Err(CommandError { code: exit::USAGE, message });
+            let message = "--until is not after --since; it names the first moment that does not count";
+            return Err(CommandError::wrong_usage(message));
         }
         let (run_id, attempt) = self.run.as_deref().map(run_or_attempt).unzip();
         let account = self.account.as_ref().map(Account::to_string);
@@ -59,5 +59,5 @@ pub(super) async fn check_run(store: &Store, filter: &Filter) -> Result<(), Comm
     }
     let attempt = filter.attempt.map_or_else(String::new, |attempt| format!(".{attempt}"));
     let message = format!("there is no run {run}{attempt} in the ledger; sluice receipts lists those there are");
-    Err(CommandError { code: exit::USAGE, message })
+    Err(CommandError::wrong_usage(message))
 }

@@ -8,7 +8,6 @@ use clap::Args;
 use sluice_client::{ApiClient, ApiToken, Server};
 use sluice_contract::exit;
 
-use super::database::wrong;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 
@@ -42,7 +41,7 @@ impl ServerArgs {
     pub(super) fn named(&self, host: &HostArgs) -> Result<Option<ApiClient>, CommandError> {
         let Some(url) = self.server.clone().or_else(|| variable(SERVER)) else {
             let message = "--token-file is the token for --server; name the daemon with --server URL";
-            return if self.token_file.is_some() { Err(wrong(message.to_owned())) } else { Ok(None) };
+            return if self.token_file.is_some() { Err(CommandError::wrong_usage(message)) } else { Ok(None) };
         };
         let token = match &self.token_file {
             Some(path) => Some(ApiToken::read(path)),

@@ -1,8 +1,9 @@
 //! `sluice sweep`: removes leftovers of killed controllers, and looks up open costs.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
@@ -13,15 +14,14 @@ use sluice_runs::host::Host;
 use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep, swept_entry};
 use sluice_state::daemon_lock::DaemonLock;
-use sluice_state::records::remove_old_records;
+use sluice_state::record_retention::remove_old_records;
 
 use super::error::CommandError;
-use super::host_args::HostArgs;
+use super::host_args::{HostArgs, host_for_removal};
 use super::object::CommandObject;
 use super::output::{print, print_object, say};
 use super::{operator_record, progress, stderr_log};
 use crate::reconcile::background::ReconcileLoop;
-use crate::settings::RecordSettings;
 
 /// Removes containers, sidecars and directories of runs whose controller has ended. It removes only those of this state
 /// directory. It also removes old records, and looks up open costs.
@@ -73,16 +73,20 @@ async fn look(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Comma
 
 /// Removes leftovers and old records, and looks up open costs.
 async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, CommandError> {
-    let settings = args.settings()?;
-    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
+    let usage = |error| CommandError::usage(&error);
+    let layers = args.layers(BTreeMap::new()).map_err(usage)?;
+    let keep = layers.record_keep().map_err(usage)?;
+    let without_key = "open costs are not looked up, and virtual keys are not deleted";
+    let (settings, litellm) = host_for_removal(&layers, without_key)?;
+    let host = Arc::new(Host::open(&settings).await.map_err(|error| CommandError::failed(&error))?);
     // The lock keeps a daemon from starting before the sweep has ended.
     let _lock = match scope {
         SweepScope::OneShot => None,
         SweepScope::All => Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?),
     };
     let leftovers = remove_leftovers(&host, scope).await?;
-    remove_records(&host, settings.record).await;
-    if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
+    remove_records(&host, keep).await;
+    if let Some(reconcile) = litellm.and_then(|litellm| ReconcileLoop::new(&litellm, host.store.clone())) {
         // A failure is not reported: the next run or sweep tries again, and no user requested this.
         reconcile.look().await;
     }
@@ -112,14 +116,14 @@ fn log(leftover: &Leftover) {
 }
 
 /// Removes expired records. A failure is only a message, since it leaves no running resources.
-async fn remove_records(host: &Host, settings: RecordSettings) {
-    match remove_old_records(&host.layout, &host.store, settings.keep).await {
+async fn remove_records(host: &Host, keep: Duration) {
+    match remove_old_records(&host.layout, &host.store, keep).await {
         Ok(records) => records.remaining.iter().for_each(|(key, reason)| {
             say(&format!("the record of run {key} is not removed: {reason}"));
         }),
         Err(error) => say(&format!("old records are not removed: {}", error_chain(&error))),
     }
-    if let Err(error) = remove_old_repositories(&host.git, &host.store, settings.keep, SystemTime::now()).await {
+    if let Err(error) = remove_old_repositories(&host.git, &host.store, keep, SystemTime::now()).await {
         say(&format!("old repositories are not removed: {}", error_chain(&error)));
     }
 }

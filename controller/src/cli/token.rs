@@ -9,18 +9,18 @@ use serde::Serialize;
 use serde_json::json;
 use sluice_contract::money::Usd;
 use sluice_contract::text::sanitize;
-use sluice_contract::time::{duration_micros, from_unix_micros};
+use sluice_contract::time::duration_micros;
 use sluice_contract::{Account, exit, is_name, units};
 use sluice_state::chats::ChatCaps;
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
 
-use super::database::{open, open_for_queries, open_or_create, wrong};
+use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::operator_record::{self, control_log};
-use super::output::{print, print_json, say};
+use super::output::{print, print_json, say, timestamp_to_second};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -111,10 +111,15 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
     match &args.command {
         TokenCommand::Create { owner, role, account, expires, runs_per_day, cost_per_day, label, json } => {
             if account.is_empty() && matches!(role, TokenRole::Owner | TokenRole::Chat) {
-                return Err(wrong(format!("a token with the role {} needs --account", role.as_str())));
+                return Err(CommandError::wrong_usage(format!(
+                    "a token with the role {} needs --account",
+                    role.as_str()
+                )));
             }
             if *role != TokenRole::Chat && (runs_per_day.is_some() || cost_per_day.is_some()) {
-                return Err(wrong("--runs-per-day and --cost-per-day are of tokens with the role chat".to_owned()));
+                return Err(CommandError::wrong_usage(
+                    "--runs-per-day and --cost-per-day are of tokens with the role chat",
+                ));
             }
             let new = NewToken {
                 owner: owner.clone(),
@@ -169,7 +174,11 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     if json {
         print_json(&json!({ "value": value.expose(), "tokens": [object(&token)] }));
     } else {
-        say(&format!("{} of {owner}, valid until {}; its value is shown this once", token.id, time(token.expires_us)));
+        say(&format!(
+            "{} of {owner}, valid until {}; its value is shown this once",
+            token.id,
+            timestamp_to_second(token.expires_us)
+        ));
         print(&format!("{}\n", value.expose()));
     }
     Ok(())
@@ -231,11 +240,6 @@ fn role(text: &str) -> Result<TokenRole, FlagError> {
     TokenRole::of(text).ok_or(FlagError::Role)
 }
 
-fn time(us: i64) -> String {
-    // Whole seconds.
-    humantime::format_rfc3339_seconds(from_unix_micros(us)).to_string()
-}
-
 fn object(token: &Token) -> TokenObject<'_> {
     let caps = day_caps(token.role, token.runs_per_day, token.cost_per_day);
     TokenObject {
@@ -244,10 +248,10 @@ fn object(token: &Token) -> TokenObject<'_> {
         role: token.role.as_str(),
         accounts: &token.accounts,
         label: token.label.as_deref(),
-        created_at: time(token.created_us),
-        expires_at: time(token.expires_us),
-        last_used_at: token.last_used_us.map(time),
-        revoked_at: token.revoked_us.map(time),
+        created_at: timestamp_to_second(token.created_us),
+        expires_at: timestamp_to_second(token.expires_us),
+        last_used_at: token.last_used_us.map(timestamp_to_second),
+        revoked_at: token.revoked_us.map(timestamp_to_second),
         runs_per_day: caps.as_ref().map(|(runs, _)| *runs),
         cost_per_day_usd: caps.and_then(|(_, cost)| cost),
     }
@@ -268,7 +272,7 @@ fn table(tokens: &[Token]) -> String {
             "{:<36} {:<16} {role:<7} {state:<8} {:<20} {accounts}\n",
             token.id,
             token.owner,
-            time(token.expires_us)
+            timestamp_to_second(token.expires_us)
         );
     }
     text

@@ -110,7 +110,7 @@ fn text(runs: &[RunView], before: Option<&Before>) -> String {
         table.row([
             run.run.clone(),
             dash(run.name.clone()),
-            run.state.clone(),
+            run.shown_state(),
             humantime::format_duration(Duration::from_secs(run.age_s)).to_string(),
             dash(run.calls),
             dash(run.open_calls),

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
+use sluice_state::ledger::{GroupBy, GroupSum, Total, Unsettled, UsageTable};
 
 use super::database::open_for_queries;
 use super::error::CommandError;
@@ -35,7 +35,7 @@ Examples:
 pub(super) struct UsageArgs {
     /// Group sums by this [default: account]
     #[arg(long, value_enum, value_name = "WHAT")]
-    by: Option<GroupBy>,
+    by: Option<GroupFlag>,
     #[command(flatten)]
     selection: SelectionArgs,
     /// Print one JSON object
@@ -50,12 +50,28 @@ pub(super) struct UsageArgs {
     host: HostArgs,
 }
 
-/// The sum of a group.
-#[derive(Serialize)]
-struct GroupSum {
-    name: String,
-    #[serde(flatten)]
-    total: Total,
+/// Grouping of sums, as the flag names it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GroupFlag {
+    /// Account that pays.
+    Account,
+    /// Attempt of a run.
+    Run,
+    /// Requested model.
+    Model,
+    /// Day in which a receipt or an entry counts (UTC).
+    Day,
+}
+
+impl From<GroupFlag> for GroupBy {
+    fn from(flag: GroupFlag) -> Self {
+        match flag {
+            GroupFlag::Account => Self::Account,
+            GroupFlag::Run => Self::Run,
+            GroupFlag::Model => Self::Model,
+            GroupFlag::Day => Self::Day,
+        }
+    }
 }
 
 /// The JSON object of all sums.
@@ -68,7 +84,7 @@ struct UsageObject<'a> {
 }
 
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
-    let by = args.by.unwrap_or(GroupBy::Account);
+    let by = args.by.map_or(GroupBy::Account, GroupBy::from);
     let filter = args.selection.filter()?;
     if let Some(api) = args.server.named(&args.host)? {
         remote::print_sums(&api, args, by, &filter).await?;
@@ -80,8 +96,7 @@ pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
     let table = store.usage(by, filter).await.map_err(|error| CommandError::failed(&error))?;
     if args.json {
         let UsageTable { groups, total, unsettled } = table;
-        let groups = groups.into_iter().map(|(name, total)| GroupSum { name, total }).collect();
-        print_json(&UsageObject { by: by.as_str(), groups, total, unsettled_runs: &unsettled });
+        print_json(&UsageObject { by: by.as_str(), groups: GroupSum::all(groups), total, unsettled_runs: &unsettled });
     } else if args.csv {
         print(&csv(by, &table));
     } else {

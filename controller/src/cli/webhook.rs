@@ -8,17 +8,16 @@ use std::time::{Instant, SystemTime};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
-use sluice_contract::time::from_unix_micros;
 use sluice_daemon::webhooks::{Webhook, send, test_message};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::store::now_us;
 use sluice_state::webhooks::{MessageChoice, WebhookMessage, WebhookRow};
 
-use super::database::{open, open_for_queries, wrong};
+use super::database::{open, open_for_queries};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::operator_record;
-use super::output::{print, print_json};
+use super::output::{print, print_json, timestamp_to_second};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,7 +93,11 @@ impl Configured {
     }
 
     fn find(&self, name: &str) -> Result<&Webhook, CommandError> {
-        let unknown = || wrong(format!("there is no webhook {name} in the configuration file; sluice webhook list"));
+        let unknown = || {
+            CommandError::wrong_usage(format!(
+                "there is no webhook {name} in the configuration file; sluice webhook list"
+            ))
+        };
         self.webhooks.iter().find(|webhook| webhook.name == name).ok_or_else(unknown)
     }
 }
@@ -129,7 +132,7 @@ async fn list(configured: &Configured, json: bool) -> Result<(), CommandError> {
     for webhook in &configured.webhooks {
         let row = state(webhook);
         let (waiting, dead) = row.map_or((0, 0), |row| (row.waiting, row.dead));
-        let delivered = row.and_then(|row| row.last_success_us).map_or_else(|| "-".to_owned(), time);
+        let delivered = row.and_then(|row| row.last_success_us).map_or_else(|| "-".to_owned(), timestamp_to_second);
         let fault = row.and_then(|row| row.fault.as_deref()).unwrap_or("-");
         text +=
             &format!("{:<20} {waiting:>7} {dead:>5} {delivered:<20} {fault:<20} {}\n", webhook.name, webhook.target);
@@ -148,8 +151,8 @@ fn object(webhook: &Webhook, row: Option<&WebhookRow>) -> Value {
         "position": row.map(|row| row.position),
         "waiting": row.map_or(0, |row| row.waiting),
         "dead": row.map_or(0, |row| row.dead),
-        "last_success_at": row.and_then(|row| row.last_success_us).map(time),
-        "last_failure_at": row.and_then(|row| row.last_failure_us).map(time),
+        "last_success_at": row.and_then(|row| row.last_success_us).map(timestamp_to_second),
+        "last_failure_at": row.and_then(|row| row.last_failure_us).map(timestamp_to_second),
         "fault": row.and_then(|row| row.fault.as_deref()),
     })
 }
@@ -181,7 +184,7 @@ async fn dead(state: &std::path::Path, webhook: Option<String>, json: bool) -> R
     let mut text = format!("{:<36} {:<20} {:<20} {:<16} type\n", "id", "webhook", "given up (UTC)", "fault");
     for message in &messages {
         let (given_up, fault) =
-            (message.dead_us.map(time).unwrap_or_default(), message.fault.as_deref().unwrap_or("-"));
+            (message.dead_us.map(timestamp_to_second).unwrap_or_default(), message.fault.as_deref().unwrap_or("-"));
         text +=
             &format!("{:<36} {:<20} {given_up:<20} {fault:<16} {}\n", message.id, message.webhook, message.event_type);
     }
@@ -197,8 +200,8 @@ fn message_object(message: &WebhookMessage) -> Value {
         "event_type": message.event_type,
         "attempts": message.attempts,
         "fault": message.fault,
-        "created_at": time(message.created_us),
-        "given_up_at": message.dead_us.map(time),
+        "created_at": timestamp_to_second(message.created_us),
+        "given_up_at": message.dead_us.map(timestamp_to_second),
     })
 }
 
@@ -207,7 +210,9 @@ async fn retry(state: &std::path::Path, name: &str, choice: MessageChoice, json:
     let store = open(state)?;
     let found = store.dead_webhook_messages(choice.clone()).await.map_err(|error| failed(&error))?;
     if found.is_empty() {
-        return Err(wrong(format!("webhook {name} has no such message; sluice webhook dead lists them")));
+        return Err(CommandError::wrong_usage(format!(
+            "webhook {name} has no such message; sluice webhook dead lists them"
+        )));
     }
     let entry = ControlEntry {
         operation: "webhook.retry".to_owned(),
@@ -223,9 +228,4 @@ async fn retry(state: &std::path::Path, name: &str, choice: MessageChoice, json:
         print(&format!("{count} messages are tried again by the daemon\n"));
     }
     Ok(())
-}
-
-fn time(us: i64) -> String {
-    // Whole seconds.
-    humantime::format_rfc3339_seconds(from_unix_micros(us)).to_string()
 }

@@ -14,11 +14,16 @@ use super::image::image;
 use super::probe::{LITELLM, probe};
 use super::scratch_state::ScratchState;
 use super::{Check, CheckStatus, budgets, fail, git, litellm, pass, skipped};
-use crate::settings::{Settings, missing};
+use crate::settings::{SettingError, Settings, missing};
 
-/// Checks everything that a run needs. `users` is the range for the daemon's runs, if it creates any. `home`
-/// names the repositories of a state directory.
-pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>, home: fn(&Path) -> GitHome) -> Vec<Check> {
+/// Checks everything that a run needs. `key_fault` is the reason why the settings lack their key, if it cannot be used.
+/// `users` is the range for the daemon's runs, if it creates any. `home` names the repositories of a state directory.
+pub async fn preflight(
+    settings: &Settings,
+    key_fault: Option<&SettingError>,
+    users: Option<&SandboxUsers>,
+    home: fn(&Path) -> GitHome,
+) -> Vec<Check> {
     let mut checks = vec![user()];
     checks.push(paths(&settings.host.state_dir));
     let proxy = host::proxy(settings.host.proxy.as_deref());
@@ -39,7 +44,7 @@ pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>, home: 
     });
     let works = |checks: &[Check]| checks.iter().all(|check| check.status == CheckStatus::Pass);
     match (proxy, &settings.litellm.key) {
-        (_, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
+        (_, None) => checks.push(fail("upstream key", no_key(key_fault))),
         (Ok(proxy), Some(_)) if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) => {
             match ScratchState::new() {
                 Ok(scratch) => {
@@ -59,6 +64,14 @@ pub async fn preflight(settings: &Settings, users: Option<&SandboxUsers>, home: 
     }
     checks.extend(repositories(settings, home).await);
     checks
+}
+
+/// Returns why there is no key, and what to do.
+fn no_key(fault: Option<&SettingError>) -> String {
+    match fault {
+        Some(fault) => format!("{}; --key-file FILE names the file of the key", error_chain(fault)),
+        None => missing("key_file").to_string(),
+    }
 }
 
 /// Checks git, and the credentials of projects.

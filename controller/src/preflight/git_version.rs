@@ -13,9 +13,9 @@ const DEBIAN_12_UPDATE: u32 = 3;
 /// Knowledge about a git.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Corrections {
-    /// It has them.
+    /// The git has the corrections.
     Present,
-    /// It does not have them.
+    /// The git lacks the corrections.
     Absent,
     /// A distribution may have added them.
     Unknown,

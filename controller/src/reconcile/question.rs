@@ -10,7 +10,7 @@ pub enum ReconcileQuestion {
         /// Number of the attempt; none is all attempts.
         attempt: Option<u32>,
     },
-    /// Those of one account, or of each account, since a time; and earlier calls of unknown cost.
+    /// Calls of one account, or of each account, since a time; and earlier calls of unknown cost.
     Since {
         /// Account; none is each account that has receipts.
         account: Option<String>,

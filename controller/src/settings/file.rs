@@ -3,20 +3,22 @@
 use std::fs;
 use std::path::Path;
 
+use serde::Deserialize;
 use sluice_daemon::guardian::GuardianSettings;
 use sluice_daemon::run_policy::Project;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::SettingError;
-use super::file_value::{FileFault, FileValue, setting};
+use super::file_value::{FileFault, FileValue, setting, span_of};
 use super::guardian;
-use super::otel::{self, OtelEntry};
+use super::named_tables::{self, without_quotes};
+use super::otel::OtelEntry;
 use super::profile::{self, Profile};
 use super::project;
 use super::secret_file::check_private;
-use super::webhooks::{self, WebhookEntry};
-use crate::agent_catalogue::{self, CatalogueAgent};
+use super::webhooks::WebhookEntry;
+use crate::agent_catalogue::{self, AgentEntryError, CatalogueAgent};
 
 /// Members that are not settings.
 const TABLES: [&str; 6] = ["agents", "profiles", "projects", "webhooks", "guardian", "otel"];
@@ -74,9 +76,9 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
             "agents" => content.agents = agents(text, value)?,
             "profiles" => content.profiles = profile::read(value)?,
             "projects" => content.projects = project::read(value)?,
-            "webhooks" => content.webhooks = webhooks(text, value)?,
-            "otel" => content.otel = otel(text, value)?,
-            "guardian" => content.guardian = guardian(text, value)?,
+            "webhooks" => content.webhooks = named_tables::read(value)?,
+            "otel" => content.otel = named_tables::read(value)?,
+            "guardian" => content.guardian = guardian::read(value)?,
             name => {
                 if name == "key" {
                     check_private(path).map_err(|error| FileFault::new(key.span(), error))?;
@@ -88,7 +90,8 @@ fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
     let known = if content.agents.is_empty() { agent_catalogue::catalogue() } else { content.agents.clone() };
     content.profiles.iter().try_for_each(|profile| profile.check(&known))?;
     if let Some(agent) = content.guardian.agents.keys().find(|agent| agent_catalogue::find(&known, agent).is_none()) {
-        let at = table.get_ref().get("guardian").map(Spanned::span).unwrap_or_default();
+        let guardian = table.get_ref().get("guardian");
+        let at = guardian.map(|rules| span_of(rules, &["agents", agent.as_str()])).unwrap_or_default();
         return Err(FileFault::new(at, format!("guardian: there is no agent {agent}; write its id, sandbox:NAME")));
     }
     Ok(content)
@@ -106,33 +109,6 @@ fn syntax(text: &str, error: &toml::de::Error) -> FileFault {
     FileFault::new(span, reason)
 }
 
-/// Returns the webhooks.
-fn webhooks(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<WebhookEntry>, FileFault> {
-    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
-    let value = table.get("webhooks").cloned().unwrap_or(toml::Value::Array(Vec::new()));
-    webhooks::read(value).map_err(|(index, reason)| {
-        let wrong = index.and_then(|index| spanned.get_ref().get(index));
-        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
-    })
-}
-
-/// Returns the targets of OpenTelemetry.
-fn otel(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<OtelEntry>, FileFault> {
-    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
-    let value = table.get("otel").cloned().unwrap_or(toml::Value::Array(Vec::new()));
-    otel::read(value).map_err(|(index, reason)| {
-        let wrong = index.and_then(|index| spanned.get_ref().get(index));
-        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), reason)
-    })
-}
-
-/// Returns the rules of the Guardian.
-fn guardian(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<GuardianSettings, FileFault> {
-    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
-    let value = table.get("guardian").cloned().unwrap_or(toml::Value::Table(toml::Table::new()));
-    guardian::read(value).map_err(|reason| FileFault::new(spanned.span(), reason))
-}
-
 /// Returns the agents. An entry that is not valid is found by reading one entry more each time.
 fn agents(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<CatalogueAgent>, FileFault> {
     let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
@@ -141,6 +117,26 @@ fn agents(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<CatalogueAge
         let entries = value.as_array().map_or(&[][..], Vec::as_slice);
         let is_wrong = |count: &usize| agent_catalogue::read(entries[..*count].to_vec().into()).is_err();
         let wrong = (1..=entries.len()).find(is_wrong).and_then(|count| spanned.get_ref().get(count - 1));
-        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), error)
+        agent_fault(wrong.unwrap_or(spanned), error)
     })
+}
+
+/// Returns the fault of an agent at the member that is not valid.
+fn agent_fault(entry: &Spanned<DeValue<'_>>, error: AgentEntryError) -> FileFault {
+    let span = match &error {
+        AgentEntryError::Fields { .. } => {
+            // The catalogue reads values without places, so the same fault is found again with its place.
+            let placed = CatalogueAgent::deserialize(ValueDeserializer::from(entry.clone())).err();
+            placed.and_then(|fault| fault.span()).unwrap_or_else(|| entry.span())
+        }
+        AgentEntryError::Variable { variable, .. } => span_of(entry, &["env", variable.as_str()]),
+        AgentEntryError::NotATable | AgentEntryError::Incomplete(_) => entry.span(),
+    };
+    match error {
+        // The message may quote a value, and the value of a variable may be a secret.
+        AgentEntryError::Fields { agent, message } => {
+            FileFault::new(span, AgentEntryError::Fields { agent, message: without_quotes(&message) })
+        }
+        error => FileFault::new(span, error),
+    }
 }

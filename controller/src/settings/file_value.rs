@@ -34,6 +34,16 @@ impl FileFault {
     }
 }
 
+/// Returns the place of a member in nested tables; without it, of the innermost table on the way that the file has.
+pub(super) fn span_of(value: &Spanned<DeValue<'_>>, path: &[&str]) -> Range<usize> {
+    let mut found = value;
+    for name in path {
+        let Some(member) = found.get_ref().as_table().and_then(|table| table.get(*name)) else { break };
+        found = member;
+    }
+    found.span()
+}
+
 /// Returns the value of a setting. `tables` are names that are allowed beside the settings' names.
 pub(super) fn setting(
     key: &str,

@@ -3,18 +3,22 @@
 //! Pure. By default, no rule is set. A rule of an agent replaces the same rule of the host, and the others stay.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::Duration;
 
 use serde::Deserialize;
 use sluice_daemon::guardian::{
     CostRate, GuardianAction, GuardianRules, GuardianSettings, NoFileChange, RepetitionRule, SilenceRule,
 };
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
 
 use super::error::InvalidValue;
+use super::file_value::{FileFault, span_of};
+use super::named_tables::{MemberFault, member_fault};
 use super::values;
 
-type Parsed<T> = Result<T, InvalidValue>;
+/// A rule, if its action is not `off`, or the member that is not valid.
+type Rule<R> = Result<Option<R>, MemberFault>;
 
 /// Shortest time of a rule: events are read about twice in a second.
 const TIME_MIN: Duration = Duration::from_secs(10);
@@ -105,32 +109,47 @@ fn ten_minutes() -> String {
 /// Reads `[guardian]`.
 ///
 /// # Errors
-/// The first fault.
-pub(super) fn read(value: toml::Value) -> Parsed<GuardianSettings> {
-    let entry: HostEntry = value
-        .try_into()
-        .map_err(|error: toml::de::Error| InvalidValue::new(format!("guardian: {}", error.message())))?;
+/// The first fault, at the member that is not valid.
+pub(super) fn read(value: &Spanned<DeValue<'_>>) -> Result<GuardianSettings, FileFault> {
+    let entry = HostEntry::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
+        FileFault::new(error.span().unwrap_or_else(|| value.span()), format!("guardian: {}", error.message()))
+    })?;
     let HostEntry { cool_down, repeated_tool, repeated_error, cost_rate, no_file_change, silence, agents } = entry;
     let own = AgentEntry { cool_down, repeated_tool, repeated_error, cost_rate, no_file_change, silence };
-    let host = own.over(GuardianRules::default()).map_err(|(rule, reason)| fault(rule, &reason))?;
-    let agent = |(name, entry): (String, AgentEntry)| {
-        let rules = entry.over(host).map_err(|(rule, reason)| fault(&format!("agents.{name}.{rule}"), &reason))?;
-        Ok((name, rules))
-    };
-    Ok(GuardianSettings { host, agents: agents.into_iter().map(agent).collect::<Parsed<_>>()? })
+    let host = own.over(GuardianRules::default()).map_err(|fault| placed(value, &[], fault))?;
+    let mut settings = GuardianSettings { host, agents: BTreeMap::new() };
+    for (name, entry) in agents {
+        let rules = entry.over(host).map_err(|fault| placed(value, &["agents", name.as_str()], fault))?;
+        settings.agents.insert(name, rules);
+    }
+    Ok(settings)
 }
 
-fn fault(place: &str, reason: &dyn Display) -> InvalidValue {
-    InvalidValue::new(format!("guardian: {place}: {reason}"))
+/// Returns the fault of a rule with its place. `above` are the names of the tables around the rule.
+fn placed(value: &Spanned<DeValue<'_>>, above: &[&str], fault: RuleFault) -> FileFault {
+    let RuleFault { rule, member, reason } = fault;
+    let words: Vec<_> = above.iter().copied().chain([rule]).collect();
+    let reason = format!("guardian: {}: {reason}", words.join("."));
+    let path: Vec<_> = words.into_iter().chain(member).collect();
+    FileFault::new(span_of(value, &path), reason)
+}
+
+/// A rule that is not valid.
+struct RuleFault {
+    rule: &'static str,
+    /// The member of the rule, if the rule has members.
+    member: Option<&'static str>,
+    reason: InvalidValue,
 }
 
 impl AgentEntry {
     /// Returns the rules, with the host's rules for those that an entry lacks.
-    fn over(self, before: GuardianRules) -> Result<GuardianRules, (&'static str, InvalidValue)> {
-        let at = |rule: &'static str| move |reason: InvalidValue| (rule, reason);
+    fn over(self, before: GuardianRules) -> Result<GuardianRules, RuleFault> {
+        let at = |rule| move |(member, reason): MemberFault| RuleFault { rule, member: Some(member), reason };
+        let cool_down = |reason| RuleFault { rule: "cool_down", member: None, reason };
         Ok(GuardianRules {
             cool_down: match self.cool_down {
-                Some(text) => time(&text).map_err(at("cool_down"))?,
+                Some(text) => time(&text).map_err(cool_down)?,
                 None => before.cool_down,
             },
             repeated_tool: replaced(before.repeated_tool, self.repeated_tool, RepetitionEntry::rule)
@@ -145,50 +164,51 @@ impl AgentEntry {
     }
 }
 
-fn replaced<E, R>(before: Option<R>, entry: Option<E>, rule: fn(E) -> Parsed<Option<R>>) -> Parsed<Option<R>> {
+fn replaced<E, R>(before: Option<R>, entry: Option<E>, rule: fn(E) -> Rule<R>) -> Rule<R> {
     entry.map_or(Ok(before), rule)
 }
 
 impl RepetitionEntry {
-    fn rule(self) -> Parsed<Option<RepetitionRule>> {
+    fn rule(self) -> Rule<RepetitionRule> {
         if !(2..=RepetitionRule::COUNT_MAX).contains(&self.count) {
-            return Err(InvalidValue::new(format!("count is a number from 2 to {}", RepetitionRule::COUNT_MAX)));
+            let reason = format!("count is a number from 2 to {}", RepetitionRule::COUNT_MAX);
+            return Err(member_fault("count", reason));
         }
-        let within = time(&self.within)?;
+        let within = time_of("within", &self.within)?;
         Ok(self.action.action().map(|action| RepetitionRule { count: self.count, within, action }))
     }
 }
 
 impl CostEntry {
-    fn rule(self) -> Parsed<Option<CostRate>> {
-        let within = time(&self.within)?;
+    fn rule(self) -> Rule<CostRate> {
+        let within = time_of("within", &self.within)?;
         let Some(action) = self.action.action() else { return Ok(None) };
         let text = match self.usd {
             Some(toml::Value::String(text)) => text,
             Some(toml::Value::Integer(number)) => number.to_string(),
             Some(toml::Value::Float(number)) => number.to_string(),
-            _ => return Err(InvalidValue::new("usd is an amount of dollars, such as 2 or 0.5")),
+            _ => return Err(member_fault("usd", "usd is an amount of dollars, such as 2 or 0.5")),
         };
-        match values::nano_usd(&text)? {
-            0 => Err(InvalidValue::new("usd is more than 0")),
+        match values::nano_usd(&text).map_err(|reason| ("usd", reason))? {
+            0 => Err(member_fault("usd", "usd is more than 0")),
             nano_usd => Ok(Some(CostRate { nano_usd, within, action })),
         }
     }
 }
 
 impl NoChangeEntry {
-    fn rule(self) -> Parsed<Option<NoFileChange>> {
+    fn rule(self) -> Rule<NoFileChange> {
         if self.calls == 0 {
-            return Err(InvalidValue::new("calls is at least 1"));
+            return Err(member_fault("calls", "calls is at least 1"));
         }
-        let after = time(&self.after)?;
+        let after = time_of("after", &self.after)?;
         Ok(self.action.action().map(|action| NoFileChange { after, calls: self.calls, action }))
     }
 }
 
 impl SilenceEntry {
-    fn rule(self) -> Parsed<Option<SilenceRule>> {
-        let after = time(&self.after)?;
+    fn rule(self) -> Rule<SilenceRule> {
+        let after = time_of("after", &self.after)?;
         Ok(self.action.action().map(|action| SilenceRule { after, action }))
     }
 }
@@ -204,7 +224,11 @@ impl ActionEntry {
     }
 }
 
-fn time(text: &str) -> Parsed<Duration> {
+fn time_of(member: &'static str, text: &str) -> Result<Duration, MemberFault> {
+    time(text).map_err(|reason| (member, reason))
+}
+
+fn time(text: &str) -> Result<Duration, InvalidValue> {
     let time = values::duration(text)?;
     if (TIME_MIN..=TIME_MAX).contains(&time) {
         return Ok(time);
@@ -214,10 +238,14 @@ fn time(text: &str) -> Parsed<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use toml::de::DeTable;
+
     use super::*;
 
-    fn parse(text: &str) -> Parsed<GuardianSettings> {
-        read(toml::Value::Table(text.parse().expect("it is TOML")))
+    fn parse(text: &str) -> Result<GuardianSettings, InvalidValue> {
+        let table = DeTable::parse(text).expect("it is TOML");
+        let span = table.span();
+        read(&Spanned::new(span, DeValue::Table(table.into_inner()))).map_err(|fault| fault.reason)
     }
 
     #[test]

@@ -192,12 +192,14 @@ impl SettingLayers {
     }
 
     /// Returns the agents of the catalogue and of the configuration file.
-    pub(super) fn agents(&self) -> &[CatalogueAgent] {
+    #[must_use]
+    pub fn agents(&self) -> &[CatalogueAgent] {
         &self.agents
     }
 
     /// Returns the projects of the configuration file.
-    pub(super) fn projects(&self) -> &[Project] {
+    #[must_use]
+    pub fn projects(&self) -> &[Project] {
         &self.projects
     }
 }

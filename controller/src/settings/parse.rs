@@ -26,8 +26,25 @@ impl SettingLayers {
     /// # Errors
     /// The first value that is not valid.
     pub fn settings(&self) -> Result<Settings, SettingError> {
+        self.settings_of(self.litellm())
+    }
+
+    /// Parses all values for checks of them. A key of the upstream that cannot be used is left out, and its fault is
+    /// returned beside the settings.
+    ///
+    /// # Errors
+    /// The first other value that is not valid.
+    pub fn settings_and_key_fault(&self) -> Result<(Settings, Option<SettingError>), SettingError> {
+        let (key, fault) = match self.key() {
+            Ok(key) => (key, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        Ok((self.settings_of(self.litellm_with(key))?, fault))
+    }
+
+    fn settings_of(&self, litellm: Result<LitellmSettings, SettingError>) -> Result<Settings, SettingError> {
         let run = self.run_defaults()?;
-        let litellm = self.litellm()?;
+        let litellm = litellm?;
         let host = self.host(&litellm)?;
         let record = RecordSettings {
             keep: self.record_keep()?,
@@ -108,7 +125,11 @@ impl SettingLayers {
         self.host_with(None)
     }
 
-    fn host(&self, litellm: &LitellmSettings) -> Result<HostSettings, SettingError> {
+    /// Returns the settings of the host, with the key of LiteLLM. No setting of runs needs to be valid.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn host(&self, litellm: &LitellmSettings) -> Result<HostSettings, SettingError> {
         self.host_with(litellm.upstream.clone().zip(litellm.key.clone()))
     }
 
@@ -126,10 +147,18 @@ impl SettingLayers {
         })
     }
 
-    fn litellm(&self) -> Result<LitellmSettings, SettingError> {
+    /// Returns the settings of the upstream with its keys. No other setting needs to be valid.
+    ///
+    /// # Errors
+    /// The first value that is not valid, or the first key that cannot be read.
+    pub fn litellm(&self) -> Result<LitellmSettings, SettingError> {
+        self.litellm_with(self.key()?)
+    }
+
+    fn litellm_with(&self, key: Option<ApiKey>) -> Result<LitellmSettings, SettingError> {
         Ok(LitellmSettings {
             upstream: self.text("upstream").map(|url| Upstream { url, ca: self.absolute("ca") }),
-            key: self.key()?,
+            key,
             key_mode: self.required("key_mode", values::key_mode)?,
             own_spend_key: self.key_in("spend_key_file")?,
             reconcile: self.required("reconcile", values::reconcile_mode)?,

@@ -213,7 +213,7 @@ fn an_invalid_file_is_refused() {
         ("timeout = [3]", "timeout is array"),
         ("timeout =", ""),
         ("[[agents]]\nname = \"x\"", "agents: "),
-        ("[[agents]]\nagentId = \"x\"\nargv = []", "agents: each one needs"),
+        ("[[agents]]\nagentId = \"x\"\nargv = []", "agents: x: each one needs"),
     ] {
         let file = ScratchFile::new("wrong", text);
         let error = layers(&[], &[], Some(&file)).expect_err(text).to_string();
@@ -303,13 +303,41 @@ fn an_error_of_a_file_names_line_and_key() {
         ),
         ("[[profiles]]\naccount = 3\n", "FILE:2:11: profiles: account is the name of one account"),
         ("webhooks = 'x'\n", "FILE:1:12: webhooks: write each webhook as a table, [[webhooks]]"),
-        ("[[webhooks]]\nname = 'a'\n", "FILE:1:1: webhooks: missing field `url`"),
+        ("[[webhooks]]\nname = 'a'\n", "FILE:1:1: webhooks: a: missing field `url`"),
     ] {
         let error = file_error(text);
         assert!(error.starts_with(expected), "{text:?}: {error}");
     }
     // The value of a line that cannot be read may be a key.
     assert!(!file_error("key = sk-secret\n").contains("secret"));
+}
+
+#[test]
+fn faults_in_tables_are_at_their_values() {
+    let webhook = "[[webhooks]]\nname = 'a'\nsecret_files = ['/s']\n";
+    for (text, expected) in [
+        (format!("{webhook}url = 'http://h'\n"), "FILE:4:7: webhooks: a: url is "),
+        (format!("{webhook}url = 3\n"), "FILE:4:7: webhooks: a: invalid type: integer"),
+        (
+            "[[otel]]\nname = 'a'\nendpoint = 'https://h'\nkind = 'x'\n".to_owned(),
+            "FILE:4:8: otel: a: kind is otlp or langfuse",
+        ),
+        ("[[otel]]\nname = 'a'\nendpint = 'x'\n".to_owned(), "FILE:3:1: otel: a: unknown field `endpint`"),
+        ("[[agents]]\nagentId = 'a'\nargv = 'x'\n".to_owned(), "FILE:3:8: agents: a: invalid type: string \"…\""),
+        (
+            "[[agents]]\nagentId = 'a'\nargv = ['x']\n[agents.env]\nOPENAI_API_KEY = 'k'\n".to_owned(),
+            "FILE:5:18: agents: env of a: OPENAI_API_KEY ",
+        ),
+        ("[guardian]\nsilence = { action = 'kill' }\n".to_owned(), "FILE:2:22: guardian: unknown variant `kill`"),
+        (
+            "[guardian.silence]\naction = 'nudge'\nafter = '1s'\n".to_owned(),
+            "FILE:3:9: guardian: silence: '1s' is not a time of a rule",
+        ),
+        ("[guardian]\n[guardian.agents.x]\n".to_owned(), "FILE:2:1: guardian: there is no agent x"),
+    ] {
+        let error = file_error(&text);
+        assert!(error.starts_with(expected), "{text:?}: {error}");
+    }
 }
 
 #[test]
@@ -360,18 +388,18 @@ fn all_settings_that_are_missing_are_named() {
 fn faults_of_webhooks_are_placed_and_keep_secrets() {
     let good = "[[webhooks]]\nname = 'a'\nurl = 'https://h/x'\nsecret_files = ['/s']\n";
     for (change, expected) in [
-        (("https://h/x", "http://h/canary"), "webhooks: url is https://"),
-        (("https://h/x", "https://u:canary@h/"), "webhooks: url has no user"),
-        (("['/s']", "[]"), "webhooks: secret_files has one file, or two"),
-        (("['/s']", "['/a', '/b', '/c']"), "webhooks: secret_files has one file, or two"),
-        (("['/s']", "['whsec_canary']"), "webhooks: secret_files has the paths of files"),
-        (("['/s']", "'whsec_canary'"), "webhooks: invalid type: string \"…\", expected a sequence"),
+        (("https://h/x", "http://h/canary"), "webhooks: a: url is https://"),
+        (("https://h/x", "https://u:canary@h/"), "webhooks: a: url has no user"),
+        (("['/s']", "[]"), "webhooks: a: secret_files has one file, or two"),
+        (("['/s']", "['/a', '/b', '/c']"), "webhooks: a: secret_files has one file, or two"),
+        (("['/s']", "['whsec_canary']"), "webhooks: a: secret_files has the paths of files"),
+        (("['/s']", "'whsec_canary'"), "webhooks: a: invalid type: string \"…\", expected a sequence"),
         (("name = 'a'", "name = 'A b'"), "webhooks: a name has 1 to 63"),
-        (("name = 'a'", "name = 'a'\ntypes = ['agent*']"), "webhooks: types are event types"),
-        (("name = 'a'", "name = 'a'\nsecret = 'x'"), "webhooks: unknown field `secret`"),
+        (("name = 'a'", "name = 'a'\ntypes = ['agent*']"), "webhooks: a: types are event types"),
+        (("name = 'a'", "name = 'a'\nsecret = 'x'"), "webhooks: a: unknown field `secret`"),
         (
             ("[[webhooks]]", "[[webhooks]]\nname = 'a'\nurl = 'https://h'\nsecret_files = ['/s']\n[[webhooks]]"),
-            "webhooks: two have",
+            "webhooks: a: two have",
         ),
     ] {
         let error = file_error(&good.replacen(change.0, change.1, 1));
@@ -383,14 +411,14 @@ fn faults_of_webhooks_are_placed_and_keep_secrets() {
 fn faults_of_otel_targets_keep_secrets() {
     let good = "[[otel]]\nname = 'a'\nendpoint = 'https://h:4318'\nsecret_file = '/s'\n";
     for (change, expected) in [
-        (("https://h:4318", "grpc://canary"), "otel: endpoint is http://"),
-        (("https://h:4318", "https://u:canary@h"), "otel: endpoint is http://"),
-        (("'/s'", "'Bearer canary'"), "otel: secret_file is the path of a file"),
+        (("https://h:4318", "grpc://canary"), "otel: a: endpoint is http://"),
+        (("https://h:4318", "https://u:canary@h"), "otel: a: endpoint is http://"),
+        (("'/s'", "'Bearer canary'"), "otel: a: secret_file is the path of a file"),
         (("name = 'a'", "name = 'A b'"), "otel: a name has 1 to 63"),
-        (("name = 'a'", "name = 'a'\nkind = 'zipkin'"), "otel: kind is otlp or langfuse"),
-        (("name = 'a'", "name = 'a'\nsemconv = '1.30'"), "otel: semconv is current or 1.41"),
-        (("name = 'a'", "name = 'a'\nheaders = 'canary'"), "otel: unknown field `headers`"),
-        (("[[otel]]", "[[otel]]\nname = 'a'\nendpoint = 'https://h'\n[[otel]]"), "otel: two have the same name"),
+        (("name = 'a'", "name = 'a'\nkind = 'zipkin'"), "otel: a: kind is otlp or langfuse"),
+        (("name = 'a'", "name = 'a'\nsemconv = '1.30'"), "otel: a: semconv is current or 1.41"),
+        (("name = 'a'", "name = 'a'\nheaders = 'canary'"), "otel: a: unknown field `headers`"),
+        (("[[otel]]", "[[otel]]\nname = 'a'\nendpoint = 'https://h'\n[[otel]]"), "otel: a: two have the same name"),
     ] {
         let error = file_error(&good.replacen(change.0, change.1, 1));
         assert!(error.contains(expected) && !error.contains("canary"), "{change:?}: {error}");

@@ -8,7 +8,7 @@ mod rows;
 mod transition;
 
 pub use error::AgentError;
-pub use rows::{AgentChange, Heartbeat, Registered};
+pub use rows::{Heartbeat, Registered};
 pub(crate) use rows::{connect, create_ephemeral, release};
 pub use transition::{AgentState, AgentTransition, TransitionError, TransitionRequest, decide};
 

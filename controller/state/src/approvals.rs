@@ -20,7 +20,7 @@ pub use error::ApprovalError;
 pub use publication::PublicationAsk;
 pub(crate) use publication::close_published;
 pub use rows::Approval;
-pub use rules::{ApprovalDecision, RaisableCap, propose};
+pub use rules::{ApprovalDecision, RaisableCap, propose, raised_run_cap};
 
 /// Returns a new id of an approval.
 #[must_use]

@@ -49,6 +49,8 @@ pub enum BackupError {
     Exists(PathBuf),
     #[error("the state directory {} is in use; a restoration goes to a new or an empty one: name it with --state-dir", .0.display())]
     InUse(PathBuf),
+    #[error("the directory {} does not exist; make it, or name another directory for the copy", .0.display())]
+    NoParent(PathBuf),
     #[error("cannot copy {}", .0.display())]
     Io(PathBuf, #[source] io::Error),
     #[error(transparent)]
@@ -173,6 +175,10 @@ impl Unfinished {
         let mut name = to.file_name().ok_or_else(invalid)?.to_owned();
         name.push(format!(".{}.part", uuid::Uuid::new_v4().simple()));
         let path = to.with_file_name(name);
+        let parent = file::parent(to);
+        if !parent.is_dir() {
+            return Err(BackupError::NoParent(parent.to_owned()));
+        }
         make(&path)?;
         Ok(Self { path })
     }

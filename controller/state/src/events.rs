@@ -8,6 +8,7 @@
 //! cannot push out the record of actions on it.
 
 mod append;
+mod call_data;
 mod call_sums;
 mod content;
 mod list;
@@ -19,6 +20,7 @@ mod select;
 
 pub use append::AppendedEvent;
 pub(crate) use append::{announce, append};
+pub use call_data::{CallData, CallTimes, KnownCost};
 pub use call_sums::CallSums;
 pub use content::{
     EVENT_DATA_MAX, EVENT_TYPE_MAX, EventFault, JSON_DEPTH_MAX, JSON_MEMBERS_MAX, check_event_data, check_event_type,

@@ -53,7 +53,7 @@ pub(crate) use run_state::{ReadState, read_state};
 pub use settle::{PriceSource, SPEND_LOG, Settled, Settlement};
 pub use status::{ReceiptStatus, reference, status};
 pub use totals::{GroupBy, TokenSums, Total, dollars, total, usd};
-pub use usage::UsageTable;
+pub use usage::{GroupSum, UsageTable};
 pub use void::{OPERATOR, VOIDED, VoidError, void};
 
 #[cfg(test)]

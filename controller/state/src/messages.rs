@@ -89,7 +89,7 @@ pub struct StoredMessage {
 pub enum Afterwards {
     /// Waits for the next message.
     Wait,
-    /// It ends.
+    /// Ends.
     End,
 }
 

@@ -114,9 +114,15 @@ fn cap_reached(log: &AuditLog, used: &Usage) -> String {
         _ => {
             let tokens = used.total.unwrap_or(0);
             let of_tokens = limits.max_tokens.map(|max| format!("{max} tokens (--max-tokens; {tokens} used)"));
-            // The hold of an account's budget is also a cap.
+            // The hold of an account's budget is also a cap, and the audit log does not say which of them it was.
             let cost = log.totals().cost();
-            let of_cost = limits.max_cost_usd.map(|max| format!("${max} (--max-cost-usd, or hold_usd; ${cost} used)"));
+            let account = log.open().map_or("", |open| open.billing_account_id.as_ref());
+            let of_cost = limits.max_cost_usd.map(|max| {
+                format!(
+                    "${max} (${cost} used; the cap is --max-cost-usd, hold_usd, or what the budget of account {account} \
+                     had left: sluice budget add {account} USD)"
+                )
+            });
             of_tokens.into_iter().chain(of_cost).collect()
         }
     };

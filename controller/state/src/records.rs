@@ -16,7 +16,6 @@ use crate::file;
 
 mod artifacts;
 mod expiry;
-mod old_records;
 mod output_index;
 mod output_log;
 mod output_reader;
@@ -26,7 +25,6 @@ mod transcript;
 
 pub use artifacts::{ARTIFACTS, Artifact, ArtifactList, LeftOutFile};
 pub use expiry::{RemovedRecords, is_due};
-pub use old_records::{KEEP_OF_DAEMON_RUNS_MIN, remove_old_records};
 pub use output_log::{LoggedBytes, OutputLog};
 pub use output_reader::{OutputContent, OutputPiece, OutputReader};
 pub use segments::{SegmentLimits, SegmentWriter};

@@ -36,13 +36,13 @@ impl SidecarExit {
 
 /// Exit code of `sluice` when a command failed, or an audit file was altered.
 pub const FAILED: u8 = 1;
-/// Exit code of `sluice` when the command line or the settings are wrong.
+/// Exit code of `sluice` when the command line or the settings are wrong; 125 for `sluice run` and `sluice rerun`.
 pub const USAGE: u8 = 2;
 /// Exit code of `sluice audit verify` when a part of the file is missing, such as its end.
 pub const INCOMPLETE: u8 = 3;
 /// Exit code of `sluice audit verify` when the file cannot be read, or is not an audit file.
 pub const UNREADABLE: u8 = 4;
-/// Exit code of `sluice audit verify` when the run is not known.
+/// Exit code of `sluice audit verify` when the file is valid, and the database does not know its run.
 pub const UNKNOWN_RUN: u8 = 5;
 /// Exit code of `sluice audit verify` when the key that signed the file is not trusted, or no key has signed it.
 pub const UNKNOWN_KEY: u8 = 6;

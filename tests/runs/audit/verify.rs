@@ -200,7 +200,8 @@ async fn the_worst_of_several_files_counts() {
         assert_eq!(audit(&sluice, usage).await.expect(2).stdout, "", "{usage:?}");
     }
     let unknown = audit(&sluice, ["verify", "r20260101-000000-00000000"]).await.expect(4);
-    assert!(unknown.stdout.contains("unreadable"), "{}", unknown.stdout);
+    let is_advised = unknown.stdout.contains("name an audit file, or a run of this host");
+    assert!(unknown.stdout.contains("unreadable") && is_advised, "{}", unknown.stdout);
 }
 
 #[tokio::test]

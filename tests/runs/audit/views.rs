@@ -168,6 +168,19 @@ async fn a_hash_kept_elsewhere_is_a_witness() {
 }
 
 #[tokio::test]
+async fn the_control_log_is_only_verified() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.command(["budget", "set", "acct-1", "25"]).finish().await.expect(0);
+    audit(&sluice, ["verify", "control"]).await.expect(0);
+    for command in ["show", "tail", "hash"] {
+        let told = audit(&sluice, [command, "control"]).await.expect(2);
+        assert!(told.stderr.contains("sluice audit verify control checks it"), "{command}: {}", told.stderr);
+        assert_eq!(told.stdout, "", "{command}");
+    }
+}
+
+#[tokio::test]
 async fn a_missing_file_is_reported_with_a_hint() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);

@@ -100,3 +100,15 @@ async fn a_file_that_is_wrong_is_refused_by_name() {
     let missing = sluice.command(["config", "show"]).env("SLUICE_CONFIG", "/nope").finish().await.expect(2);
     assert!(missing.stderr.contains("/nope"), "{}", missing.stderr);
 }
+
+#[tokio::test]
+async fn a_fault_of_the_daemon_is_shown() {
+    let sluice = sluice();
+    let webhook = "[[webhooks]]\nname = 'ops'\nurl = 'https://h/x'\nsecret_files = ['/nonexist']\n";
+    sluice.file("sluice.toml", webhook);
+
+    let shown = sluice.command(["config", "show"]).finish().await.expect(2);
+
+    assert!(shown.stdout.contains("event_keep"), "{}", shown.stdout);
+    assert!(shown.stderr.contains("webhook ops: /nonexist: cannot read it"), "{}", shown.stderr);
+}

@@ -146,6 +146,7 @@ fn cases_of_audit(id: &str) -> Vec<Case> {
         case(&format!("audit show {id} --json"), "audit-show", 0),
         case("audit show ./altered.jsonl --json", "audit-show", 1),
         case("audit show nope --json", "audit-show", 4),
+        case("audit show control --json", "audit-show", 2),
         case(&format!("audit hash {id} --json"), "audit-hash", 0),
         case("audit approvals --json", "audit-approvals", 0),
         case("audit keys --json", "audit-keys", 0),

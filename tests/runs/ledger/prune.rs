@@ -47,6 +47,8 @@ async fn pruned_runs_keep_their_receipts() {
         "{}",
         gone.stdout
     );
+    let shown = sluice.command(["inspect", "pruned-1"]).finish().await.expect(0).stdout;
+    assert!(shown.contains("no file: sluice prune removed it at "), "{shown}");
     sluice.run(["--run-id", "pruned-1", "-q", "--", "true"]).finish().await.expect(125);
 
     // A file that comes back is compared with what is known of it.

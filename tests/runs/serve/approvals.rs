@@ -47,9 +47,12 @@ async fn a_call_that_waits_is_answered_after_an_approval() {
     let id_of = approval["approval_id"].as_str().expect("an id").to_owned();
     let digest = approval["digest"].as_str().expect("a digest").to_owned();
     let stale = ["approve", &id, &id_of, "--yes", "--digest", &"0".repeat(64)];
-    ran(&daemon, &stale, 1).await;
+    let refused = ran(&daemon, &stale, 1).await;
+    assert!(refused.stderr.contains(&digest) && refused.stderr.contains(&"0".repeat(64)), "{}", refused.stderr);
+    let low = ran(&daemon, &["approve", &id, &id_of, "--yes", "--raise-calls", "1"], 2).await;
+    assert!(low.stderr.contains("above the present one, 1"), "{}", low.stderr);
     let words =
-        ["approve", &id, &id_of, "--yes", "--digest", &digest, "--raise-calls", "5", "--reason", "go", "--json"];
+        ["approve", &id, &id_of, "--yes", "--digest", &digest[..8], "--raise-calls", "5", "--reason", "go", "--json"];
     let approved = ran(&daemon, &words, 0).await.value();
 
     let run = daemon.reaches(&id, "COMPLETED").await;

@@ -45,6 +45,7 @@ async fn a_detached_run_is_followed_to_its_exit_code() {
 
     let listed = ran(&daemon, &["ps", "--json"], 0).await.value();
     let inspected = ran(&daemon, &["inspect", "nightly", "--json"], 0).await.value();
+    let shown = ran(&daemon, &["inspect", "nightly"], 0).await.stdout;
     go(&sluice, &id);
     let logs = logs.finish().await.expect(7);
     let waited = waiting.finish().await.expect(7).value();
@@ -53,6 +54,7 @@ async fn a_detached_run_is_followed_to_its_exit_code() {
     let row = &listed["runs"][0];
     assert_eq!((&row["state"], &row["name"], &row["driver"]), (&json!("RUNNING"), &json!("nightly"), &json!("daemon")));
     assert_eq!(inspected["sandbox"]["labels"], json!({"team": "core"}), "{inspected}");
+    assert!(!shown.lines().any(|line| line.trim_end() == "settings"), "{shown}");
     assert_eq!(logs.stdout, "out\n");
     assert!(logs.stderr.starts_with("err\n") && logs.stderr.contains("container_failed"), "{}", logs.stderr);
     assert_eq!(waited["runs"][0]["failure_code"], "container_failed", "{waited}");
@@ -153,6 +155,7 @@ async fn a_token_is_enough_for_another_host() {
     let waited = remote(&["wait", "far", "--json"], 0).await.value();
     let listed = remote(&["ps", "--all", "--json"], 0).await.value();
     let inspected = remote(&["inspect", &id[..12], "--json"], 0).await.value();
+    let shown = remote(&["inspect", "far"], 0).await.stdout;
     let events = remote(&["events", "far", "--json"], 0).await.value();
     let trajectory = remote(&["events", "far", "--trajectory", "--json"], 0).await.value();
     let receipts = remote(&["receipts", "--run", id, "--json"], 0).await.value();
@@ -163,6 +166,7 @@ async fn a_token_is_enough_for_another_host() {
     assert_eq!(logs.stdout, "done\n");
     assert_eq!((&listed["runs"][0]["calls"], &listed["runs"][0]["owner"]), (&json!(1), &json!("alice")), "{listed}");
     assert_eq!(inspected["tails"]["stdout"], json!(["done"]), "{inspected}");
+    assert!(shown.contains("the audit file of this run is on the host of ") && !shown.contains("goes on"), "{shown}");
     assert_eq!(receipts["receipts"].as_array().map(Vec::len), Some(1), "{receipts}");
     assert_eq!(usage["total"]["calls"], 1, "{usage}");
     assert_eq!(followed.lines().count(), 2, "{followed}");

@@ -1,6 +1,8 @@
-//! Workspaces of the daemon's runs on repositories: kept while commits are inside that did not come out.
+//! Work that stays on this host: workspaces with commits that did not come out, and the branch of a run that was stopped.
 
-use super::git::{COMMIT_AND_WAIT, Forge, has_begun, on_repository, received};
+use sluice_testkit::engine::Hold;
+
+use super::git::{COMMIT_AND_PUSH, COMMIT_AND_WAIT, Forge, has_begun, on_repository, received};
 use super::*;
 
 /// Bug: the daemon deleted commits that were nowhere else when the bundle of them failed.
@@ -70,4 +72,21 @@ async fn kept_workspaces_of_an_owner_are_bounded() {
     assert_eq!([1, 2].map(|n: usize| forge.kept(&ids[n]).exists()), [true, true], "each has the limit of its own run");
     assert!(daemon.process().stderr().contains("its kept workspace: it is not kept"), "{}", daemon.process().stderr());
     forge.remove_kept();
+}
+
+/// Bug: an accepted cancellation in the teardown of a run did not keep its branch on this host.
+#[tokio::test]
+async fn a_run_that_is_cancelled_late_publishes_nothing() {
+    let forge = Forge::new("publish = 'auto'").await;
+    let engine = Hold::request("DELETE /");
+    let daemon = forge.sluice.serve_with(["--docker-host", &engine.host()]).await;
+    let id = daemon.create(on_repository(COMMIT_AND_PUSH, json!({}))).await;
+    engine.held().await;
+    daemon.request("DELETE", &format!("/api/v1/sandboxes/{id}"), &Value::Null).await.expect(202);
+    engine.release();
+
+    let run = daemon.ended(&id).await;
+    assert_eq!(run["outcome"], "cancelled", "{run}");
+    assert_eq!(forge.branches(), ["main"]);
+    assert_eq!(received(&daemon, &id).await["commits"], 1);
 }

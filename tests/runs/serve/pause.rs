@@ -217,7 +217,20 @@ async fn commands_pause_and_resume() {
 
     let paused = ran(&daemon, &["pause", "nightly", "--json"], 0).await.value();
     is_frozen(&sluice, true).await;
-    ran(&daemon, &["pause", "nightly"], 1).await;
+    let again = ran(&daemon, &["pause", "nightly"], 1).await;
+    assert!(again.stderr.contains("is paused") && again.stderr.contains("sluice resume"), "{}", again.stderr);
+    is_observed(&daemon, &id, "paused").await;
+    let refused = ran(&daemon, &["exec", "nightly", "--", "true"], 125).await;
+    assert!(refused.stderr.contains("sluice resume"), "{}", refused.stderr);
+    let live = ran(&daemon, &["retry", "nightly"], 1).await;
+    assert!(live.stderr.contains("cannot take the step retry"), "{}", live.stderr);
+    for command in ["ps", "top"] {
+        let shown = ran(&daemon, &[command], 0).await.stdout;
+        assert!(shown.contains("RUNNING (paused)"), "{command}: {shown}");
+    }
+    let shown = ran(&daemon, &["ps", "--json"], 0).await.value();
+    let top = ran(&daemon, &["top", "--json"], 0).await.value();
+    assert!(shown["runs"][0]["paused_at"].is_string(), "{shown}");
     let asked = ran(&daemon, &["approvals", "nightly", "--json"], 0).await.value();
     let questions = ran(&daemon, &["answer", "nightly", "--json"], 0).await.value();
     let audited = ran(&daemon, &["audit", "approvals", "--json"], 0).await.value();
@@ -227,6 +240,8 @@ async fn commands_pause_and_resume() {
     assert_eq!(paused["desired_state"], "paused", "{paused}");
     let objects = [
         ("pause", paused),
+        ("ps", shown),
+        ("top", top),
         ("approvals", asked),
         ("answer", questions),
         ("audit-approvals", audited),

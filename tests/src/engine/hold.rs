@@ -1,4 +1,4 @@
-//! A proxy of the engine that stops at one request, so that a test can act at exactly that moment.
+//! A proxy of the engine that stops at one request, so that a test can act at exactly that moment, or has requests refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub struct Hold {
     gate: Gate,
     answered: Gate,
     cut: Gate,
+    armed: Arc<AtomicBool>,
     accepting: JoinHandle<()>,
 }
 
@@ -28,6 +29,8 @@ pub struct Hold {
 enum Where {
     Request,
     Answer,
+    /// All requests are refused.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -35,8 +38,8 @@ struct HoldState {
     needle: String,
     place: Where,
     gate: Gate,
-    /// Holds the first such request; later ones pass.
-    armed: AtomicBool,
+    /// Holds the first such request, or has all refused until the release; later ones pass.
+    armed: Arc<AtomicBool>,
     answered: Gate,
     cut: Gate,
 }
@@ -53,20 +56,37 @@ impl Hold {
         Self::new(needle, Where::Answer)
     }
 
+    /// Has the engine refuse each such request before [`Hold::release`]: it gets it with a version of the API that it lacks.
+    pub fn refused(needle: &str) -> Self {
+        let hold = Self::new(needle, Where::Refused);
+        hold.gate.open();
+        hold
+    }
+
     fn new(needle: &str, place: Where) -> Self {
         let (dir, gate, answered, cut) = (TempDir::new(), Gate::new(), Gate::new(), Gate::new());
         answered.open();
         let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
-        let armed = AtomicBool::new(true);
-        let needle = needle.to_owned();
-        let watch =
-            HoldState { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
-        Self { dir, gate, answered, cut, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
+        let armed = Arc::new(AtomicBool::new(true));
+        let watch = HoldState {
+            needle: needle.to_owned(),
+            place,
+            gate: gate.clone(),
+            armed: Arc::clone(&armed),
+            answered: answered.clone(),
+            cut: cut.clone(),
+        };
+        Self { dir, gate, answered, cut, armed, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
     /// The value of `--docker-host`.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.join("docker.sock").display())
+    }
+
+    /// Waits until so many requests were refused.
+    pub async fn has_refused(&self, requests: usize) {
+        self.gate.reached(requests).await;
     }
 
     /// Waits until the request, or its answer, is held.
@@ -86,6 +106,7 @@ impl Hold {
 
     /// Lets go.
     pub fn release(&self) {
+        self.armed.store(false, Ordering::SeqCst);
         self.gate.open();
     }
 }
@@ -116,7 +137,16 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Ho
         let line = piece[..count].split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         let is_request = line.ends_with(" HTTP/1.1");
-        if is_request && line.contains(&watch.needle) && watch.armed.swap(false, Ordering::SeqCst) {
+        let is_wanted = is_request && line.contains(&watch.needle);
+        if is_wanted && watch.place == Where::Refused && watch.armed.load(Ordering::SeqCst) {
+            let path = line.find('/').expect("a request has a path");
+            let refused = [&piece[..path], b"/v9.99", &piece[path..count]].concat();
+            watch.gate.pass().await;
+            if to.write_all(&refused).await.is_err() {
+                break;
+            }
+            continue;
+        } else if is_wanted && watch.place != Where::Refused && watch.armed.swap(false, Ordering::SeqCst) {
             if watch.place == Where::Request {
                 watch.gate.pass().await;
                 held = true;

@@ -15,6 +15,7 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::events::{Events, ListQuery, page};
+use super::paging::invalid_cursor;
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -98,8 +99,7 @@ async fn list(
 ) -> Result<Json<Agents>, ApiError> {
     let scope = principal.require(Operation::Read)?;
     let limit = paging::limit(query.limit, paging::LIST_MAX)?;
-    let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
-    let after = query.cursor.as_deref().map(|cursor| cursor.rsplit_once('/').ok_or_else(wrong)).transpose()?;
+    let after = query.cursor.as_deref().map(|cursor| cursor.rsplit_once('/').ok_or_else(invalid_cursor)).transpose()?;
     let after = after.map(|(owner, agent_id)| (owner.to_owned(), agent_id.to_owned()));
     let mut agents = context.store.list_agents(scope.owner(), after, limit + 1).await?;
     let has_more = agents.len() > limit as usize;

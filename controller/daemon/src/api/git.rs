@@ -95,7 +95,6 @@ pub(super) struct GitView {
 
 /// A changed file.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = FileView)]
 struct ChangedFileView {
     /// Path; characters that are not shown are escaped.
     path: String,

@@ -1,4 +1,4 @@
-//! Sizes of pages.
+//! Sizes of pages, and their cursors.
 //!
 //! Pure.
 
@@ -17,4 +17,9 @@ pub(super) fn limit(asked: Option<u32>, max: u32) -> Result<u32, ApiError> {
     let limit = asked.unwrap_or(DEFAULT);
     let message = || format!("limit is a number from 1 to {max}");
     if (1..=max).contains(&limit) { Ok(limit) } else { Err(ApiError::invalid("limit", message())) }
+}
+
+/// Returns the error of a cursor that no page has given.
+pub(super) fn invalid_cursor() -> ApiError {
+    ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged")
 }

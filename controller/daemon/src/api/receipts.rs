@@ -10,6 +10,7 @@ use sluice_contract::time::unix_micros;
 use sluice_state::ledger::{BookedReceipt, Filter};
 use utoipa::{OpenApi, ToSchema};
 
+use super::paging::invalid_cursor;
 use super::{Context, accounts, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -127,11 +128,12 @@ pub(super) async fn page(context: &ApiContext, filter: Filter, query: PageQuery)
 
 impl Cursor {
     fn parse(text: &str) -> Result<Self, ApiError> {
-        let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
-        let (origin, given) = text.split_once('.').ok_or_else(wrong)?;
-        let cursor =
-            Self { origin_us: origin.parse().map_err(|_| wrong())?, given: given.parse().map_err(|_| wrong())? };
-        if cursor.text() == text { Ok(cursor) } else { Err(wrong()) }
+        let (origin, given) = text.split_once('.').ok_or_else(invalid_cursor)?;
+        let cursor = Self {
+            origin_us: origin.parse().map_err(|_| invalid_cursor())?,
+            given: given.parse().map_err(|_| invalid_cursor())?,
+        };
+        if cursor.text() == text { Ok(cursor) } else { Err(invalid_cursor()) }
     }
 
     /// Returns the position after a page.

@@ -9,6 +9,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
@@ -18,10 +19,12 @@ use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
 use super::names::check_text;
+use super::paging::invalid_cursor;
 use super::{Context, NoQuery, paging};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{PathNames, Query};
+use crate::pause;
 use crate::permission::Operation;
 use crate::principal::Principal;
 use crate::runs::cancellation;
@@ -41,6 +44,7 @@ mod file_errors;
 mod files;
 mod logs;
 pub(super) mod lookup;
+mod new_run;
 mod request;
 mod requested_limits;
 mod requested_repository;
@@ -220,11 +224,10 @@ fn label(text: &str) -> Result<(String, String), ApiError> {
 }
 
 fn parse_cursor(text: &str) -> Result<SandboxCursor, ApiError> {
-    let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
-    let (created, run_id) = text.split_once('.').ok_or_else(wrong)?;
+    let (created, run_id) = text.split_once('.').ok_or_else(invalid_cursor)?;
     Ok(SandboxCursor {
-        created_us: created.parse().map_err(|_| wrong())?,
-        run_id: run_id.parse().map_err(|_| wrong())?,
+        created_us: created.parse().map_err(|_| invalid_cursor())?,
+        run_id: run_id.parse().map_err(|_| invalid_cursor())?,
     })
 }
 
@@ -294,9 +297,29 @@ pub(super) async fn record(
 /// 409
 pub(super) fn check_live(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
     let works = matches!(run.state, SandboxState::Running | SandboxState::Completing) && run.verdict.is_none();
-    // A frozen container starts no program.
-    let works = works && (operation != "exec" || run.clocks_stopped_us.is_none());
     if works { Ok(()) } else { Err(not_live(run, operation)) }
+}
+
+/// Checks that a run is working, and that its container is not frozen: a frozen container starts no program.
+///
+/// # Errors
+/// 409
+fn check_thawed(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> {
+    check_live(run, operation)?;
+    match (run.clocks_stopped_us, run.paused_us) {
+        (None, _) => Ok(()),
+        (Some(_), Some(_)) => Err(pause::paused(run, operation)),
+        (Some(_), None) => Err(held(run, operation)),
+    }
+}
+
+/// Returns the error of an operation on a run that stands still, since one of its calls waits for an approval.
+fn held(run: &Sandbox, operation: &str) -> ApiError {
+    let message = format!(
+        "the run waits for an approval and cannot take {operation}; sluice approvals {} lists what waits",
+        run.key.run_id
+    );
+    ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with_details(json!({ "state": run.state.as_str() }))
 }
 
 /// Returns the error of an operation on a run that does not work.

@@ -19,6 +19,7 @@ use sluice_state::sandboxes::{SandboxFilter, SandboxState};
 use utoipa::{OpenApi, ToSchema};
 
 use super::Context;
+use super::admission::admit_stream;
 use super::event_stream::EventFeed;
 use super::events::types;
 use super::sandboxes::lookup;
@@ -193,9 +194,7 @@ fn open(
     run_id: Option<RunId>,
     (after, snapshot): (i64, &Value),
 ) -> Result<Response, ApiError> {
-    let counted = context.streams.admit(&principal.id).ok_or_else(|| {
-        ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
-    })?;
+    let counted = admit_stream(&context, &principal)?;
     let snapshot = frame(Some("snapshot"), Some(after), snapshot).map_err(|error| ApiError::internal(&error))?;
     let events = EventFeed::new(context, principal, filter, run_id, (after, snapshot), counted);
     let frames = stream::unfold(events, async |mut events| {

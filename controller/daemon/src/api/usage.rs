@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sluice_contract::time::unix_micros;
-use sluice_state::ledger::{Filter, GroupBy, Total, Unsettled, UsageTable};
+use sluice_state::ledger::{Filter, GroupBy, GroupSum, Total, Unsettled, UsageTable};
 use utoipa::{OpenApi, ToSchema};
 
 use super::{Context, accounts};
@@ -76,14 +76,6 @@ struct UsageView {
     unsettled_runs: Vec<Unsettled>,
 }
 
-/// The sum of a group.
-#[derive(Debug, Serialize)]
-struct GroupSum {
-    name: String,
-    #[serde(flatten)]
-    total: Total,
-}
-
 /// Sums up what calls have used and cost.
 #[utoipa::path(
     get, path = "/api/v1/usage", params(UsageQuery),
@@ -108,8 +100,7 @@ async fn sums(
         ..Filter::default()
     };
     let UsageTable { groups, total, unsettled } = context.store.usage(query.by.into(), filter).await?;
-    let groups = groups.into_iter().map(|(name, total)| GroupSum { name, total }).collect();
-    Ok(Json(UsageView { by: query.by, groups, total, unsettled_runs: unsettled }))
+    Ok(Json(UsageView { by: query.by, groups: GroupSum::all(groups), total, unsettled_runs: unsettled }))
 }
 
 fn time_us(field: &str, text: &str) -> Result<i64, ApiError> {

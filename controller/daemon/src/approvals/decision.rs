@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
 use sluice_runs::virtual_key;
-use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, DecisionRequest, RaisableCap};
-use sluice_state::budget::{BudgetError, BudgetLog};
+use sluice_state::approvals::{
+    Approval, ApprovalDecision, ApprovalError, DecisionRequest, RaisableCap, raised_run_cap,
+};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
@@ -55,18 +56,20 @@ pub(crate) async fn decide(
         check_publication(principal, input.decision)?;
     }
     let raise = raise_of(&found, &input)?;
-    if let Some((cap, to)) = raise {
+    if let Some((cap, old, to)) = raise {
+        // Limits bound the run, and not one attempt: raises of several attempts add up.
+        let of_run = raised_run_cap(sandbox.cap, (cap, old, to));
         if principal.way == Way::Session {
             let max = context.policy.as_ref().and_then(|policy| policy.session_approval_max);
-            check_session(max, (cap, to))?;
+            check_session(max, (cap, of_run))?;
         }
         let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
         let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
         let creator = context.stored_request(&sandbox.key.run_id).await?.creator;
         let is_second = is_second_person(principal, &sandbox.owner, creator.as_ref());
-        check(rule, (cap, to), principal.role, is_second)?;
+        check(rule, (cap, of_run), principal.role, is_second)?;
         if cap == RaisableCap::MaxCostUsd {
-            check_budget_log(context, &sandbox.account).await?;
+            context.check_budget_log(&sandbox.account).await?;
         }
     }
     let entry = ControlEntry {
@@ -78,7 +81,7 @@ pub(crate) async fn decide(
         after: Some(json!({
             "approval_digest": found.digest,
             "decision": input.decision.as_str(),
-            "raise": raise.map(|(cap, to)| cap.show(to)),
+            "raise": raise.map(|(cap, _, to)| cap.show(to)),
         })),
         reason: input.reason.clone(),
         ..ControlEntry::default()
@@ -94,10 +97,10 @@ async fn carry_out(
     context: &ApiContext,
     principal: &Principal,
     sandbox: &Sandbox,
-    (found, raise): (Approval, Option<(RaisableCap, i64)>),
+    (found, raise): (Approval, Option<(RaisableCap, i64, i64)>),
     input: DecisionInput,
 ) -> Result<Approval, ApiError> {
-    if let Some((cap, to)) = raise {
+    if let Some((cap, _, to)) = raise {
         raise_key(context, sandbox, (cap, to)).await?;
     }
     let request = DecisionRequest {
@@ -105,7 +108,8 @@ async fn carry_out(
         id: found.id,
         digest: input.digest,
         decision: input.decision,
-        raise: raise.map(|(_, to)| to),
+        raise: raise.map(|(_, _, to)| to),
+        run_cap: sandbox.cap,
         by: principal.id.clone(),
         reason: input.reason,
     };
@@ -136,8 +140,8 @@ fn check_publication(principal: &Principal, decision: ApprovalDecision) -> Resul
     }
 }
 
-/// Returns the cap that an approval raises, and its new value.
-fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(RaisableCap, i64)>, ApiError> {
+/// Returns the cap that an approval raises, its old and its new value.
+fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(RaisableCap, i64, i64)>, ApiError> {
     let named = |cap: RaisableCap| ApiError::invalid("raise", format!("this approval is about {}", cap.as_str()));
     match (input.decision, approval.cap) {
         (ApprovalDecision::Approve, Some((cap, old, new))) => {
@@ -146,7 +150,7 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(Raisab
                 return Err(ApiError::invalid("raise", message));
             }
             let to = input.raise.first().map_or(new, |(_, to)| *to);
-            if to > old { Ok(Some((cap, to))) } else { Err(ApprovalError::NotRaised(old).into()) }
+            if to > old { Ok(Some((cap, old, to))) } else { Err(ApprovalError::NotRaised(cap.show(old)).into()) }
         }
         (_, Some((cap, _, _))) if !input.raise.is_empty() => Err(named(cap)),
         (_, None) if !input.raise.is_empty() => {
@@ -167,14 +171,6 @@ async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (Raisable
     })
 }
 
-/// Checks that the budgets in the database match the budget log, as a creation does.
-async fn check_budget_log(context: &ApiContext, account: &str) -> Result<(), ApiError> {
-    let log = BudgetLog { layout: &context.layout, keys: &context.keys, store: &context.store };
-    let note = log.check_admission(account).await.map_err(BudgetError::from)?;
-    note.iter().for_each(|error| (context.log)(&error_chain(error)));
-    Ok(())
-}
-
 fn values(approval: &Approval) -> Value {
     let cap = approval.cap;
     json!({
@@ -191,7 +187,8 @@ impl From<RaiseRefusal> for ApiError {
         match refusal {
             RaiseRefusal::NeedsToken => Self::needs_token(),
             RaiseRefusal::AdminOnly => {
-                let message = "this is above the highest value that the operator lets owners have; ask an admin";
+                let message = "the cap of the run would be above the highest value that the operator lets owners have; \
+                               ask an admin";
                 Self::new(StatusCode::FORBIDDEN, "admin_only", message)
             }
             RaiseRefusal::SecondPerson => {
@@ -211,12 +208,71 @@ impl From<ApprovalError> for ApiError {
             ApprovalError::Decided(decision) => {
                 conflict("already_decided", &error).with_details(json!({ "decision": decision }))
             }
-            ApprovalError::NotRaised(_) => {
-                Self::invalid("raise", "a cap is only raised: name a value above the present one, old")
-            }
+            ApprovalError::NotRaised(_) => Self::invalid("raise", error.to_string()),
             ApprovalError::Budget(error) => error.into(),
             ApprovalError::Sandbox(error) => error.into(),
             ApprovalError::Store(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_state::approvals::{ApprovalAsk, ApprovalOutcome};
+    use sluice_state::sandboxes::SandboxStep;
+
+    use super::*;
+    use crate::principal::Role;
+    use crate::run_policy::RunPolicy;
+    use crate::test_daemon::{TestDaemon, policy};
+
+    const USD: i64 = 1_000_000_000;
+
+    #[tokio::test]
+    async fn limits_bound_the_cap_of_all_attempts() {
+        for (limits, way, code) in [
+            (RunPolicy { max_cost_max: Some(3 * USD), ..policy() }, Way::Bearer, "admin_only"),
+            (RunPolicy { second_person: Some(3 * USD), ..policy() }, Way::Bearer, "second_person"),
+            (RunPolicy { session_approval_max: Some(3 * USD), ..policy() }, Way::Session, "needs_token"),
+        ] {
+            let daemon = TestDaemon::with_policy(Some(limits), |_| {}).await;
+            let body = json!({ "task": "x", "on_cap": "ask", "max_cost_usd": 1 });
+            let id = daemon.create("slu_alice", body).await;
+            daemon.claim().await;
+            daemon.step(&id, SandboxStep::Start).await;
+            let run_id = id.parse().expect("an id");
+            let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+            let ask = ApprovalAsk {
+                id: "apr-1".to_owned(),
+                key: run.key.clone(),
+                cap: RaisableCap::MaxCostUsd,
+                old: USD,
+                asked: None,
+                highest: None,
+                is_held: true,
+                ask_timeout_us: 3_600_000_000,
+            };
+            let asked = match daemon.store().ask_approval(ask, now_us()).await.expect("it is writable") {
+                ApprovalOutcome::Open(asked) => asked,
+                other => panic!("{other:?}"),
+            };
+            // The run as it would be after attempts that have spent 1.9 dollars.
+            let later = Sandbox { cap: Some(2_900_000_000), ..run };
+            let principal = Principal { way, ..Principal::for_tests(Role::Owner, "alice", &["acct-1"]) };
+            let approve = async |to| {
+                let input = DecisionInput {
+                    decision: ApprovalDecision::Approve,
+                    digest: asked.digest.clone(),
+                    raise: vec![(RaisableCap::MaxCostUsd, to)],
+                    reason: None,
+                    request: Hash::of(b""),
+                };
+                let decided = decide(&daemon.running.context, &principal, &later, &asked.id, input).await;
+                decided.expect_err("the run has another cap").code()
+            };
+
+            assert_eq!(approve(1_200_000_000).await, code, "the run would have 3.1 dollars");
+            assert_eq!(approve(1_100_000_000).await, "approval_changed", "3 dollars are within all limits");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Rule for raising a cap: which person may raise it, and to which value.
+//! Rule for raising a cap: which person may raise it, and to which value. Values are those of the run's cap after the raise,
+//! not those of one attempt.
 //!
 //! Pure.
 

@@ -8,7 +8,7 @@ use sluice_git::ObjectId;
 use sluice_runs::publication::{Consent, PublicationError};
 use sluice_runs::run_clone::{CloneReport, recall};
 use sluice_state::git_runs::PublishRule;
-use sluice_state::sandboxes::Sandbox;
+use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxVerdict};
 use sluice_state::store::now_us;
 
 use super::export::publication;
@@ -52,7 +52,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
         "uncommitted_fault": report.uncommitted_reason, "is_complete": report.faults.is_empty(),
     });
     add_once(context, run, "git.received", &data).await;
-    if !has_succeeded || !report.has_commits() {
+    if !has_succeeded || !report.has_commits() || is_stopped(context, run).await {
         return;
     }
     if let Err(error) = publish_by_rule(context, run, report).await {
@@ -87,9 +87,24 @@ async fn publish_by_rule(
         }
     }
     let head: Option<ObjectId> = report.head.parse().ok();
+    if is_stopped(context, run).await {
+        return Ok(());
+    }
     publish(context, run, &Consent { head, has_guarded: false }).await?;
-    if row.new.wants_pull_request {
+    if row.new.wants_pull_request && !is_stopped(context, run).await {
         open_pull_request(context, run).await?;
     }
     Ok(())
+}
+
+/// Returns true if somebody has stopped or failed the run, which may be in its teardown: nothing of it leaves this host by a
+/// rule any more. Also true if that cannot be found out.
+async fn is_stopped(context: &ApiContext, run: &Sandbox) -> bool {
+    match context.store.find_sandbox(None, &run.key.run_id).await {
+        Ok(Some(now)) => {
+            let is_success = now.verdict.is_none_or(|verdict| verdict == SandboxVerdict::Success);
+            now.key != run.key || now.desired_state == DesiredState::Stopped || !is_success
+        }
+        Ok(None) | Err(_) => true,
+    }
 }

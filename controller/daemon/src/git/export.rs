@@ -34,7 +34,7 @@ pub(super) async fn publication<'a>(
 /// Returns the forge of a run's project.
 ///
 /// # Errors
-/// Those of [`publication`] and of [`project_access::forge`].
+/// The errors of [`publication`] and of [`project_access::forge`].
 pub(crate) async fn forge(context: &ApiContext, run: &Sandbox) -> Result<Forge, PublicationError> {
     project_access::forge(publication(context, run).await?.project, &context.git)
 }
@@ -42,7 +42,7 @@ pub(crate) async fn forge(context: &ApiContext, run: &Sandbox) -> Result<Forge, 
 /// Publishes the branch of a run.
 ///
 /// # Errors
-/// Those of [`Publication::publish`].
+/// The errors of [`Publication::publish`].
 pub(crate) async fn publish(context: &ApiContext, run: &Sandbox, consent: &Consent) -> Result<(), PublicationError> {
     let branch = publication(context, run).await?.publish(consent).await?;
     report_published(context, run, &branch, consent.head.as_ref().map_or("", ObjectId::as_str)).await;
@@ -52,7 +52,7 @@ pub(crate) async fn publish(context: &ApiContext, run: &Sandbox, consent: &Conse
 /// Opens the pull request of a published branch.
 ///
 /// # Errors
-/// Those of [`Publication::open_pull_request`].
+/// The errors of [`Publication::open_pull_request`].
 pub(crate) async fn open_pull_request(context: &Arc<ApiContext>, run: &Sandbox) -> Result<GitRun, PublicationError> {
     let forge = forge(context, run).await?;
     let summary = summary(context, run).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn open_pull_request(context: &Arc<ApiContext>, run: &Sandbox) 
 /// Merges the pull request of a run.
 ///
 /// # Errors
-/// Those of [`Publication::merge`].
+/// The errors of [`Publication::merge`].
 pub(crate) async fn merge(
     context: &Arc<ApiContext>,
     run: &Sandbox,

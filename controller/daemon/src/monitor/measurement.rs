@@ -8,10 +8,8 @@ use serde::Deserialize;
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 use sluice_state::approvals::{Approval, ApprovalDecision};
-use sluice_state::events::{EventSource, LoggedEvent};
+use sluice_state::events::{CallData, EventSource, LoggedEvent};
 use sluice_state::sandboxes::Sandbox;
-
-use crate::call_data::CallData;
 
 /// Types of the events that count.
 pub(super) const COUNTED_TYPES: [&str; 6] = [STATE_CHANGED, STOPPED, CALL, DECIDED, EXPIRED, IMPLAUSIBLE_COST];

@@ -8,9 +8,7 @@ use serde::Deserialize;
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 use sluice_contract::time::unix_micros;
-use sluice_state::events::LoggedEvent;
-
-use crate::call_data::CallData;
+use sluice_state::events::{CallData, LoggedEvent};
 
 /// Types of the events that become spans.
 pub(super) const TYPES: [&str; 3] = [STARTED, ENDED, STOPPED];

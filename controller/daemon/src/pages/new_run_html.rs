@@ -18,7 +18,7 @@ pub(super) struct Choices {
     pub(super) models: Vec<String>,
     /// Projects of the owner.
     pub(super) projects: Vec<String>,
-    /// Those of them with a repository.
+    /// Projects of the owner that have a repository.
     pub(super) repositories: Vec<String>,
     pub(super) timeout_s: (u64, u64),
     pub(super) memory: (u64, u64),

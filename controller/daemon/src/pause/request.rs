@@ -1,5 +1,7 @@
 //! Requests to pause a run and to resume it: recorded here, and carried out by the keeper of the run.
 
+use http::StatusCode;
+use serde_json::json;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{DesiredState, IllegalStep, Sandbox, SandboxError};
 
@@ -35,12 +37,27 @@ pub async fn resume(context: &ApiContext, sandbox: Sandbox, by: &Principal) -> R
     want(context, sandbox, Requester::Principal(by), (DesiredState::Running, "sandbox.resume", "resume")).await
 }
 
+/// Returns the error of an operation that a paused run cannot take.
+pub(crate) fn paused(sandbox: &Sandbox, operation: &str) -> ApiError {
+    let message = format!(
+        "the run is paused and cannot take {operation}; sluice resume {id}, or \
+         POST /api/v1/sandboxes/{id}/resume, lets it go on",
+        id = sandbox.key.run_id
+    );
+    ApiError::new(StatusCode::CONFLICT, "invalid_state", message)
+        .with_details(json!({ "state": sandbox.state.as_str() }))
+}
+
 async fn want(
     context: &ApiContext,
     mut sandbox: Sandbox,
     by: Requester<'_>,
     (wanted, operation, step): (DesiredState, &str, &'static str),
 ) -> Result<Sandbox, ApiError> {
+    let is_working = sandbox.state.is_active() && sandbox.verdict.is_none();
+    if is_working && wanted == DesiredState::Paused && sandbox.desired_state == wanted {
+        return Err(paused(&sandbox, step));
+    }
     if sandbox.state.is_ended() || sandbox.desired_state == wanted {
         return Err(SandboxError::from(IllegalStep { state: sandbox.state, step }).into());
     }

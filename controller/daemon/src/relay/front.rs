@@ -14,7 +14,7 @@ use sluice_contract::RunKey;
 
 use super::RelayCaller;
 use crate::access::RemotePeer;
-use crate::api_error::{ApiError, InternalCause};
+use crate::api_error::ApiError;
 use crate::connection::Respond;
 use crate::context::ApiContext;
 use crate::credential::RequestCredential;
@@ -81,9 +81,7 @@ impl Respond for RelayFront {
 
     async fn answer(&self, _: RemotePeer, _: Option<SocketAddr>, request: Request<Incoming>) -> Response {
         let mut response = self.route(request).await.unwrap_or_else(IntoResponse::into_response);
-        if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
-            (self.context.log)(&format!("internal error {id}: {cause}"));
-        }
+        self.context.log_internal_cause(&mut response);
         response
     }
 }

@@ -7,21 +7,19 @@ use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
-use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
+use sluice_runs::daemon_run::{self, DaemonRun};
 use sluice_runs::exchange::watch::WatchShare;
-use sluice_runs::observer::{NoObserver, Observer};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::run_image::choose_bridge;
 use sluice_runs::stop::StopPolicy;
-use sluice_runs::sweep::{self, SweepError};
-use sluice_runs::verdict::{ErrorCode, LimitValues};
+use sluice_runs::verdict::ErrorCode;
 use sluice_state::budget::Admitted;
-use sluice_state::run::{Cancel, RunPhase};
+use sluice_state::run::Cancel;
 use sluice_state::sandboxes::{
     DesiredState, NextAttempt, Sandbox, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
 };
-use sluice_state::store::{KnownRun, OpenRun, now_us};
+use sluice_state::store::now_us;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -44,6 +42,7 @@ use crate::mount_table::MountTable;
 use crate::run_refusal::RunRefusal;
 use crate::stored_request::StoredRequest;
 
+mod adoption;
 mod follow;
 
 /// Time after which what could not be recorded is recorded again: the disk may have room by then.
@@ -66,9 +65,9 @@ impl Attempt {
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut signals)) => {
-                let cancelled = self.cancelled.clone();
-                let driven = daemon_run::run(run, cancelled);
-                (self.drive(driven, &mut signals).await, Retry::ByCode)
+                let driven = daemon_run::run(run, self.cancelled.clone());
+                let driven = self.follow(driven, &mut signals, self.keeper(), self.files()).await;
+                self.ended(driven).await
             }
             Err(refusal) => {
                 self.close().await;
@@ -83,61 +82,6 @@ impl Attempt {
             }
         };
         self.conclude(verdict, retry).await;
-    }
-
-    /// Continues a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
-    pub(super) async fn resume(self, open: Option<OpenRun>) {
-        let Some(open) = open else {
-            let verdict = self.recorded_verdict().await;
-            // The earlier daemon may have been killed between any two steps of its branch.
-            git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success).await;
-            return self.conclude(verdict, Retry::ByCode).await;
-        };
-        let (observer, mut signals) = run_signals(&self.live);
-        let observer = with_last_look(observer, &self.context, &self.run.key);
-        let resumption = match self.stored().await {
-            Ok(stored) => self.resumption(&stored, observer).await,
-            Err(error) => {
-                self.close().await;
-                let verdict = self.failed(ErrorCode::Internal, &error_chain(&error));
-                return self.conclude(verdict, error.retry()).await;
-            }
-        };
-        let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let mut files = self.files();
-        files.adopt();
-        let adopted = self.follow(resumed, &mut signals, self.keeper().adopting(), files).await;
-        let verdict = match adopted {
-            Ok(Adopted::Completed(completed)) => self.complete(*completed).await,
-            Ok(Adopted::TakenDown(_)) => {
-                git::complete_stored(&self.context, &self.run, false).await;
-                self.failed(ErrorCode::Internal, "the daemon ended while it created or removed the run")
-            }
-            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
-        };
-        self.conclude(verdict, Retry::ByCode).await;
-    }
-
-    async fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
-        let limits = LimitValues {
-            timeout: Some(Duration::from_secs(stored.limits.timeout_s)),
-            memory: Some(stored.limits.memory),
-            output: Some(self.service.output_max),
-        };
-        let collector = self.service.planner.collector(stored);
-        let clone = git::adopted(&self.context, &self.run, stored, collector).await.unwrap_or_else(|error| {
-            (self.context.log)(&format!("{}: its clone is not found: {}", shown(&self.run.key), error_chain(&error)));
-            None
-        });
-        DaemonResumption {
-            contract: self.service.planner.contract(stored),
-            limits,
-            output_max: self.service.output_max,
-            stop: StopPolicy::after(self.service.stop_grace),
-            clock: Arc::clone(self.live.clock()),
-            observer,
-            clone,
-        }
     }
 
     async fn prepare(&self, generation: u32) -> Result<(DaemonRun, mpsc::UnboundedReceiver<RunSignal>), RunRefusal> {
@@ -191,17 +135,6 @@ impl Attempt {
         policy.grants.check_table(table).await.map_err(RunRefusal::host)
     }
 
-    async fn drive<E: std::error::Error>(
-        &self,
-        driven: impl Future<Output = Result<CompletedRun, E>>,
-        signals: &mut mpsc::UnboundedReceiver<RunSignal>,
-    ) -> SandboxVerdict {
-        match self.follow(driven, signals, self.keeper(), self.files()).await {
-            Ok(completed) => self.complete(completed).await,
-            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
-        }
-    }
-
     /// Posts the receipts of a run that is over, and returns its verdict.
     async fn complete(&self, completed: CompletedRun) -> SandboxVerdict {
         let CompletedRun { report, posting, revoking, notes } = completed;
@@ -215,7 +148,6 @@ impl Attempt {
         {
             (self.context.log)(&format!("{}: its virtual key is not deleted: {error}", shown(&self.run.key)));
         }
-        self.close().await;
         if let Some(error) = unposted {
             let text = error_chain(&error);
             (self.context.log)(&format!("{}: the ledger has not taken its receipts: {text}", shown(&self.run.key)));
@@ -304,44 +236,6 @@ impl Attempt {
     async fn finish(&self, reason: &str) -> Result<(), SandboxError> {
         let finish = |run: &Sandbox| (run.state == SandboxState::Completing).then_some(SandboxStep::Finish);
         take_step(&self.context.store, &self.run.key.run_id, reason, finish).await.map(|_| ())
-    }
-
-    /// Removes the resources of an attempt that is over or cannot continue, and closes its row, if it is open. Waits while the
-    /// disk is full.
-    async fn close(&self) {
-        let mut is_reported = false;
-        while let Err(error) = self.take_down().await {
-            if !is_reported {
-                (self.context.log)(&format!("{} is not removed: {}", shown(&self.run.key), error_chain(&error)));
-                is_reported = true;
-            }
-            match error {
-                SweepError::Store(error) if error.is_retryable() => sleep(STORAGE_AGAIN).await,
-                _ => return,
-            }
-        }
-    }
-
-    async fn take_down(&self) -> Result<(), SweepError> {
-        let host = &self.service.host;
-        let open = host.store.open_runs().await?.into_iter().find(|open| open.entry.key == self.run.key);
-        let Some(open) = open else { return Ok(()) };
-        sweep::take_down(host, &open, &(Arc::new(NoObserver) as Arc<dyn Observer>)).await.map(|_| ())
-    }
-
-    /// Returns the verdict of an attempt that was closed before its end was concluded.
-    async fn recorded_verdict(&self) -> SandboxVerdict {
-        match self.context.store.find_run(&self.run.key).await {
-            Ok(Some(KnownRun { exit_code: None, .. })) => {
-                self.failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run")
-            }
-            Ok(Some(known)) => match SandboxState::of_one_shot(RunPhase::Closed, known.error_code.as_deref()) {
-                (_, Some(verdict)) => verdict,
-                _ => SandboxVerdict::Success,
-            },
-            Ok(None) => self.failed(ErrorCode::Internal, "its record is gone"),
-            Err(error) => self.failed(ErrorCode::Internal, &error_chain(&error)),
-        }
     }
 
     async fn stored(&self) -> Result<StoredRequest, StoredRequestError> {

@@ -24,7 +24,8 @@ enum SizeError {
 }
 
 /// Keeps the workspace of a successful turn, in place of the earlier one. After a turn that has failed, the session
-/// continues from the last successful one. The workspace of a worker has the work of all its turns: it is kept, however it
+/// continues from the last successful one. A turn that was retried after a later one began passes nothing on: the session
+/// stays as the later turn left it. The workspace of a worker has the work of all its turns: it is kept, however it
 /// ended, if one of the turns has an answer. The upkeep removes files that could not be removed here.
 pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_succeeded: bool) {
     let report = |error: &str| (context.log)(&format!("{}: {error}", shown(key)));
@@ -53,7 +54,13 @@ pub(super) async fn keep_for_session(context: &ApiContext, key: &RunKey, has_suc
         Some(bytes) => {
             let limits = SessionLimits { count: sessions.count, bytes: sessions.bytes };
             match context.store.keep_chat_workspace(key.clone(), bytes, limits).await {
-                Ok(removed) => removed.unwrap_or_default(),
+                Ok(removed) => {
+                    let removed = removed.unwrap_or_default();
+                    if removed.contains(key) {
+                        report("its workspace is not kept: its session has a later turn");
+                    }
+                    removed
+                }
                 Err(error) => return report(&format!("its workspace is not kept: {}", error_chain(&error))),
             }
         }

@@ -17,7 +17,7 @@ use crate::kept_workspaces::{OF_OWNER, list_kept, remove_kept};
 const SPACE: u64 = 2;
 
 /// A kept workspace, and the bytes that its run was allowed.
-struct KeptWorkspace {
+struct KeptEntry {
     key: RunKey,
     created_us: i64,
     limit: u64,
@@ -32,7 +32,7 @@ pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox) {
     };
     let largest = kept.iter().map(|one| one.limit).max().unwrap_or(0);
     let (mut left, mut removed) = (largest.saturating_mul(SPACE), Vec::new());
-    for (position, KeptWorkspace { key, limit, .. }) in kept.into_iter().enumerate() {
+    for (position, KeptEntry { key, limit, .. }) in kept.into_iter().enumerate() {
         match measure(kept_workspace(&context.layout.run(&key)), limit.min(left)).await.0 {
             Some(Ok(DiskUsage::Within(bytes))) if position < OF_OWNER => left -= bytes,
             Some(Ok(_)) => removed.push(key),
@@ -50,8 +50,8 @@ pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox) {
 
 /// Returns the kept workspaces of the owner, the newest first; none if that of the run itself was not kept. Chats have limits of
 /// their own.
-async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptWorkspace>, ApiError> {
-    let keys = list_kept(&context.layout).await.unwrap_or_default();
+async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptEntry>, ApiError> {
+    let keys = list_kept(&context.layout).await.map_err(|error| ApiError::internal(&error))?;
     if !keys.contains(&run.key) {
         return Ok(Vec::new());
     }
@@ -61,7 +61,7 @@ async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptWorkspa
         let Some(found) = found.filter(|found| found.owner == run.owner) else { continue };
         if context.store.chat_workspace(&key.run_id).await?.is_none() {
             let limit = context.stored_request(&key.run_id).await?.limits.workspace;
-            kept.push(KeptWorkspace { key, created_us: found.created_us, limit });
+            kept.push(KeptEntry { key, created_us: found.created_us, limit });
         }
     }
     kept.sort_by_key(|one| std::cmp::Reverse((one.created_us, one.key.attempt)));

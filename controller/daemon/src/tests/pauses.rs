@@ -1,7 +1,8 @@
 //! Pauses over HTTP: the wanted state of a run.
 
 use serde_json::{Value, json};
-use sluice_state::sandboxes::SandboxVerdict;
+use sluice_state::sandboxes::{ClockStop, SandboxVerdict};
+use sluice_state::store::now_us;
 
 use crate::pause::{self, Requester};
 use crate::test_daemon::TestDaemon;
@@ -25,6 +26,8 @@ async fn a_run_that_works_is_paused_and_resumed() {
     assert_eq!((status, &run["desired_state"]), (200, &json!("paused")), "{run}");
     let (status, refused) = post(&daemon, "slu_alice", &id, "pause").await;
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("invalid_state")));
+    let message = refused["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("is paused") && message.contains(&format!("sluice resume {id}")), "{message}");
     let shown = daemon.get("slu_alice", &format!("/api/v1/sandboxes/{id}")).await.json();
     assert_eq!(shown["waiting_for"], "resume", "{shown}");
     let (status, run) = post(&daemon, "slu_alice", &id, "resume").await;
@@ -35,6 +38,22 @@ async fn a_run_that_works_is_paused_and_resumed() {
     assert!(of("sandbox.pause") >= 1 && of("sandbox.resume") == 1, "{operations:?}");
     daemon.step(&id, sluice_state::sandboxes::SandboxStep::Decide(SandboxVerdict::Success)).await;
     assert_eq!(post(&daemon, "slu_alice", &id, "pause").await.0, 409, "it is to end");
+}
+
+#[tokio::test]
+async fn a_paused_run_refuses_programs_with_advice() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, _) = daemon.working_run().await;
+    let run_id = id.parse().expect("an id");
+    let path = format!("/api/v1/sandboxes/{id}/exec");
+    for (why, word) in [(ClockStop::Approval, "waits for an approval"), (ClockStop::Paused, "sluice resume")] {
+        let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+        daemon.store().stop_clocks(&run_id, run.generation, why, now_us()).await.expect("it works");
+        let refused = daemon.request("slu_alice", "POST", &path, Some(&json!({ "argv": ["true"] }))).await;
+        assert_eq!(refused.error(), (409, "invalid_state".to_owned()));
+        let message = refused.json()["error"]["message"].to_string();
+        assert!(message.contains(word) && message.contains("exec"), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -123,7 +123,8 @@ async fn records_of_ended_runs_are_removed_in_time() {
         // Long enough ago for another check.
         let _ = fs::remove_file(daemon.settings.state.join("records/.removed"));
         let (layout, day) = (&daemon.running.context.layout, Duration::from_secs(24 * 3600));
-        sluice_state::records::remove_old_records(layout, daemon.store(), day).await.expect("it is readable").removed
+        let removed = sluice_state::record_retention::remove_old_records(layout, daemon.store(), day).await;
+        removed.expect("it is readable").removed
     };
     daemon.step(&id, SandboxStep::Start).await;
     assert_eq!(remove().await, [], "the run is live");

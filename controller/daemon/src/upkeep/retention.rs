@@ -11,7 +11,7 @@ use sluice_contract::time::duration_micros;
 use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::events::EventAges;
-use sluice_state::records::remove_old_records;
+use sluice_state::record_retention::remove_old_records;
 use sluice_state::store::now_us;
 
 use super::{UpkeepSettings, kept_workspaces};

@@ -63,7 +63,7 @@ pub(crate) struct Consumer {
 
 /// Positions in the event log.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
+struct LogPosition {
     /// The one in the database.
     written: i64,
     /// The last event that was read.
@@ -108,7 +108,7 @@ impl Consumer {
     /// `failing` until a delivery succeeds.
     async fn turn(
         &self,
-        cursor: &mut Option<Cursor>,
+        cursor: &mut Option<LogPosition>,
         failing: &mut Option<LoopFault>,
     ) -> Result<(Instant, Option<LoopFault>), StoreError> {
         let position = match *cursor {
@@ -117,7 +117,7 @@ impl Consumer {
                 let used = self.store.webhook_used_us(&self.webhook.name).await?;
                 let kept_us = now_us().saturating_sub(duration_micros(self.system_keep));
                 let written = self.store.begin_webhook(&self.webhook.name, now_us()).await?;
-                Cursor { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
+                LogPosition { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
             }
         };
         // Reset after an error, so that the position is read from the database.
@@ -143,7 +143,7 @@ impl Consumer {
     }
 
     /// Takes events into the outbox, until the log has no more or the outbox has no room.
-    async fn take(&self, mut at: Cursor) -> Result<(Cursor, Option<LoopFault>), StoreError> {
+    async fn take(&self, mut at: LogPosition) -> Result<(LogPosition, Option<LoopFault>), StoreError> {
         let Webhook { name, types, owners, .. } = &self.webhook;
         let filter = EventFilter { types: types.clone(), ..EventFilter::default() };
         let owners: HashSet<&str> = owners.iter().map(String::as_str).collect();

@@ -6,8 +6,7 @@ use std::path::Path;
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-use super::error::CredentialFault;
-use crate::secret_file::read_secret;
+use crate::secret_file::{CredentialFault, read_secret};
 
 /// A token of a forge.
 #[derive(Clone)]

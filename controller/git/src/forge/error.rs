@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::git::GitFault;
+use crate::secret_file::CredentialFault;
 
 /// A request to a forge without a usable answer. `Display` and `Debug` contain no token; texts of the forge are redacted, cut
 /// and without characters that control or hide others.
@@ -64,23 +65,6 @@ pub enum ForgeError {
     /// A record of a local forge cannot be read or written.
     #[error("cannot {0} of the local forge")]
     Records(&'static str, #[source] io::Error),
-}
-
-/// Reason why a credential cannot be used. It contains nothing of the credential.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialFault {
-    /// The file cannot be read.
-    #[error("its file cannot be read")]
-    Read(#[source] io::Error),
-    /// Others than the owner can read or write the file.
-    #[error("its file has mode {0:o}; run chmod 600 on it")]
-    Mode(u32),
-    /// The file is empty, too long, or has characters that a header cannot contain.
-    #[error("its file is not one line of visible characters")]
-    Text,
-    /// The file is not an RSA key.
-    #[error("its file is not the private RSA key of a GitHub App in PEM form")]
-    Key,
 }
 
 impl ForgeError {

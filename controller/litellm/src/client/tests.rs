@@ -99,10 +99,12 @@ fn a_refusal_names_its_remedy() {
 async fn a_silent_litellm_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-    let litellm = Litellm::new(&Upstream::at(url), ApiKey::new(KEY.into()).expect("a key")).expect("an address");
+    let litellm = Litellm::new(&Upstream::at(&url), ApiKey::new(KEY.into()).expect("a key")).expect("an address");
     assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Late(..))));
     drop(listener);
-    assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Unreachable(..))));
+    let unreachable = litellm.get("/model/info").await.expect_err("it is gone");
+    assert!(matches!(unreachable, LitellmError::Unreachable(..)));
+    assert!(unreachable.to_string().ends_with(&format!(" at {url} for GET /model/info")), "{unreachable}");
 }
 
 #[test]

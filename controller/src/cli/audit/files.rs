@@ -9,6 +9,9 @@ use sluice_contract::{Fault, Hash, RunKey, exit, reader};
 
 use super::super::error::CommandError;
 
+/// Advice for a name at which nothing can be read.
+pub(super) const ADVICE: &str = "name an audit file, or a run of this host";
+
 /// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the given path.
 ///
 /// Runs go first: a file of that name in the working directory may come from anywhere.
@@ -42,13 +45,31 @@ pub(super) fn is_own(state: &Path, path: &Path) -> bool {
     }
 }
 
+/// Returns whether a file is the log of the actions of people and tokens, which has other lines than that of a run.
+pub(super) fn is_control_log(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "control.jsonl")
+}
+
+/// Returns the audit file of a run, as [`find`] does.
+///
+/// # Errors
+/// Wrong usage: the name is that of the control log.
+pub(super) fn find_of_run(state: &Path, name: &str) -> Result<PathBuf, CommandError> {
+    let path = find(state, name);
+    if is_control_log(&path) {
+        let message = format!("{name} is the control log, which has no calls; sluice audit verify {name} checks it");
+        return Err(CommandError::wrong_usage(message));
+    }
+    Ok(path)
+}
+
 /// Reads the file of a run, or a file.
 pub(super) fn read(state: &Path, name: &str) -> Result<Vec<u8>, CommandError> {
-    let path = find(state, name);
+    let path = find_of_run(state, name)?;
     let file = fs::File::open(&path).and_then(|file| reader::read_file(BufReader::new(file)));
     file.map_err(|error| CommandError {
         code: exit::UNREADABLE,
-        message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
+        message: format!("cannot read {}: {error}; {ADVICE}", path.display()),
     })
 }
 

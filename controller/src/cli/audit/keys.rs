@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use serde_json::json;
-use sluice_contract::{PublicKey, exit};
+use sluice_contract::PublicKey;
 use sluice_state::keys::{self, Keys};
 
 use super::super::database::check_in_use;
@@ -20,7 +20,7 @@ pub(in super::super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, C
             // As long as a key, and no path of anybody.
             Err(_) if key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 let message = format!("--key {key}: it is not a public key; sluice audit keys prints those of a host");
-                return Err(CommandError { code: exit::USAGE, message });
+                return Err(CommandError::wrong_usage(message));
             }
             Err(_) => all.extend(keys::read_public(Path::new(key)).map_err(|error| CommandError::usage(&error))?),
         }

@@ -12,7 +12,7 @@ use sluice_contract::{Record, exit};
 
 use super::super::error::CommandError;
 use super::super::output::{OutputFormat, put};
-use super::files::{bad_line, one_line};
+use super::files::{ADVICE, bad_line, one_line};
 
 /// Time between two reads of the file.
 const EVERY: Duration = Duration::from_millis(200);
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_millis(200);
 pub(super) async fn tail(path: &Path, format: OutputFormat) -> Result<ExitCode, CommandError> {
     let failed = |error: &io::Error| CommandError {
         code: exit::UNREADABLE,
-        message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
+        message: format!("cannot read {}: {error}; {ADVICE}", path.display()),
     };
     let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut cursor = Cursor::default();

@@ -21,7 +21,7 @@ use super::super::error::CommandError;
 use super::super::object::CommandObject;
 use super::super::output::{OutputFormat, print, print_object};
 use super::file_verdict::{FileVerdict, object};
-use super::files::{find, is_own, one_line, unreadable};
+use super::files::{ADVICE, find, is_control_log, is_own, one_line, unreadable};
 use super::keys::own_keys;
 
 /// Sources of trust for a verification.
@@ -47,7 +47,8 @@ pub(super) async fn verify_all(
         let path = find(trusted.state, name);
         let answer = match verify_one(&path, trusted).await? {
             FileVerdict::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
-                FileVerdict::Unreadable(pruned(trusted.state, name).map_or(error, io::Error::other))
+                let reason = pruned(trusted.state, name).unwrap_or_else(|| format!("{error}; {ADVICE}"));
+                FileVerdict::Unreadable(io::Error::other(reason))
             }
             answer => answer,
         };
@@ -89,7 +90,7 @@ fn verify_control(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict
         ([], true) => own_keys(trusted.state)?.public().map_err(|error| unreadable(&error))?,
         ([], false) => {
             let message = format!("{} is of another host; name the keys that sign it with --key", path.display());
-            return Err(CommandError { code: exit::USAGE, message });
+            return Err(CommandError::wrong_usage(message));
         }
         (keys, _) => keys.to_vec(),
     };
@@ -102,7 +103,7 @@ fn verify_control(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict
 }
 
 async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
-    if path.file_name().is_some_and(|name| name == "control.jsonl") {
+    if is_control_log(path) {
         return verify_control(path, trusted);
     }
     let (stated, is_record) = match first_line(path) {

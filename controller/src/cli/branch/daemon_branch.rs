@@ -2,7 +2,6 @@
 
 use serde_json::json;
 use sluice_client::{ApiClient, ApiRequest, ApiRunBranch, RunCommits, RunPullRequest};
-use sluice_contract::exit;
 use sluice_git::ObjectId;
 use sluice_git::forge::MergeMethod;
 
@@ -35,10 +34,8 @@ impl DaemonBranch {
 
     pub(super) async fn change(&self) -> Result<BranchChange, CommandError> {
         let found = self.branch().await?;
-        let none = || CommandError {
-            code: exit::USAGE,
-            message: format!("run {} has no clone yet; it gets one when it begins", self.run),
-        };
+        let none =
+            || CommandError::wrong_usage(format!("run {} has no clone yet; it gets one when it begins", self.run));
         let base = found.base_sha.ok_or_else(none)?;
         let commits: RunCommits = self.api.send(ApiRequest::get(&["sandboxes", &self.run, "git", "commits"])).await?;
         let files = found.files.into_iter();

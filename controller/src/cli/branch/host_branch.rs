@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 use sluice_contract::{RunId, RunKey, exit};
+use sluice_daemon::run_policy::Project;
 use sluice_git::forge::{MergeMethod, MergeOutcome};
 use sluice_git::{GitHome, ObjectId, RepositoryUrl, RunRepository, visible_path};
+use sluice_runs::host::HostSettings;
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_runs::publication::{Consent, Publication, RunSummary, guarded_of};
@@ -16,7 +18,6 @@ use super::change::{BranchChange, PullRequestPlace, ShownCommit, ShownFile};
 use crate::cli::error::CommandError;
 use crate::cli::operator_record::{self, RecordedOperation};
 use crate::cli::run::project_of;
-use crate::settings::Settings;
 
 /// Maximum size of a patch.
 const PATCH_MAX: usize = 64 << 20;
@@ -34,17 +35,22 @@ pub(super) struct HostBranch {
 
 impl HostBranch {
     /// Opens the branch; `None` if the run has no clone.
-    pub(super) async fn open(settings: Settings, store: Store, key: &RunKey) -> Result<Option<Self>, CommandError> {
+    pub(super) async fn open(
+        host: HostSettings,
+        projects: &[Project],
+        store: Store,
+        key: &RunKey,
+    ) -> Result<Option<Self>, CommandError> {
         let failed = |error: &dyn std::error::Error| CommandError::failed(error);
         let run = key.run_id.clone();
         let row = store.find_git_run(&run).await.map_err(|error| failed(&error))?;
         let Some(row) = row else { return Ok(None) };
         let url = RepositoryUrl::parse(&row.new.url).map_err(|error| failed(&error))?;
-        let (_, project) = project_of(&settings, &url);
-        let home = settings.host.git.clone();
+        let (_, project) = project_of(projects, &url);
+        let home = host.git;
         let gone = || {
             let message = format!("the repository of run {run} was removed, since its time is over (record_keep)");
-            CommandError { code: exit::USAGE, message }
+            CommandError::wrong_usage(message)
         };
         let repository = home.run_repository(&run).map_err(|error| failed(&error))?.ok_or_else(gone)?;
         if row.head_sha.is_none() {
@@ -54,7 +60,7 @@ impl HostBranch {
                 store.record_git_step(&run, step, now_us()).await.map_err(|error| failed(&error))?;
             }
         }
-        let layout = Layout::at(&settings.host.state_dir);
+        let layout = Layout::at(&host.state_dir);
         Ok(Some(Self { layout, store, home, project, key: key.clone(), repository, run }))
     }
 

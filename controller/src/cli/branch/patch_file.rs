@@ -71,6 +71,6 @@ impl PatchFile {
              file:///srv/app.git, works on a clone and has one",
             self.run
         );
-        CommandError { code: exit::USAGE, message }
+        CommandError::wrong_usage(message)
     }
 }

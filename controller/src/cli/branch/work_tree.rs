@@ -3,13 +3,20 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
 use super::CommandError;
+
+/// Returns the path of the work tree that `--to` names, without links.
+pub(super) fn find(named: &Path) -> Result<PathBuf, CommandError> {
+    std::fs::canonicalize(named).map_err(|error| {
+        CommandError::wrong_usage(format!("--to {}: {error}; name the work tree of a git repository", named.display()))
+    })
+}
 
 /// Lets git apply a patch as the owner of the directory, who has the same rights anyway.
 pub(super) fn apply(directory: &Path, patch: &[u8], flags: &[&str]) -> Result<(), CommandError> {
@@ -35,4 +42,16 @@ pub(super) fn apply(directory: &Path, patch: &[u8], flags: &[&str]) -> Result<()
     }
     let message = format!("git apply: {}", sanitize(String::from_utf8_lossy(&done.stderr).trim()));
     Err(CommandError { code: exit::FAILED, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_work_tree_is_named() {
+        let error = find(Path::new("/nope")).expect_err("it does not exist");
+        assert_eq!(error.code, exit::USAGE);
+        assert!(error.message.starts_with("--to /nope: "), "{}", error.message);
+    }
 }

@@ -6,12 +6,9 @@ use serde_json::json;
 use sluice_client::{ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage, ClientError};
 
 use super::super::error::CommandError;
-use super::super::named_run;
+use super::super::named_run::{self, LIVE_STATES};
 use super::super::output::{print, print_json};
 use super::{CancelArgs, over};
-
-/// States of unfinished runs.
-const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 /// Cancels a run.
 pub(super) async fn cancel(api: &ApiClient, name: &str, args: &CancelArgs) -> Result<ExitCode, CommandError> {
@@ -32,7 +29,7 @@ pub(super) async fn cancel(api: &ApiClient, name: &str, args: &CancelArgs) -> Re
 pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<ExitCode, CommandError> {
     let (mut live, mut cursor) = (Vec::<ApiSandbox>::new(), None::<String>);
     loop {
-        let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE).query("limit", "500");
+        let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE_STATES).query("limit", "500");
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         live.extend(page.sandboxes);
         cursor = page.next_cursor;

@@ -12,7 +12,6 @@ use sluice_client::{ApiClient, ApiRequest};
 use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
-use super::super::database::wrong;
 use super::super::error::CommandError;
 use super::host_tree::{self, EntryKind, HostTree, Source, is_changed};
 use super::tree::{BYTES_MAX, DEPTH_MAX, ENTRIES_MAX};
@@ -34,7 +33,7 @@ pub(super) async fn copy_in(
     source: &Path,
     target: &str,
 ) -> Result<CopySummary, CommandError> {
-    let unreadable = |error: io::Error| wrong(format!("cannot read {}: {error}", source.display()));
+    let unreadable = |error: io::Error| CommandError::wrong_usage(format!("cannot read {}: {error}", source.display()));
     let opened = host_tree::open(source).map_err(unreadable)?;
     let mut place = target.as_bytes().to_vec();
     if target.ends_with('/') {
@@ -53,7 +52,7 @@ pub(super) async fn copy_in(
     let Some(content) = content.filter(|content| content.len() as u64 <= UPLOAD_MAX) else {
         let max = UPLOAD_MAX >> 20;
         let message = format!("{} is neither a directory nor a file of at most {max} MiB", source.display());
-        return Err(wrong(message));
+        return Err(CommandError::wrong_usage(message));
     };
     copy.put(&place, content).await?;
     Ok(copy.copied)

@@ -24,6 +24,7 @@ pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, C
         request: None,
         result: None,
         no_record: Some(format!("the record of this run is on the host of {}", api.server())),
+        no_audit: Some(format!("the audit file of this run is on the host of {}", api.server())),
         paths: json!({ "audit": null, "record": null }),
         tails,
         sandbox: serde_json::to_value(&run).unwrap_or_default(),

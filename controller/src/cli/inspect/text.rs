@@ -13,18 +13,20 @@ fn row(name: &str, value: &str) -> String {
 }
 
 pub(super) fn text(inspection: &Inspection) -> String {
-    let Inspection { run, request, result, no_record, tails, .. } = inspection;
+    let Inspection { run, request, result, no_record, no_audit, tails, .. } = inspection;
     let mut text = row("run", &run.run) + &row("state", &state(inspection));
     if let Some(message) = result.as_ref().and_then(|result| result.error_message.as_ref()) {
         text += &row("cause", message);
     }
-    let end = result.as_ref().map_or("goes on or has no record of its end", |result| result.time.as_str());
+    // A run of the API, and one whose record was removed, have no result here.
+    let ended = result.as_ref().map(|result| result.time.as_str()).or(inspection.sandbox["ended_at"].as_str());
+    let end = ended.unwrap_or("goes on or has no record of its end");
     text += &sandbox_rows(&inspection.sandbox);
     text += &row("time", &format!("{} to {end}, {} s", run.started, run.age_s));
     text += &row("use", &used(inspection));
     text += &request.iter().map(request_rows).collect::<String>();
     text += &result.iter().map(result_rows).collect::<String>();
-    text += &row("audit", inspection.paths["audit"].as_str().unwrap_or("no file: the run has not started"));
+    text += &row("audit", inspection.paths["audit"].as_str().or(no_audit.as_deref()).unwrap_or("-"));
     text += &row("record", inspection.paths["record"].as_str().or(no_record.as_deref()).unwrap_or("-"));
     for (name, lines) in [("stdout", &tails.stdout), ("stderr", &tails.stderr), ("sidecar", &tails.sidecar)] {
         text += &lines.iter().map(|line| row(name, line)).collect::<String>();
@@ -81,7 +83,12 @@ fn request_rows(request: &RequestRecord) -> String {
         text += &row("variables", &format!("{} (values are not recorded)", request.variables.join(" ")));
     }
     let settings: Vec<_> = request.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    text + &row("upstream", &request.upstream) + &row("settings", &settings.join(", "))
+    text += &row("upstream", &request.upstream);
+    // The request of a daemon's run has none.
+    if !settings.is_empty() {
+        text += &row("settings", &settings.join(", "));
+    }
+    text
 }
 
 fn result_rows(result: &ResultRecord) -> String {

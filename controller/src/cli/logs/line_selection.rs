@@ -39,7 +39,8 @@ impl SelectedLine {
     /// Returns the line as an object of one line.
     pub(super) fn json(&self) -> Vec<u8> {
         let stream = ["stdout", "stderr"][self.stream];
-        let mut object = json!({ "stream": stream, "ts": timestamp(self.time_us) });
+        let time = (self.time_us != 0).then(|| timestamp(self.time_us));
+        let mut object = json!({ "stream": stream, "ts": time });
         match std::str::from_utf8(&self.bytes) {
             Ok(text) => object["text"] = json!(text),
             Err(_) => object["base64"] = json!(BASE64_STANDARD.encode(&self.bytes)),
@@ -177,6 +178,13 @@ mod tests {
             let object = object(bytes);
             assert!(object.contains(ts) && object.contains(member) && object.ends_with("}\n"), "{object}");
         }
+    }
+
+    #[test]
+    fn a_line_without_a_time_has_ts_null() {
+        let line = SelectedLine { stream: 0, time_us: 0, bytes: b"a\n".to_vec() };
+        let object = serde_json::from_slice::<serde_json::Value>(&line.json()).expect("it is JSON");
+        assert_eq!(object, json!({ "stream": "stdout", "ts": null, "text": "a\n" }));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use sluice_client::{ApiClient, ApiLogLine, ApiLogStream, ApiRequest, ApiSandboxD
 use sluice_contract::time::unix_micros;
 use sluice_runs::terminal::SanitizedWriter;
 
-use super::super::database::wrong;
 use super::super::error::CommandError;
 use super::super::named_run;
 use super::super::output::DataStream;
@@ -19,7 +18,7 @@ use super::{LogsArgs, exit_code, reader_gone};
 pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> Result<ExitCode, CommandError> {
     if args.sidecar || args.controller {
         let message = "--sidecar and --controller are on the host of the daemon; leave them out, or use them there";
-        return Err(wrong(message.to_owned()));
+        return Err(CommandError::wrong_usage(message));
     }
     let mut run = named_run::find(api, &args.run).await?;
     let id = run.sandbox.sandbox_id.clone();

@@ -30,29 +30,24 @@ struct Shown {
 }
 
 enum SourceKind {
-    Stream(StreamReader),
+    /// One stream, and its place in `sinks`.
+    Stream(StreamReader, usize),
     /// Both streams, or one of them, with the times of their pieces.
     Output(OutputReader, Option<RecordedStream>),
     /// The first of these files that exists, from this offset.
-    Files {
-        paths: Vec<PathBuf>,
-        offset: u64,
-    },
+    Files { paths: Vec<PathBuf>, offset: u64 },
 }
 
 impl LogSource {
-    /// Returns a source that shows a recorded stream on stdout.
-    pub(super) fn stream(reader: StreamReader) -> Self {
-        Self::of(SourceKind::Stream(reader), sink(DataStream::sanitized()))
+    /// Returns a source that shows a recorded stream: stdout on stdout, and stderr on stderr.
+    pub(super) fn stream(reader: StreamReader, stream: RecordedStream) -> Self {
+        Self::of(SourceKind::Stream(reader, place(stream)), sink(DataStream::sanitized()))
     }
 
     /// Returns a source that shows the output of a run: a single stream on stdout, or both streams on stdout and stderr.
     pub(super) fn output(reader: OutputReader, only: Option<RecordedStream>) -> Self {
-        let mut source = Self::of(SourceKind::Output(reader, only), sink(DataStream::sanitized()));
-        if only.is_some() {
-            source.shown.sinks[1] = sink(DataStream::sanitized());
-        }
-        source
+        let source = Self::of(SourceKind::Output(reader, only), sink(DataStream::sanitized()));
+        if only.is_some() { source.on_stdout() } else { source }
     }
 
     /// Returns a source that shows the first of these files that exists.
@@ -65,9 +60,9 @@ impl LogSource {
         Self { kind, shown: Shown { sinks, lines: None, format: OutputFormat::Text } }
     }
 
-    /// Shows the source on stderr.
-    pub(super) fn on_stderr(mut self) -> Self {
-        self.shown.sinks.swap(0, 1);
+    /// Shows stderr on stdout, too.
+    pub(super) fn on_stdout(mut self) -> Self {
+        self.shown.sinks[1] = sink(DataStream::sanitized());
         self
     }
 
@@ -81,11 +76,11 @@ impl LogSource {
     pub(super) fn show_new(&mut self) -> io::Result<()> {
         let Self { kind, shown } = self;
         match kind {
-            SourceKind::Stream(reader) => {
+            SourceKind::Stream(reader, stream) => {
                 while let Some(part) = reader.next_part()? {
                     match part {
-                        StreamPart::Bytes(bytes) => shown.put(0, 0, &bytes)?,
-                        StreamPart::Missing(count) => shown.put(0, 0, &left_out(count))?,
+                        StreamPart::Bytes(bytes) => shown.put(*stream, 0, &bytes)?,
+                        StreamPart::Missing(count) => shown.put(*stream, 0, &left_out(count))?,
                     }
                 }
             }
@@ -98,7 +93,7 @@ impl LogSource {
                         OutputContent::Bytes(bytes) => bytes,
                         OutputContent::Missing(count) => left_out(count),
                     };
-                    shown.put(usize::from(stream == RecordedStream::Stderr), time_us, &bytes)?;
+                    shown.put(place(stream), time_us, &bytes)?;
                 }
             }
             SourceKind::Files { paths, offset } => {
@@ -144,6 +139,11 @@ impl Shown {
             OutputFormat::Json => (self.sinks[0])(&line.json()),
         })
     }
+}
+
+/// Returns the place of a stream in `sinks`.
+fn place(stream: RecordedStream) -> usize {
+    usize::from(stream == RecordedStream::Stderr)
 }
 
 /// Returns the text that replaces bytes that were not kept.

@@ -8,11 +8,9 @@ use sluice_contract::Account;
 use sluice_contract::time::unix_micros;
 
 use super::super::error::CommandError;
+use super::super::named_run::LIVE_STATES;
 use super::PsArgs;
 use super::row::{ApiUsage, RunView};
-
-/// States of unfinished runs.
-const LIVE: &str = "PENDING,CREATING,RUNNING,COMPLETING";
 
 #[derive(Deserialize)]
 struct UsagePage {
@@ -29,7 +27,7 @@ struct Group {
 /// Returns the runs that flags select, newest first.
 pub(super) async fn runs(api: &ApiClient, args: &PsArgs, since_us: Option<i64>) -> Result<Vec<RunView>, CommandError> {
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
-    let states = if args.all { None } else { Some(LIVE) };
+    let states = if args.all { None } else { Some(LIVE_STATES) };
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("limit", "500").query_of("state", states);
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;

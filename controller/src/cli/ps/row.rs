@@ -14,6 +14,7 @@ use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::{KnownRun, RunDriver};
 
 use super::super::run_status::RunStatus;
+use super::super::sandbox_object::timestamp;
 
 /// State of an open run whose controller has ended.
 const ORPHANED: &str = "orphaned";
@@ -55,6 +56,8 @@ pub(in crate::cli) struct RunView {
     sandbox_state: String,
     /// `success`, `cancelled` or `failed`, when it is decided.
     outcome: Option<String>,
+    /// Time since which a daemon's run is paused (RFC 3339).
+    paused_at: Option<String>,
 }
 
 /// Calls and cost of a run, as the API sums them up.
@@ -100,6 +103,7 @@ impl RunView {
             owner: sandbox.map(|sandbox| sandbox.owner.clone()),
             sandbox_state: status.state,
             outcome: status.outcome,
+            paused_at: sandbox.and_then(|sandbox| sandbox.paused_us).map(timestamp),
         }
     }
 
@@ -132,7 +136,14 @@ impl RunView {
             owner: Some(sandbox.owner_id.clone()),
             sandbox_state: sandbox.state.clone(),
             outcome: sandbox.outcome.clone(),
+            paused_at: sandbox.paused_at.clone(),
         }
+    }
+
+    /// Returns the state for people, who also see that a run is paused.
+    pub(in crate::cli) fn shown_state(&self) -> String {
+        let paused = if self.paused_at.is_some() { " (paused)" } else { "" };
+        format!("{}{paused}", self.state)
     }
 
     /// Returns a run with its request.

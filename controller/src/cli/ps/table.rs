@@ -33,7 +33,7 @@ fn cells(run: &RunView) -> [String; COLUMNS.len()] {
     let program = run.program.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     [
         run.run.clone(),
-        run.state.clone(),
+        run.shown_state(),
         humantime::format_duration(Duration::from_secs(run.age_s)).to_string().replace(' ', ""),
         calls,
         dash(run.cost_usd.as_ref()),

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use sluice_client::{ApiClient, ApiRequest};
 use sluice_state::ledger::{Filter, GroupBy};
 
-use super::super::database::wrong;
 use super::super::error::CommandError;
 use super::super::output::{print, print_json, terminal_width};
 use super::super::table::Table;
@@ -28,7 +27,7 @@ pub(super) async fn print_receipts(api: &ApiClient, args: &ReceiptsArgs, filter:
         ("an attempt in --run", filter.attempt.is_some()),
     ];
     if let Some((flag, _)) = flags.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(wrong(format!(
+        return Err(CommandError::wrong_usage(format!(
             "the API does not take {flag} for receipts; sluice usage --server sums up a period"
         )));
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use sluice_daemon::monitor::FindingCounter;
 use sluice_runs::repository_retention::remove_old_repositories;
 use sluice_state::layout::Layout;
-use sluice_state::records::remove_old_records;
+use sluice_state::record_retention::remove_old_records;
 use sluice_state::store::Store;
 
 use crate::git_home::git_home;

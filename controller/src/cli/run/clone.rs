@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluice_daemon::run_policy::Project;
 use sluice_git::branch_name::{BranchNameError, BranchParts, BranchPrefix, branch_name};
 use sluice_git::{Branch, BranchError, CommitterIdentity, IdentityError, RepositoryUrl, UrlError, split_branch};
 use sluice_runs::project_access;
@@ -59,7 +60,7 @@ pub(super) async fn clone(
 ) -> Result<Option<Arc<RunClone>>, CloneRequestError> {
     let Some(given) = args.repo.as_ref().filter(|_| is_cloned(args)) else { return Ok(None) };
     let (url, base) = address(given)?;
-    let (scope, project) = project_of(settings, &url);
+    let (scope, project) = project_of(&settings.projects, &url);
     let identity = match &project.author {
         Some(author) => author.clone(),
         None => CommitterIdentity::new(&format!("Sluice run {run_id}"), "run@sluice.invalid")?,
@@ -79,8 +80,8 @@ pub(super) async fn clone(
 
 /// Returns the project with this repository, and its name; otherwise a project without credentials and forge. A directory of
 /// this host is a forge of its own.
-pub(in crate::cli) fn project_of(settings: &Settings, url: &RepositoryUrl) -> (String, ProjectRepository) {
-    let found = settings.projects.iter().find_map(|project| {
+pub(in crate::cli) fn project_of(projects: &[Project], url: &RepositoryUrl) -> (String, ProjectRepository) {
+    let found = projects.iter().find_map(|project| {
         let repository = project.repository.as_ref()?;
         repository.url.is_same_place(url).then(|| (project.name.clone(), repository.clone()))
     });

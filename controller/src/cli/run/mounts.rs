@@ -65,6 +65,10 @@ fn volume(flag: MountFlag, given: &str, places: &ForbiddenPlaces) -> Result<Volu
         MountFlag::Repo => (rest, REPOSITORY),
         MountFlag::Volume => rest.split_once(':').ok_or_else(|| InvalidValue::new("write DIR:PATH, or DIR:PATH:rw"))?,
     };
+    // A third part that is not a mode would be a part of the path.
+    if target.starts_with('/') && target.contains(':') {
+        return Err(InvalidValue::new("the mode is ro or rw"));
+    }
     if let Some(reason) = reserved_target(target) {
         return Err(InvalidValue::new(format!("{target} {reason}")));
     }

@@ -29,7 +29,7 @@ pub(super) async fn begin(
     key: &RunKey,
     clone: &RunClone,
 ) -> Result<(), StoreError> {
-    let (_, project) = project_of(settings, &clone.url);
+    let (_, project) = project_of(&settings.projects, &clone.url);
     let new = NewGitRun {
         run_id: key.run_id.clone(),
         url: clone.url.to_string(),
@@ -74,7 +74,7 @@ async fn publish(
     for step in report.steps() {
         host.store.record_git_step(&key.run_id, step, now_us()).await?;
     }
-    let (_, project) = project_of(settings, &clone.url);
+    let (_, project) = project_of(&settings.projects, &clone.url);
     let publication = Publication { store: &host.store, home: &clone.home, project: &project, run_id: &key.run_id };
     let row = publication.row().await?;
     if !report.has_commits() {

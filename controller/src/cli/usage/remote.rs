@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use sluice_client::{ApiClient, ApiRequest};
 use sluice_state::ledger::{Filter, GroupBy};
 
-use super::super::database::wrong;
 use super::super::error::CommandError;
 use super::super::output::{print, print_json, terminal_width};
 use super::super::receipts::quoted;
@@ -20,7 +19,7 @@ pub(super) async fn print_sums(
     filter: &Filter,
 ) -> Result<(), CommandError> {
     if filter.attempt.is_some() {
-        return Err(wrong("with --server, --run is a run, without an attempt".to_owned()));
+        return Err(CommandError::wrong_usage("with --server, --run is a run, without an attempt"));
     }
     let sums = sums(api, by, filter).await?;
     let empty = Vec::new();

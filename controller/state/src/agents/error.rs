@@ -16,7 +16,7 @@ pub enum AgentError {
     #[error("agent {0} is CONNECTED; move it to IDLE or SUSPENDED before it is deleted")]
     Connected(String),
     /// The agent may not have runs.
-    #[error("agent {0} may not have runs; an admin can set allow_sandbox")]
+    #[error("agent {0} may not have runs; register it with allow_sandbox")]
     NotAllowed(String),
     /// The agent is suspended.
     #[error("agent {0} is suspended; end the suspension before it gets a run")]

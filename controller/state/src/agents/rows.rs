@@ -14,17 +14,6 @@ pub enum Registered {
     Existing(Agent),
 }
 
-/// Members of an agent to change; none stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "described in Agent")]
-pub struct AgentChange {
-    pub name: Option<String>,
-    pub billing_account_id: Option<String>,
-    pub allow_sandbox: Option<bool>,
-    pub grants: Option<String>,
-    pub metadata: Option<String>,
-}
-
 /// A heartbeat of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -97,37 +86,6 @@ impl Store {
             let query =
                 format!("SELECT {COLUMNS} FROM agents WHERE {conditions} ORDER BY owner, agent_id LIMIT {limit}");
             Ok(parameters.rows(connection, &query, agent)?)
-        })
-        .await
-    }
-
-    /// Changes members of an agent, except its state.
-    ///
-    /// # Errors
-    /// [`AgentError::NotFound`], and errors of SQLite.
-    pub async fn change_agent(&self, owner: &str, agent_id: &str, change: AgentChange) -> Result<Agent, AgentError> {
-        let (owner, agent_id) = (owner.to_owned(), agent_id.to_owned());
-        self.write(move |connection| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            transaction.execute(
-                "UPDATE agents SET name = coalesce(?3, name), billing_account_id = coalesce(?4, billing_account_id),
-                     allow_sandbox = coalesce(?5, allow_sandbox), grants = coalesce(?6, grants),
-                     metadata = coalesce(?7, metadata), updated_us = ?8
-                 WHERE owner = ?1 AND agent_id = ?2",
-                params![
-                    owner,
-                    agent_id,
-                    change.name,
-                    change.billing_account_id,
-                    change.allow_sandbox,
-                    change.grants,
-                    change.metadata,
-                    now_us(),
-                ],
-            )?;
-            let changed = found(&transaction, &owner, &agent_id)?;
-            transaction.commit()?;
-            Ok(changed)
         })
         .await
     }

@@ -97,19 +97,6 @@ async fn heartbeats_are_recorded_in_a_batch() {
     assert_eq!((agent.last_heartbeat_us, agent.generation), (Some(9), 0));
 }
 
-#[tokio::test]
-async fn changes_leave_the_state_alone() {
-    let (_directory, store) = open();
-    let agent = register(&store, "o", "a").await;
-    let change = AgentChange { grants: Some(r#"["/srv"]"#.into()), allow_sandbox: Some(false), ..Default::default() };
-    let changed = store.change_agent("o", "a", change).await.expect("it is there");
-    let expected =
-        Agent { grants: r#"["/srv"]"#.into(), allow_sandbox: false, updated_us: changed.updated_us, ..agent };
-    assert_eq!(changed, expected);
-    let missing = store.change_agent("o", "b", AgentChange::default()).await;
-    assert!(matches!(missing, Err(AgentError::NotFound(_))));
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Move { target: AgentState, by_admin: bool, stale: bool },

@@ -5,7 +5,7 @@ use serde_json::json;
 use sluice_contract::RunKey;
 
 use super::rows::{Approval, event_data, insert, select, write};
-use super::rules::{ApprovalDecision, RaisableCap, propose};
+use super::rules::{ApprovalDecision, RaisableCap, propose, raised_run_cap};
 use super::{ApprovalError, decide};
 use crate::events::announce;
 use crate::sandboxes::{self, Sandbox};
@@ -24,7 +24,7 @@ pub struct ApprovalAsk {
     pub old: i64,
     /// Value that the call that waits needs; none if that is not known.
     pub asked: Option<i64>,
-    /// Highest value that the operator allows owners.
+    /// Highest value of the run's cap that the operator allows owners.
     pub highest: Option<i64>,
     /// True if a call waits.
     pub is_held: bool,
@@ -108,7 +108,7 @@ fn settle(
 fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
     let subject =
         json!({ "account": sandbox.account, "agent_id": sandbox.agent_id, "run_id": sandbox.key.run_id.as_str() });
-    let cap = Some((ask.cap, ask.old, propose(ask.old, ask.asked, ask.highest)));
+    let cap = Some((ask.cap, ask.old, propose(ask.old, ask.asked, highest_of_attempt(sandbox, ask))));
     let (of, expires_us) = ((ask.id.clone(), ask.key.clone()), expiry(ask.ask_timeout_us, now_us));
     let asked = Approval {
         cap,
@@ -116,6 +116,12 @@ fn new_approval(sandbox: &Sandbox, ask: &ApprovalAsk, now_us: i64) -> Approval {
         ..Approval::new(of, subject.to_string(), now_us, expires_us)
     };
     Approval { digest: asked.digest_for(&sandbox.account), ..asked }
+}
+
+/// Returns the highest value of the attempt's cap with which the run's cap stays within the operator's limit.
+fn highest_of_attempt(sandbox: &Sandbox, ask: &ApprovalAsk) -> Option<i64> {
+    let run_cap = raised_run_cap(sandbox.cap, (ask.cap, ask.old, ask.old));
+    ask.highest.map(|highest| highest.saturating_sub(run_cap.saturating_sub(ask.old)))
 }
 
 /// Returns the time at which an approval that is asked now expires.
@@ -135,7 +141,7 @@ fn refresh(
     if let Some((cap, old, new)) = open.cap
         && ask.asked.is_some_and(|asked| asked > new)
     {
-        next.cap = Some((cap, old, propose(old, ask.asked, ask.highest)));
+        next.cap = Some((cap, old, propose(old, ask.asked, highest_of_attempt(sandbox, ask))));
     }
     if ask.is_held && next.held_us.is_none() {
         // The time until then does not count for the decision: an approval at 80 % of a cap can be as old as its run.

@@ -5,7 +5,7 @@ use sluice_contract::RunId;
 
 use super::ApprovalError;
 use super::rows::{Approval, event_data, find, select, write};
-use super::rules::{ApprovalDecision, RaisableCap};
+use super::rules::{ApprovalDecision, RaisableCap, raised_run_cap};
 use crate::budget;
 use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
@@ -29,6 +29,8 @@ pub struct DecisionRequest {
     pub decision: ApprovalDecision,
     /// New value of the cap; the proposed one otherwise.
     pub raise: Option<i64>,
+    /// Cap of all attempts in nano-USD, as it was when the raise of a cost was judged.
+    pub run_cap: Option<i64>,
     /// Principal.
     pub by: String,
     /// Reason.
@@ -36,7 +38,8 @@ pub struct DecisionRequest {
 }
 
 impl Store {
-    /// Decides about an approval. A raise of the cost is held of the account's budget, or nothing changes.
+    /// Decides about an approval. A raise of the cost is held of the account's budget, or nothing changes. It is refused as
+    /// [`ApprovalError::Changed`] if the cap of the run is another one than the judged one.
     ///
     /// # Errors
     /// [`ApprovalError`]; then nothing is decided, unless the cap has moved: the approval is closed then.
@@ -119,13 +122,15 @@ fn decide(
         (ApprovalDecision::Approve, Some((cap, old, new))) => {
             let raised = request.raise.unwrap_or(new);
             if raised <= old {
-                return Err(ApprovalError::NotRaised(old));
+                return Err(ApprovalError::NotRaised(cap.show(old)));
             }
             approval.raised_to = Some(raised);
             if cap == RaisableCap::MaxCostUsd {
-                let more = raised - old;
-                budget::raise_hold(transaction, &sandbox.account, sandbox.hold, more, &approval.id)?;
-                sandbox.cap = sandbox.cap.map(|cap| cap.saturating_add(more));
+                if sandbox.cap != request.run_cap {
+                    return Err(ApprovalError::Changed);
+                }
+                budget::raise_hold(transaction, &sandbox.account, sandbox.hold, raised - old, &approval.id)?;
+                sandbox.cap = sandbox.cap.map(|run_cap| raised_run_cap(Some(run_cap), (cap, old, raised)));
                 sandbox.attempt_cap = Some(raised);
                 sandboxes::update(transaction, &mut sandbox)?;
             }

@@ -16,9 +16,9 @@ pub enum ApprovalError {
     /// Another decision came first.
     #[error("the approval was decided already: {0}; read it again")]
     Decided(&'static str),
-    /// The new value is not above the present one.
-    #[error("a cap is only raised: name a value above {0}")]
-    NotRaised(i64),
+    /// The new value is not above the present one, which is named as people read it.
+    #[error("a cap is only raised: name a value above the present one, {0}")]
+    NotRaised(String),
     /// The remaining budget of the account is too small.
     #[error(transparent)]
     Budget(#[from] BudgetError),

@@ -100,6 +100,17 @@ pub fn propose(old: i64, asked: Option<i64>, highest: Option<i64>) -> i64 {
     highest.map_or(double, |highest| double.min(highest)).max(least)
 }
 
+/// Returns the value of a run's cap after a raise of its attempt's cap, given as the cap, its old and its new value. A cost
+/// has one cap over all attempts, and an attempt has what the earlier ones left of it: a raise adds to both. Calls and tokens
+/// have a cap for each attempt.
+#[must_use]
+pub fn raised_run_cap(run_cap: Option<i64>, (cap, old, to): (RaisableCap, i64, i64)) -> i64 {
+    match (cap, run_cap) {
+        (RaisableCap::MaxCostUsd, Some(run_cap)) => run_cap.saturating_add(to.saturating_sub(old)),
+        (RaisableCap::MaxCostUsd, None) | (RaisableCap::MaxCalls | RaisableCap::MaxTokens, _) => to,
+    }
+}
+
 /// Everything that a person sees: the digest is over it. Members are in the order of their names.
 #[derive(Debug, Serialize)]
 pub(super) struct Canonical<'a> {
@@ -138,6 +149,23 @@ mod tests {
             (i64::MAX - 1, None, None, i64::MAX),
         ] {
             assert_eq!(propose(old, asked, highest), expected, "{old} {asked:?} {highest:?}");
+        }
+    }
+
+    #[test]
+    fn a_raise_of_an_attempt_adds_to_its_run() {
+        let (cost, calls, tokens) = (RaisableCap::MaxCostUsd, RaisableCap::MaxCalls, RaisableCap::MaxTokens);
+        for (run_cap, raise, expected) in [
+            (Some(20), (cost, 20, 25), 25),
+            // Earlier attempts have spent 19.
+            (Some(20), (cost, 1, 20), 39),
+            (Some(20), (cost, 1, 1), 20),
+            (Some(i64::MAX), (cost, 1, i64::MAX), i64::MAX),
+            (None, (cost, 1, 20), 20),
+            (Some(20), (calls, 1, 20), 20),
+            (Some(20), (tokens, 1, 20), 20),
+        ] {
+            assert_eq!(raised_run_cap(run_cap, raise), expected, "{run_cap:?} {raise:?}");
         }
     }
 

@@ -78,7 +78,8 @@ impl OneRun {
         decision: ApprovalDecision,
         raise: Option<i64>,
     ) -> Result<Approval, ApprovalError> {
-        self.store.decide_approval(request(of, decision, raise), 500).await
+        let request = DecisionRequest { run_cap: self.run().await.cap, ..request(of, decision, raise) };
+        self.store.decide_approval(request, 500).await
     }
 
     async fn held(&self) -> i128 {
@@ -99,6 +100,7 @@ fn request(of: &Approval, decision: ApprovalDecision, raise: Option<i64>) -> Dec
         digest: of.digest.clone(),
         decision,
         raise,
+        run_cap: Some(CAP),
         by: "token:1".to_owned(),
         reason: Some("go on".to_owned()),
     }
@@ -150,6 +152,43 @@ async fn a_raise_is_held_of_the_budget() {
     one.store.record_applied(&approved.id, 600).await.expect("it is writable");
     assert!(one.store.unapplied_approvals(&run.key).await.expect("it is readable").is_empty());
     assert_eq!(one.types().await, ["approval.requested", "approval.decided"]);
+}
+
+#[tokio::test]
+async fn a_raise_judged_on_another_cap_is_refused() {
+    let one = OneRun::new(Some(250)).await;
+    let asked = one.open(RaisableCap::MaxCostUsd, CAP, None, 10).await;
+    for run_cap in [None, Some(CAP - 1)] {
+        let judged = DecisionRequest { run_cap, ..request(&asked, ApprovalDecision::Approve, Some(150)) };
+        assert_eq!(word(&one.store.decide_approval(judged, 500).await), "changed");
+    }
+    assert_eq!((one.run().await.cap, one.held().await), (Some(CAP), 100));
+    assert_eq!(word(&one.decide(&asked, ApprovalDecision::Approve, Some(150)).await), "ok");
+}
+
+#[tokio::test]
+async fn proposals_of_later_attempts_stay_within_the_limit() {
+    let one = OneRun::new(None).await;
+    // Earlier attempts have spent 900.
+    let connection = rusqlite::Connection::open(one.directory.path().join("sluice.db")).expect("it is there");
+    connection.execute_batch("UPDATE sandboxes SET cap_nano = 1000").expect("it is writable");
+    let ask = |asked| ApprovalAsk {
+        id: "apr-1".to_owned(),
+        key: "r1.0".parse().expect("a key"),
+        cap: RaisableCap::MaxCostUsd,
+        old: CAP,
+        asked,
+        highest: Some(1050),
+        is_held: true,
+        ask_timeout_us: HOUR,
+    };
+    for (asked, expected) in [(None, 150), (Some(160), 160)] {
+        let open = match one.store.ask_approval(ask(asked), 10).await.expect("it is writable") {
+            ApprovalOutcome::Open(open) => open,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(open.cap, Some((RaisableCap::MaxCostUsd, CAP, expected)));
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PublicKey, RunKey};
 
 use crate::append_log::whole_lines;
+use crate::signed_line::{self, ALTERED, NOT_CANONICAL, NOT_NEXT, OTHER_VERSION};
 
 /// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,16 +117,8 @@ pub(super) fn line(
         signature: String::new(),
         v: VERSION,
     };
-    line.signature = sign(Hash::of(&line.bytes()));
-    line.bytes()
-}
-
-impl BudgetLine {
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec(self).expect("plain data");
-        bytes.push(b'\n');
-        bytes
-    }
+    line.signature = sign(Hash::of(&signed_line::bytes(&line)));
+    signed_line::bytes(&line)
 }
 
 /// Parses and verifies a log. A last line without a newline was never finished, and is ignored.
@@ -146,20 +139,20 @@ pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, Li
 fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {
     let mut line: BudgetLine = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
     if line.v != VERSION {
-        return Err("it is of another version; use the newer sluice");
+        return Err(OTHER_VERSION);
     }
-    if line.bytes() != text {
-        return Err("it is not written as sluice writes it");
+    if signed_line::bytes(&line) != text {
+        return Err(NOT_CANONICAL);
     }
     if line.seq != place as u64 || line.prev != prev.to_string() {
-        return Err("it does not follow the line before: lines are missing or were altered");
+        return Err(NOT_NEXT);
     }
     let signature = std::mem::take(&mut line.signature);
     let key = keys.iter().find(|key| key.id() == line.key_id);
     let key =
         key.ok_or("it is signed by a key that this host does not know: bring back STATE/keys, or import the key")?;
-    if !key.verifies_budget(Hash::of(&line.bytes()), &signature) {
-        return Err("its signature is not that of its key: it was altered");
+    if !key.verifies_budget(Hash::of(&signed_line::bytes(&line)), &signature) {
+        return Err(ALTERED);
     }
     if (line.kind == ChangeKind::Begun) != (place == 0) {
         return Err("only the first line begins a log");

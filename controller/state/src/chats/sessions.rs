@@ -83,9 +83,10 @@ impl Store {
         .await
     }
 
-    /// Keeps the workspace of a turn for the next one of its session. Returns the attempts whose workspaces are no longer
-    /// needed: the session's previous one, and those beyond the principal's limits, which are the longest
-    /// unused. The workspace of a session with a live turn is needed. `None`: the run is not a turn of a session.
+    /// Keeps the workspace of the newest turn for the next one of its session. Returns the attempts whose workspaces are no
+    /// longer needed: the session's previous one, and those beyond the principal's limits, which are the longest
+    /// unused. The workspace of a session with a live turn is needed. A turn that was retried after a later one began keeps
+    /// nothing: its own workspace is the one that is not needed. `None`: the run is not a turn of a session.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -98,6 +99,9 @@ impl Store {
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let Some(session) = session_of(&transaction, &key.run_id)? else { return Ok(None) };
+            if !is_newest(&transaction, &session, &key.run_id)? {
+                return Ok(Some(vec![key]));
+            }
             let mut removed = release(&transaction, &format!("{OF_SESSION} AND kept_bytes IS NOT NULL"), &session)?;
             transaction
                 .prepare_cached("UPDATE chats SET kept_attempt = ?2, kept_bytes = ?3 WHERE run_id = ?1")?
@@ -179,6 +183,17 @@ fn session_of(transaction: &Transaction<'_>, run_id: &RunId) -> rusqlite::Result
             })
         })
         .optional()
+}
+
+/// Returns whether a run is the newest turn of its session.
+fn is_newest(transaction: &Transaction<'_>, session: &ChatSession, run_id: &RunId) -> rusqlite::Result<bool> {
+    let ChatSession { principal, end_user, session_id, agent } = session;
+    let query = format!("SELECT run_id FROM chats WHERE {OF_SESSION} ORDER BY created_us DESC, rowid DESC LIMIT 1");
+    let newest: Option<String> = transaction
+        .prepare_cached(&query)?
+        .query_row(params![principal, session_id, end_user, agent], |row| row.get(0))
+        .optional()?;
+    Ok(newest.is_some_and(|newest| newest == run_id.as_str()))
 }
 
 /// Gives up the workspaces of a session that meet a condition.

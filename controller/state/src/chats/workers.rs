@@ -91,7 +91,7 @@ pub struct NewChatTurn {
 /// Result for a turn without a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbandonedTurn {
-    /// It is over.
+    /// The turn is over.
     Over,
     /// The message was withdrawn.
     Withdrawn,

@@ -7,6 +7,8 @@ use serde_json::Value;
 use sluice_contract::time::from_unix_micros;
 use sluice_contract::{Chain, Hash, PrivateKey, PublicKey, canon};
 
+use crate::signed_line::{self, ALTERED, NOT_CANONICAL, NOT_NEXT, OTHER_VERSION, UNKNOWN_KEY};
+
 /// Operation of a person or a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlEntry {
@@ -79,14 +81,6 @@ pub struct ControlLogFault {
 /// Version of the lines.
 const VERSION: u32 = 1;
 
-impl ControlLine {
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec(self).expect("plain data");
-        bytes.push(b'\n');
-        bytes
-    }
-}
-
 /// Returns the next line.
 pub(super) fn signed(entry: ControlEntry, now_us: i64, chain: Chain, key: &PrivateKey) -> Vec<u8> {
     let mut line = ControlLine {
@@ -109,8 +103,8 @@ pub(super) fn signed(entry: ControlEntry, now_us: i64, chain: Chain, key: &Priva
         v: VERSION,
         way: entry.way,
     };
-    line.signature = key.sign_control(Hash::of(&line.bytes()));
-    line.bytes()
+    line.signature = key.sign_control(Hash::of(&signed_line::bytes(&line)));
+    signed_line::bytes(&line)
 }
 
 /// Returns the position that a line states for itself; `None` for a text that is not a line.
@@ -123,23 +117,23 @@ pub(super) fn position(text: &[u8]) -> Option<Chain> {
 pub(super) fn verify(text: &[u8], chain: Chain, keys: &[PublicKey]) -> Result<ControlLine, ControlLogFault> {
     let fault = |reason| ControlLogFault { line: chain.seq + 1, reason };
     let bare = text.strip_suffix(b"\n").unwrap_or(text);
-    canon::members(bare).map_err(|_| fault("it is not written as sluice writes it"))?;
+    canon::members(bare).map_err(|_| fault(NOT_CANONICAL))?;
     let mut line: ControlLine =
         serde_json::from_slice(bare).map_err(|_| fault("it is not a record of the control log"))?;
     if line.v != VERSION {
-        return Err(fault("it is of another version; use the newer sluice"));
+        return Err(fault(OTHER_VERSION));
     }
-    if line.bytes() != text {
-        return Err(fault("it is not written as sluice writes it"));
+    if signed_line::bytes(&line) != text {
+        return Err(fault(NOT_CANONICAL));
     }
     if line.seq != chain.seq || line.prev != chain.prev.to_string() {
-        return Err(fault("it does not follow the line before: lines are missing or were altered"));
+        return Err(fault(NOT_NEXT));
     }
     let signature = std::mem::take(&mut line.signature);
     let key = keys.iter().find(|key| key.id() == line.key_id);
-    let key = key.ok_or_else(|| fault("it is signed by a key that this host does not know"))?;
-    if !key.verifies_control(Hash::of(&line.bytes()), &signature) {
-        return Err(fault("its signature is not that of its key: it was altered"));
+    let key = key.ok_or_else(|| fault(UNKNOWN_KEY))?;
+    if !key.verifies_control(Hash::of(&signed_line::bytes(&line)), &signature) {
+        return Err(fault(ALTERED));
     }
     line.signature = signature;
     Ok(line)

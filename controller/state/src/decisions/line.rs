@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PrivateKey, PublicKey};
 
 use crate::operator;
+use crate::signed_line::{self, ALTERED, NOT_CANONICAL, OTHER_VERSION, UNKNOWN_KEY};
 use crate::store::now_us;
 
 /// A decision of the operator.
@@ -71,36 +72,27 @@ pub(super) struct DecisionLine {
 /// Version of the lines.
 const VERSION: u32 = 1;
 
-impl DecisionLine {
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec(self).expect("plain data");
-        bytes.push(b'\n');
-        bytes
-    }
-}
-
 /// Returns the line of a decision that this user makes now.
 pub(super) fn signed(decision: Decision, key: &PrivateKey) -> Vec<u8> {
     let (key_id, made_by) = (key.public().id(), operator::name());
     let mut line = DecisionLine { decision, key_id, made_by, made_us: now_us(), signature: String::new(), v: VERSION };
-    line.signature = key.sign_decision(Hash::of(&line.bytes()));
-    line.bytes()
+    line.signature = key.sign_decision(Hash::of(&signed_line::bytes(&line)));
+    signed_line::bytes(&line)
 }
 
 /// Parses and verifies a line.
 pub(super) fn verify(text: &[u8], keys: &[PublicKey]) -> Result<DecisionLine, &'static str> {
     let mut line: DecisionLine = serde_json::from_slice(text).map_err(|_| "it is not a record of a decision")?;
     if line.v != VERSION {
-        return Err("it is of another version; use the newer sluice");
+        return Err(OTHER_VERSION);
     }
-    if line.bytes() != text {
-        return Err("it is not written as sluice writes it");
+    if signed_line::bytes(&line) != text {
+        return Err(NOT_CANONICAL);
     }
     let signature = std::mem::take(&mut line.signature);
-    let key =
-        keys.iter().find(|key| key.id() == line.key_id).ok_or("it is signed by a key that this host does not know")?;
-    if !key.verifies_decision(Hash::of(&line.bytes()), &signature) {
-        return Err("its signature is not that of its key: it was altered");
+    let key = keys.iter().find(|key| key.id() == line.key_id).ok_or(UNKNOWN_KEY)?;
+    if !key.verifies_decision(Hash::of(&signed_line::bytes(&line)), &signature) {
+        return Err(ALTERED);
     }
     Ok(line)
 }

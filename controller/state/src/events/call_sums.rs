@@ -1,10 +1,9 @@
 //! Sums over the calls of a run so far, which grow with the events of their ends.
 
 use rusqlite::{Transaction, params};
-use serde::Deserialize;
 use sluice_contract::Usd;
 
-use super::{EventSource, NewLoggedEvent};
+use super::{CallData, EventSource, NewLoggedEvent};
 
 /// Type of the event at the end of a call.
 const CALL: &str = "llm.call";
@@ -20,22 +19,6 @@ pub struct CallSums {
     pub unknown_costs: u64,
     /// Known costs in nano-USD; none without any.
     pub nano_usd: Option<i64>,
-}
-
-/// The cost in the data of an event.
-#[derive(Deserialize)]
-struct CallData {
-    cost: Option<CallCost>,
-}
-
-#[derive(Deserialize)]
-struct CallCost {
-    known: Option<KnownCost>,
-}
-
-#[derive(Deserialize)]
-struct KnownCost {
-    usd: String,
 }
 
 /// Adds a new event to the sums of its run, if it is the end of a call that the daemon saw.
@@ -56,8 +39,8 @@ pub(super) fn add(transaction: &Transaction<'_>, event: &NewLoggedEvent) -> rusq
 }
 
 fn known_nanos(data: &str) -> Option<i64> {
-    let known = serde_json::from_str::<CallData>(data).ok()?.cost?.known?;
-    let usd = Usd::parse(&known.usd).ok().filter(Usd::is_countable)?;
+    let call = CallData::read(data)?;
+    let usd = Usd::parse(&call.known_cost()?.usd).ok().filter(Usd::is_countable)?;
     Some(usd.to_nanos().min(NANO_MAX))
 }
 

@@ -9,7 +9,7 @@ use super::booked::BookedTokens;
 use super::entry::{LedgerEntry, ReceiptRow, SOURCE};
 use super::parsed_audit::ParsedAudit;
 use super::status::ReceiptStatus;
-use crate::store::{EventContent, NewEvent, append_event};
+use crate::store::{NewEvent, append_event};
 
 /// Number of new rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -193,7 +193,7 @@ pub(super) fn append_receipt_event(
     now: i64,
 ) -> Result<(), LedgerError> {
     let kind = format!("receipt.{}", status.as_str());
-    append_event(change, NewEvent { kind: &kind, content: EventContent::Receipt { receipt, entry } }, now)?;
+    append_event(change, NewEvent { kind: &kind, receipt, entry }, now)?;
     Ok(())
 }
 

@@ -80,7 +80,8 @@ impl Store {
         .await
     }
 
-    /// Returns closed runs whose audit file was not read to its end, newest first.
+    /// Returns closed runs whose audit file was not read to its end, oldest first: each one gets its turn, however many
+    /// follow.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -90,7 +91,7 @@ impl Store {
                 "SELECT run_id, attempt FROM runs WHERE phase = 'closed' AND NOT EXISTS (
                      SELECT 1 FROM readings
                      WHERE readings.run_id = runs.run_id AND readings.attempt = runs.attempt AND ended = 1)
-                 ORDER BY updated_us DESC LIMIT ?1",
+                 ORDER BY updated_us, run_id, attempt LIMIT ?1",
             )?;
             let rows = query.query_map([limit], |row| run_key(row, 0))?;
             Ok(rows.collect::<Result<_, _>>()?)

@@ -34,7 +34,7 @@ pub struct TokenSums {
 }
 
 /// Grouping of totals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupBy {
     /// Account that pays.
     Account,

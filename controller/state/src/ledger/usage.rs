@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
+use serde::Serialize;
 
 use super::LedgerError;
 use super::filter::Filter;
@@ -21,6 +22,22 @@ pub struct UsageTable {
     pub total: Total,
     /// Runs whose bill is not final.
     pub unsettled: Vec<Unsettled>,
+}
+
+/// The sum of a group, as commands and the API print it.
+#[derive(Debug, Serialize)]
+pub struct GroupSum {
+    name: String,
+    #[serde(flatten)]
+    total: Total,
+}
+
+impl GroupSum {
+    /// Returns the sums of all groups of a table.
+    #[must_use]
+    pub fn all(groups: BTreeMap<String, Total>) -> Vec<Self> {
+        groups.into_iter().map(|(name, total)| Self { name, total }).collect()
+    }
 }
 
 impl Store {

@@ -261,6 +261,7 @@ fn report_change(
 
 /// Closes an attempt that never had any resources, and releases its hold.
 fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -> Result<(), SandboxError> {
+    record_unstarted(transaction, &sandbox.key, now_us)?;
     transaction.execute(
         "UPDATE runs SET phase = ?3, error_code = ?4, updated_us = ?5 WHERE run_id = ?1 AND attempt = ?2",
         params![
@@ -275,6 +276,23 @@ fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -
         budget::release_unused(transaction, hold)?;
     }
     Ok(())
+}
+
+/// Records that an attempt has no audit file, as its reading would find: none of the run's cap is spent. If the row is no
+/// longer pending, or lines of the file were seen, a sidecar may have started, and the file is read as after each run.
+fn record_unstarted(transaction: &Transaction<'_>, key: &RunKey, now_us: i64) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO readings (run_id, attempt, worth, lines, ended, read_us)
+             SELECT run_id, attempt, 'absent', 0, 1, ?3 FROM runs
+             WHERE run_id = ?1 AND attempt = ?2 AND phase = ?4 AND sidecar_pid IS NULL
+               AND NOT EXISTS (SELECT 1 FROM readings AS seen
+                               WHERE seen.run_id = runs.run_id AND seen.attempt = runs.attempt)
+               AND NOT EXISTS (SELECT 1 FROM witnesses AS seen
+                               WHERE seen.run_id = runs.run_id AND seen.attempt = runs.attempt)",
+        )?
+        .execute(params![key.run_id.as_str(), key.attempt, now_us, RunPhase::Pending.as_str()])
+        .map(drop)
 }
 
 /// Adds the row and the hold of the next attempt.

@@ -180,7 +180,7 @@ impl SandboxVerdict {
 }
 
 impl SandboxStep {
-    /// Returns the name of the step.
+    /// Returns the name of the step. People request both kinds of another attempt as `retry`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -191,8 +191,7 @@ impl SandboxStep {
             Self::Decide(_) => "decide",
             Self::Finish => "finish",
             Self::Drop(_) => "drop",
-            Self::Retry => "retry",
-            Self::Reopen => "reopen",
+            Self::Retry | Self::Reopen => "retry",
         }
     }
 }
@@ -287,8 +286,8 @@ mod tests {
             (Completing, "finish", Completed),
             (Completing, "finish", Failed),
             (Completing, "retry", Pending),
-            (Completed, "reopen", Pending),
-            (Failed, "reopen", Pending),
+            (Completed, "retry", Pending),
+            (Failed, "retry", Pending),
         ]);
         assert_eq!(edges, expected);
     }

@@ -80,7 +80,7 @@ pub struct Sandbox {
     pub last_heartbeat_us: Option<i64>,
     /// Status in the last heartbeat.
     pub heartbeat_status: Option<String>,
-    /// What its calls have used so far.
+    /// Usage of the run's calls so far.
     pub sums: CallSums,
     /// Number of changes.
     pub generation: u64,

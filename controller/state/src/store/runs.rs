@@ -151,6 +151,24 @@ impl Store {
         .await
     }
 
+    /// Opens the row of an attempt again that was closed without its result: its controller was killed between the two.
+    /// Returns true if that was so. The next controller judges the run by its verdict and its records.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn reopen_unjudged(&self, key: &RunKey) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.write(move |connection| {
+            let changed = connection.execute(
+                "UPDATE runs SET phase = 'completing'
+                 WHERE run_id = ?1 AND attempt = ?2 AND phase = 'closed' AND verdict IS NOT NULL AND exit_code IS NULL",
+                params![key.run_id.as_str(), key.attempt],
+            )?;
+            Ok(changed == 1)
+        })
+        .await
+    }
+
     /// Deletes a run without remains, and its witnesses.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ records! {
         cost_source: CostSource,
         /// Cost in the text of its source; null where it is not known.
         cost_usd: Option<Cow<'a, str>>,
-        /// For `client_abort` only: whether the upstream was read on to its end.
+        /// For `client_abort` only: whether the answer was read on to its end, which a stream with an error does not have.
         #[serde(skip_serializing_if = "Option::is_none")]
         drained: Option<bool>,
         /// End of the call.

@@ -70,7 +70,7 @@ words! {
         Complete = "complete",
         /// The client left.
         CutByClient = "cut_by_client",
-        /// The upstream broke off, or never answered.
+        /// The upstream broke off, never answered, or ended a stream before its last event.
         CutByUpstream = "cut_by_upstream",
         /// A limit of the sidecar.
         CutByLimit = "cut_by_limit",

@@ -18,7 +18,7 @@ use sluice_state::sandboxes::{
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
-use super::create::{check_budget_log, sandbox_disabled, take_creation};
+use super::create::{sandbox_disabled, take_creation};
 use super::view::SandboxView;
 use super::{lookup, record};
 use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
@@ -87,7 +87,7 @@ async fn reopen(
         return Err(ApiError::new(StatusCode::CONFLICT, "variables_lost", message));
     }
     take_creation(&context.creations, &sandbox.owner)?;
-    check_budget_log(context, &sandbox.account).await?;
+    context.check_budget_log(&sandbox.account).await?;
     let queued_max = context.policy.as_ref().ok_or_else(sandbox_disabled)?.queued_max;
     let next = NextAttempt { daemon: Process::current()?, next_try_us: 0, reason: "retry".to_owned() };
     let reopening = Reopening { next, queued_max, idempotency };

@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use super::create::sandbox_disabled;
 use super::exec_frames::stop_word;
 use super::exec_stream::ExecStream;
-use super::{check_live, lookup, note_work, record};
+use super::{check_thawed, lookup, note_work, record};
 use crate::api::admission::admit_stream;
 use crate::api::attachment::attachment;
 use crate::api::quantity::Quantity;
@@ -111,7 +111,7 @@ pub(super) async fn start(
 ) -> Result<Response, ApiError> {
     let run = lookup::named(&context, &principal, Operation::Execute, &id).await?;
     let request = body.value.checked()?;
-    check_live(&run, "exec")?;
+    check_thawed(&run, "exec")?;
     let host = Arc::clone(context.execs.host().ok_or_else(sandbox_disabled)?);
     let counted = admit_stream(&context, &principal)?;
     let kept = context.execs.keep_output().map_err(limited)?;

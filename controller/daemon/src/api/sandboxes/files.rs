@@ -23,6 +23,7 @@ use super::lookup;
 use crate::api::admission::admit_file_work;
 use crate::api::download::download;
 use crate::api::file_name::{FileName, file_time};
+use crate::api::paging::invalid_cursor;
 use crate::api::tail_path::TailPath;
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -148,8 +149,7 @@ impl ListQuery {
     }
 
     fn after(&self) -> Result<Vec<u8>, ApiError> {
-        let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
-        self.cursor.as_deref().map_or(Ok(Vec::new()), |text| bytes(text).ok_or_else(wrong))
+        self.cursor.as_deref().map_or(Ok(Vec::new()), |text| bytes(text).ok_or_else(invalid_cursor))
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
 use super::lookup;
+use crate::api::admission::admit_stream;
 use crate::api::output_lines::OutputForm;
 use crate::api::{Context, output_lines};
 use crate::api_error::{ApiError, ErrorBody};
@@ -81,9 +82,7 @@ pub(super) async fn logs(
 ) -> Result<Response, ApiError> {
     let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
     let key = attempt(&context, &run, query.attempt)?;
-    let counted = context.streams.admit(&principal.id).ok_or_else(|| {
-        ApiError::too_many("too_many_streams", "this token, or the daemon, has too many streams; close some", 5)
-    })?;
+    let counted = admit_stream(&context, &principal)?;
     let (form, extension) = match asks_for_text(&headers) {
         true => (OutputForm::Bytes, "txt"),
         false => (OutputForm::Lines, "ndjson"),

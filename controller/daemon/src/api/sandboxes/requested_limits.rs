@@ -135,7 +135,8 @@ pub(super) fn max_cost(
     }
     match most {
         Some(most) if cap > most => {
-            let message = "max_cost_usd is more than a run of this host may cost; ask for at most details.max";
+            let message =
+                format!("max_cost_usd is more than a run of this host may cost; ask for at most {}", usd(most.into()));
             let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "limit_exceeded", message);
             Err(error.with_details(json!({ "field": FIELD, "max": usd(most.into()) })))
         }
@@ -177,7 +178,15 @@ fn within(field: &str, given: u64, least: u64, most: u64) -> Result<u64, ApiErro
     if (least..=most).contains(&given) {
         return Ok(given);
     }
-    let message = format!("{field} is out of its bounds here; ask for a value from details.min to details.max");
+    let unit = match field {
+        "limits.memory" | "limits.workspace" => " bytes",
+        "limits.timeout" | "limits.idle" => " seconds",
+        "limits.cpus" => " thousandths of a processor",
+        _ => "",
+    };
+    let bounds =
+        if most == u64::MAX { format!("of at least {least}") } else { format!("from {least} to {most}{unit}") };
+    let message = format!("{field} is {given}{unit}, which is out of its bounds here; ask for a value {bounds}");
     let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "limit_exceeded", message);
     Err(error.with_details(json!({ "field": field, "min": least, "max": most })))
 }
@@ -203,6 +212,20 @@ mod tests {
 
     fn requested(text: &str) -> RequestedLimits {
         serde_json::from_str(text).expect("plain data")
+    }
+
+    #[test]
+    fn a_refusal_states_the_bounds_with_their_unit() {
+        let bounds = run(64 << 20, None, None);
+        for (asked, message) in [
+            (r#"{"memory":"1m"}"#, "limits.memory is 1048576 bytes, which is out of its bounds"),
+            (r#"{"memory":"1m"}"#, "a value from 16777216 to 67108864 bytes"),
+            (r#"{"timeout":"1h"}"#, "a value from 1 to 600 seconds"),
+            (r#"{"max_calls":0}"#, "a value of at least 1"),
+        ] {
+            let error = limits(&requested(asked), Profile::Standard, &bounds, &bounds).expect_err(asked);
+            assert!(format!("{error:?}").contains(message), "{asked}: {error:?}");
+        }
     }
 
     #[test]

@@ -19,9 +19,9 @@ use zeroize::Zeroizing;
 
 use crate::forge::api::{Authorization, ForgeClient};
 use crate::forge::credential::ForgeToken;
-use crate::forge::error::{CredentialFault, ForgeError};
+use crate::forge::error::ForgeError;
 use crate::forge::repository::RepositoryName;
-use crate::secret_file::read_secret;
+use crate::secret_file::{CredentialFault, read_secret};
 
 /// Time for which a token of an installation is used. GitHub's limit is an hour.
 const TOKEN_USED: Duration = Duration::from_secs(50 * 60);

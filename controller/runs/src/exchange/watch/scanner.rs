@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, StatxFlags, fstat, statx};
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::change::{ChangeKind, DiffOmitted, DiffSide, FileChange, ObservedKind, TextDiff, difference};
@@ -18,6 +17,7 @@ use super::index::{FileIndex, KnownFile, KnownName, is_left_out};
 use super::limits::{OwnerShare, WatchLimits};
 use super::notifier::{Drained, Notifier};
 use super::sink::{Sink, WatchNotice};
+use crate::exchange::is_gone;
 use crate::exchange::tree::{Kind, Tree, TreeEntry, find, join, read_found, split};
 
 /// Maximum length of the path of a directory that is entered.
@@ -376,12 +376,6 @@ impl WorkspaceScanner {
     fn is_removed(&self) -> bool {
         self.tree.directory(b"").is_ok_and(|root| fstat(&root).is_ok_and(|stat| stat.st_nlink == 0))
     }
-}
-
-/// Returns true if the error says that the name does not exist.
-fn is_gone(error: &std::io::Error) -> bool {
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
 /// Returns the time at which a file was made, if its file system says it.

@@ -90,6 +90,24 @@ async fn a_turn_follows_the_one_before() {
 }
 
 #[tokio::test]
+async fn a_retried_old_turn_leaves_the_sessions_workspace() {
+    let tokens = Tokens::new();
+    let own = one("s");
+    tokens.turn("r1", &own, None, 1).await.expect("the first");
+    tokens.end("r1", 2).await;
+    tokens.turn("r2", &own, Some("r1"), 3).await.expect("the second");
+    assert_eq!(tokens.keep("r2", 5).await, []);
+    tokens.end("r2", 4).await;
+
+    let retried: RunKey = "r1.1".parse().expect("a key");
+    let removed = tokens.store.keep_chat_workspace(retried.clone(), 5, LIMITS).await.expect("it is writable");
+
+    assert_eq!(removed, Some(vec![retried]), "its own is not needed");
+    assert_eq!(tokens.state(&own).await.workspace, Some(key("r2")));
+    assert_eq!(tokens.store.chat_workspace(&run_id("r1")).await.expect("readable"), Some(None));
+}
+
+#[tokio::test]
 async fn sessions_of_others_are_never_found() {
     let tokens = Tokens::new();
     tokens.session("r1", &session("uid:0", Some("ann"), "s", "a"), 5, 2).await;

@@ -167,7 +167,7 @@ async fn unread_runs_are_posted_once() {
     ledger.put(&key("read.0"), &file(&key("read.0"), &[priced("1")]));
     ledger.put(&key("open.0"), &written(Log::of(&key("open.0")), &[open_call()]).bytes);
     let unread = ledger.store.unread_runs(9).await.expect("it is readable");
-    assert_eq!(unread.len(), 2);
+    assert_eq!(unread, [key("read.0"), key("nothing.0")], "the oldest is first");
     assert_eq!(ledger.all().await.unsettled.len(), 3);
 
     AuditArchive { layout: &ledger.layout, store: &ledger.store, keys: &[] }.catch_up().await.expect("all is readable");

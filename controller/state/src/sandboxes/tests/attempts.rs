@@ -158,6 +158,35 @@ async fn attempts_share_one_cap() {
 }
 
 #[tokio::test]
+async fn a_run_that_never_started_has_its_cap() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.budget(1000).await;
+    daemon.create(NewSandbox { cap: Some(100), ..daemon.ephemeral("r1") }, 1).await;
+    daemon.step("r1", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
+    assert_eq!(daemon.store.unread_runs(9).await.expect("it is readable"), [], "there is no file to read");
+    let second = daemon.reopen("r1").await.expect("nothing was spent");
+    assert_eq!((second.cap, second.attempt_cap, daemon.held().await), (Some(100), Some(100), 100));
+}
+
+#[tokio::test]
+async fn an_attempt_with_a_possible_sidecar_spent_all() {
+    for possible in [
+        "UPDATE runs SET phase = 'closed'",
+        "UPDATE runs SET phase = 'creating'",
+        "UPDATE runs SET sidecar_pid = 5",
+        "INSERT INTO witnesses VALUES ('r1', 0, 0, hex(zeroblob(32)), 0)",
+    ] {
+        let daemon = Daemon::new(&[]).await;
+        daemon.create(NewSandbox { cap: Some(100), ..daemon.ephemeral("r1") }, 1).await;
+        daemon.sql(possible);
+        daemon.step("r1", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
+        assert!(matches!(daemon.reopen("r1").await, Err(SandboxError::CapSpent)), "{possible}");
+        let unread = daemon.store.unread_runs(9).await.expect("it is readable");
+        assert_eq!(unread, [daemon.find("r1").await.key], "{possible}");
+    }
+}
+
+#[tokio::test]
 async fn a_retry_needs_room_in_the_budget() {
     let daemon = Daemon::new(&[]).await;
     daemon.budget(100).await;

@@ -1,7 +1,7 @@
 //! Creation of runs, and the state after a failed one.
 
 use super::*;
-use crate::agents::{AgentChange, AgentError};
+use crate::agents::AgentError;
 use crate::budget::BudgetError;
 use crate::idempotency::{IdempotencyError, IdempotencyKey, KeyReservation};
 use crate::store::RunDriver;
@@ -79,8 +79,7 @@ async fn a_budget_for_ten_admits_ten() {
 #[tokio::test]
 async fn agents_that_may_not_run_are_refused() {
     let daemon = Daemon::new(&["a", "b"]).await;
-    let change = AgentChange { allow_sandbox: Some(false), ..AgentChange::default() };
-    daemon.store.change_agent("o", "a", change).await.expect("it is there");
+    daemon.sql("UPDATE agents SET allow_sandbox = 0 WHERE owner = 'o' AND agent_id = 'a'");
     let refusal = async |agent: &str| match daemon.store.create_sandbox(daemon.sandbox("r1", agent), 1).await {
         Err(SandboxError::Agent(error)) => error,
         other => panic!("{other:?}"),

@@ -1,5 +1,6 @@
 //! Upgrades of older databases.
 
+use super::outbox::OutboxEvent;
 use super::*;
 use crate::store::migrations::{MIGRATIONS, SCHEMA};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use sluice_contract::RunId;
 use sluice_contract::time::{duration_micros, unix_micros};
 
-use super::{RemovedRecords, is_due};
 use crate::layout::Layout;
+use crate::records::{RemovedRecords, is_due};
 use crate::store::{Store, StoreError};
 
 /// Minimum time for which the record of a daemon's run is kept after its end: clients read its output from there.

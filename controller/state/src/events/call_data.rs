@@ -8,20 +8,28 @@ use sluice_contract::record::Usage;
 /// A call that has ended, as its event reports it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct CallData {
-    pub(crate) call_id: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) model_served: Option<String>,
-    pub(crate) response_id: Option<String>,
+pub struct CallData {
+    /// Identity of the call.
+    pub call_id: Option<String>,
+    /// Model that the agent named.
+    pub model: Option<String>,
+    /// Model that answered.
+    pub model_served: Option<String>,
+    /// Identity of the answer.
+    pub response_id: Option<String>,
     /// Word for the result; none for a call without an end.
-    pub(crate) result: Option<String>,
-    pub(crate) status: Option<u16>,
-    pub(crate) usage: Option<Usage>,
+    pub result: Option<String>,
+    /// HTTP status of the answer.
+    pub status: Option<u16>,
+    /// Tokens.
+    pub usage: Option<Usage>,
     cost: Option<CostMembers>,
-    pub(crate) cache_hit: bool,
-    pub(crate) timing_us: Option<CallTimes>,
+    /// True if LiteLLM answered from its cache.
+    pub cache_hit: bool,
+    /// Durations.
+    pub timing_us: Option<CallTimes>,
     /// Time of the end in UTC.
-    pub(crate) ts: Option<String>,
+    pub ts: Option<String>,
 }
 
 /// Cost of a call; `known` is null without a price.
@@ -32,30 +40,35 @@ struct CostMembers {
 
 /// Cost with its source.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct KnownCost {
+pub struct KnownCost {
     /// Dollars.
-    pub(crate) usd: String,
-    pub(crate) source: Option<String>,
+    pub usd: String,
+    /// Where it is from.
+    pub source: Option<String>,
 }
 
 /// Durations in microseconds.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct CallTimes {
-    pub(crate) total: u64,
+pub struct CallTimes {
+    /// Time to the end of the call.
+    pub total: u64,
     /// Time to the head of the answer.
-    pub(crate) ttfb: Option<u64>,
-    pub(crate) first_token: Option<u64>,
+    pub ttfb: Option<u64>,
+    /// Time to the first token.
+    pub first_token: Option<u64>,
 }
 
 impl CallData {
     /// Reads the data of an event; `None` if it is not that of a call.
-    pub(crate) fn read(event_data: &str) -> Option<Self> {
+    #[must_use]
+    pub fn read(event_data: &str) -> Option<Self> {
         serde_json::from_str(event_data).ok()
     }
 
     /// Returns the cost, if the price was known.
-    pub(crate) fn known_cost(&self) -> Option<&KnownCost> {
+    #[must_use]
+    pub fn known_cost(&self) -> Option<&KnownCost> {
         self.cost.as_ref()?.known.as_ref()
     }
 }
