@@ -20,7 +20,7 @@ use crate::headers;
 use crate::run::{DRAIN_BYTES, DRAIN_TIME, RunContext};
 use crate::scrub::is_in;
 use crate::upstream::{Flight, UpstreamError};
-use crate::usage::{ObservedResponse, ResponseObserver};
+use crate::usage::{ObservedResponse, ResponseEnd, ResponseObserver};
 
 /// Maximum length of a response id in the audit log; a longer one is not written.
 const LOGGED_ID_MAX: usize = 256;
@@ -173,21 +173,26 @@ impl Inner {
         if let Some(id) =
             observed.response_id.as_deref().filter(|_| self.makes_stored && is_success && !self.call.has_ended())
         {
-            let tokens = observed.usage.as_ref().map_or_else(|| self.call.reserved_tokens(), Usage::all);
+            let usage = observed.usage.as_ref().filter(|_| observed.end == ResponseEnd::Reached);
+            let tokens = usage.map_or_else(|| self.call.reserved_tokens(), Usage::all);
             self.run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).add(id, tokens);
         }
     }
 
-    /// Ends a call whose response is complete.
+    /// Ends a call whose response has ended, which a stream may do before the end of its format.
     pub fn complete(&mut self) -> Ack {
         let observed = self.take_observed();
-        let failed = observed.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
-        let result = match failed {
+        let (is_error, is_stream) =
+            self.call.head.as_ref().map_or((false, false), |head| (head.status >= 400, head.is_stream));
+        // LiteLLM ends a stream cleanly after its provider broke off.
+        let is_cut = is_stream && !is_error && observed.end != ResponseEnd::Reached;
+        let result = match observed.error || is_error || is_cut {
             _ if observed.gateway_fault => CallResult::Unknown,
             true => CallResult::UpstreamError,
             false => CallResult::Ok,
         };
-        self.call.end(observed, result, End::Complete, None)
+        let end = if is_cut { End::CutByUpstream } else { End::Complete };
+        self.call.end(observed, result, end, None)
     }
 
     /// Ends a call whose upstream broke off or was silent for too long, or that the operator interrupted.
@@ -227,13 +232,21 @@ impl Inner {
         drop(self.call.end(observed, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 
-    /// Reads the response on to its end, within limits. The outcome says whether the end was reached.
+    /// Reads the response on to its end, within limits. The outcome says whether all of it was read.
     async fn drain(mut self: Box<Self>) {
         self.draining = true;
         let mut active = ActiveCall(Some(self));
         let inner: &mut Inner = &mut active;
         let drained = tokio::time::timeout(DRAIN_TIME, inner.read_on()).await.unwrap_or(false);
         inner.aborted(drained);
+    }
+
+    /// Returns true if the response that has ended is the whole one: its usage is that of the call. A stream with an
+    /// error is not.
+    fn is_whole(&self) -> bool {
+        let is_stream = self.call.head.as_ref().is_some_and(|head| head.is_stream);
+        let observed = self.filter.as_ref().map(ResponseFilter::observed);
+        observed.is_some_and(|observed| !is_stream || observed.end == ResponseEnd::Reached && !observed.error)
     }
 
     async fn read_on(&mut self) -> bool {
@@ -244,9 +257,9 @@ impl Inner {
         loop {
             let mut filtered = Filtered::default();
             match poll_fn(|cx| self.poll_piece(cx, &mut filtered)).await {
-                None => return true,
+                None => return self.is_whole(),
                 // The client's part of the response is known; the rest is only the end of the connection.
-                Some(Ok(_)) if filtered.terminal => return true,
+                Some(Ok(_)) if filtered.terminal => return self.is_whole(),
                 Some(Ok(len)) if len as u64 <= left => left -= len as u64,
                 Some(Ok(_) | Err(_)) => return false,
             }

@@ -3,6 +3,7 @@
 //! Pure. The body is read in the pieces in which it came. The result is a [`ParsedBody`]: the facts that the next
 //! steps need, and a [`BodyEdit`] with the ranges of the original bytes that go upstream.
 
+mod address;
 mod content;
 mod edit;
 mod errors;

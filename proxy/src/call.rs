@@ -12,7 +12,7 @@ use sluice_contract::record::{CallResult, CostSource, End, NullReason, Usage};
 use sluice_contract::{Usd, could_be_billed};
 
 use crate::audit::{Ack, CallGuard, CallOutcome};
-use crate::caps::{ActualUsage, Reservation};
+use crate::caps::{ActualUsage, Reservation, was_read_to_end};
 use crate::policy::ApiFormat;
 use crate::prices::{Price, RateFactors};
 use crate::upstream::NoConnection;
@@ -161,8 +161,8 @@ impl CallTracker {
     }
 
     /// Returns the amounts for the caps: the provider's cost, else the price of its usage. If the end of the response
-    /// was not seen, the usage may be that of its beginning: then the call is charged as reserved, and for the bytes
-    /// that came.
+    /// was not seen, what a stream says may be only its beginning: then the call is charged as reserved, or for what the
+    /// stream says or the bytes that came, if that is more.
     fn spent(&self, outcome: &CallOutcome, reservation: &Reservation) -> ActualUsage {
         let is_answer = outcome.status.is_some() && outcome.result != CallResult::Unknown;
         let is_free = is_answer && !could_be_billed(outcome.status);
@@ -170,23 +170,21 @@ impl CallTracker {
             return ActualUsage { tokens: Some(0), nanos: Some(0) };
         }
         let cost = outcome.cost.as_ref().map(Usd::to_nanos);
-        match outcome.usage.as_ref().filter(|_| was_read_to_end(outcome)) {
-            Some(usage) => {
-                let priced = || self.price.as_ref().map(|(price, factors)| price.of_usage(usage, factors));
-                ActualUsage { tokens: Some(Usage::all(usage)), nanos: cost.or_else(priced) }
-            }
-            None => {
-                let least = reservation.at_least(self.resp_bytes / BYTES_PER_TOKEN);
-                ActualUsage { tokens: least.tokens, nanos: cost.or(least.nanos) }
-            }
+        let tokens = outcome.usage.as_ref().map(Usage::all);
+        let priced = || Some(self.price.as_ref()?.0.of_usage(outcome.usage.as_ref()?, &self.price.as_ref()?.1));
+        let is_whole = was_read_to_end(outcome.result, outcome.end, outcome.drained);
+        if is_whole && tokens.is_some() {
+            return ActualUsage { tokens, nanos: cost.or_else(priced) };
         }
+        let least = reservation.at_least(self.resp_bytes / BYTES_PER_TOKEN);
+        let nanos = match cost {
+            Some(cost) if is_whole || outcome.cost_source == CostSource::Header => Some(cost),
+            // Each of them may be missing, and counts for less than any amount then.
+            cost => least.nanos.max(cost).max(priced()),
+        };
+        ActualUsage { tokens: least.tokens.max(tokens), nanos }
     }
 }
 
 /// Lower bound of the bytes of a response for each token: a stream has far more.
 const BYTES_PER_TOKEN: u64 = 4;
-
-/// Returns true if the end of the response was seen, where its usage is complete.
-fn was_read_to_end(outcome: &CallOutcome) -> bool {
-    outcome.end == End::Complete || outcome.drained == Some(true)
-}

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::Usd;
 
 pub use gate::{AskedCap, Gate};
-pub use prior_usage::PriorUsage;
+pub use prior_usage::{PriorUsage, was_read_to_end};
 pub use raise::{CapUsage, Raisable};
 pub use request::{CapRequest, OUTPUT_FLOOR, OutputBounds, OutputRequest};
 

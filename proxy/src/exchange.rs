@@ -95,9 +95,10 @@ async fn call(
     let mut clock = Clock::start();
     admit_head(run, head)?;
     let (mut parsed, buffered) = read(run, route, body).await?;
-    clock.waited(clock.began());
+    // The rate counts calls when they could go on: a client may hold many back, and send their last bytes at once.
+    let now = clock.waited(clock.began());
     stored::admit_references(run, &mut parsed)?;
-    let Share { reservation, bound, price } = share::take(run, route, &mut parsed, &buffered, &mut clock).await?;
+    let Share { reservation, bound, price } = share::take(run, route, &mut parsed, &buffered, &mut clock, now).await?;
     run.interrupts.check(&clock).map_err(|_| run.interrupts.refuse(&parsed, &buffered))?;
 
     let id = run.call_ids.next();

@@ -1,7 +1,8 @@
 //! Messages of the operator that calls carry: the store of the run, and the reading of a body that gets some.
 //!
-//! What a message is and where it goes: [`crate::conversation`]. A body gets its messages before the policy reads it, so
-//! that everything after sees the body that is sent. A run without messages reads bodies as they come.
+//! What a message is and where it goes: [`crate::conversation`]. A body gets its messages once the policy has admitted it,
+//! so that a refused body decides nothing about them; then the policy reads the body with its messages, so that
+//! everything after sees the body that is sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -78,7 +79,8 @@ impl Injections {
         plan
     }
 
-    /// Reads a body to its end, adds the messages of the run, and reads what is sent.
+    /// Reads a body to its end, adds the messages of the run, and reads what is sent. Without messages, the call may still
+    /// show which conversation is the agent's own.
     ///
     /// # Errors
     /// The refusals of [`intake::read`], for the body with its messages.
@@ -90,22 +92,18 @@ impl Injections {
         limits: &BodyLimits,
         interrupts: &Interrupts,
     ) -> Result<(ParsedBody, BufferedBody), Refusal> {
-        if !self.lock().has_messages() {
-            let read = intake::read(body, format, policy, limits).await?;
-            // There is nothing to add. The call may show which conversation is the agent's own.
-            self.plan(format, &read.1, 0, interrupts);
-            return Ok(read);
+        let (mut parsed, mut text) = intake::read(body, format, policy, limits).await?;
+        let room = limits.max.saturating_sub(text.len());
+        let InjectionPlan { splices, mut injection } = self.plan(format, &text, room, interrupts);
+        if !splices.is_empty() {
+            injection.added = added(&splices);
+            text = text.spliced(splices, limits)?;
+            let mut reader = BodyReader::new(format, policy);
+            for piece in text.pieces() {
+                reader.feed(piece)?;
+            }
+            parsed = reader.finish()?;
         }
-        let came = intake::collect(body, limits, |_| Ok(())).await?;
-        let room = limits.max.saturating_sub(came.len());
-        let InjectionPlan { splices, mut injection } = self.plan(format, &came, room, interrupts);
-        injection.added = added(&splices);
-        let text = if splices.is_empty() { came } else { came.spliced(splices, limits)? };
-        let mut reader = BodyReader::new(format, policy);
-        for piece in text.pieces() {
-            reader.feed(piece)?;
-        }
-        let mut parsed = reader.finish()?;
         if !injection.is_empty() {
             parsed.rare.get_or_insert_default().injection = Some(injection);
         }

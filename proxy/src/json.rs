@@ -1,8 +1,8 @@
 //! A JSON scanner that takes its text in pieces.
 //!
 //! Pure. The scanner checks the whole grammar of RFC 8259 (UTF-8 included), keeps only the first [`TEXT_MAX`] bytes
-//! of the current string or number, and reports what it reads to a [`JsonVisitor`], with offsets. So a 20 MB body is
-//! read where it lies, and a response while it passes.
+//! of the current string or number, and reports what it reads to a [`JsonVisitor`], with offsets. A visitor can read the
+//! rest of a longer string while it passes. So a 20 MB body is read where it lies, and a response while it passes.
 
 mod block;
 mod grammar;
@@ -55,6 +55,8 @@ pub struct Scanner {
     is_key: bool,
     text: Vec<u8>,
     complete: bool,
+    /// True if the visitor reads the rest of the current string; it means nothing before the string is too long to keep.
+    reads_rest: bool,
     high: Option<u16>,
     utf8: Utf8,
 }
@@ -78,6 +80,7 @@ impl Scanner {
             is_key: false,
             text: Vec::new(),
             complete: true,
+            reads_rest: false,
             high: None,
             utf8: Utf8::default(),
         }
@@ -188,14 +191,14 @@ impl Scanner {
                     self.after_value();
                 }
             }
-            ScanState::Escape => self.escape(b, here)?,
+            ScanState::Escape => self.escape(b, here, visit)?,
             ScanState::Hex { left, code } => {
                 let digit = (b as char).to_digit(16).ok_or(JsonError::String(here))? as u16;
                 let code = code << 4 | digit;
                 if left > 1 {
                     self.at = ScanState::Hex { left: left - 1, code };
                 } else {
-                    self.unicode(code, here)?;
+                    self.unicode(code, here, visit)?;
                 }
             }
             ScanState::LowEscape if b == b'\\' => self.at = ScanState::LowU,

@@ -31,7 +31,8 @@ pub struct Share {
     pub price: Option<(Arc<Price>, RateFactors)>,
 }
 
-/// Takes a share of the caps. Known words are counted only if one token for each byte does not fit.
+/// Takes a share of the caps for a call whose body has come at `now`. Known words are counted only if one token for each
+/// byte does not fit.
 ///
 /// # Errors
 /// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while. The
@@ -42,11 +43,12 @@ pub async fn take(
     parsed: &mut ParsedBody,
     text: &BufferedBody,
     clock: &mut Clock,
+    now: Instant,
 ) -> Result<Share, Refusal> {
     let mut estimate = Estimate::of(parsed, text.len(), run.prices.as_ref(), route.format);
     let by_bytes = estimate.by_bytes();
     let request = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(parsed, text.pieces()) };
-    let reservation = match run.caps.reserve(request, clock.began()) {
+    let reservation = match run.caps.reserve(request, now) {
         Err(refusal) => {
             let held = HeldRequest { route, parsed, body: text, request };
             Box::pin(wait(run, held, refusal, clock)).await
@@ -76,7 +78,7 @@ async fn wait(
         let mut reserved = Err(refusal);
         if run.holds.awaits_retries() {
             // The gate is closed for this look alone.
-            reserved = run.caps.reserve_held(held.request, clock.began());
+            reserved = run.caps.reserve_held(held.request, Instant::now());
         }
         if let Err(refusal) = &reserved
             && may_wait(run, &held.request, refusal)

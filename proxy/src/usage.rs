@@ -35,6 +35,21 @@ pub struct ObservedResponse {
     pub terminal: bool,
     /// True if the response is not what its content type says.
     pub unreadable: bool,
+    /// Progress to the end that the response's format has.
+    pub end: ResponseEnd,
+}
+
+/// Progress of a response to its end. A stream whose connection ends before this has broken off: LiteLLM ends it
+/// cleanly after its provider has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResponseEnd {
+    /// More has to follow.
+    #[default]
+    Open,
+    /// All output of a chat has come, and the usage known so far is that of an earlier event.
+    Finished,
+    /// Nothing has to follow.
+    Reached,
 }
 
 /// One event that ended in the current chunk.
@@ -143,8 +158,10 @@ impl ResponseObserver {
 
     /// Ends the response: settles what only its end can settle.
     pub fn finish(&mut self) {
-        if let Self::Unary(document) = self {
-            document.finish();
+        match self {
+            Self::Unary(document) => document.finish(),
+            Self::Stream(stream) => stream.finish(),
+            Self::Blind(observed) => observed.end = ResponseEnd::Reached,
         }
     }
 
@@ -186,6 +203,7 @@ impl JsonDocument {
         let ended: Result<(), JsonError> = self.scanner.finish(&mut self.fields);
         self.observed.unreadable |= ended.is_err();
         self.fields.take_into(&mut self.observed);
+        self.observed.end = ResponseEnd::Reached;
         // A cost in a unary body cannot be trusted; the header's can.
         self.observed.cost = None;
     }
@@ -228,6 +246,17 @@ impl EventStream {
             }
         });
     }
+
+    /// Ends the stream: its last event may lack the end of its line, and a format that is not known may end anywhere.
+    fn finish(&mut self) {
+        let Self { format, scanner, fields, data, observed, .. } = self;
+        if !observed.terminal && ends_stream(*data, scanner, fields) {
+            close(*format, 0, std::mem::replace(data, DataKind::Nothing), scanner, fields, observed);
+        }
+        if *format == ApiFormat::Other {
+            observed.end = ResponseEnd::Reached;
+        }
+    }
 }
 
 fn read(data: DataKind, bytes: &[u8], scanner: &mut Scanner, fields: &mut ResponseFields) -> DataKind {
@@ -263,8 +292,15 @@ fn close(
     observed: &mut ObservedResponse,
 ) -> SseEvent {
     let mut event = SseEvent { end, terminal: false, output: false, usage: UsageLocation::None };
+    let has_own_end = matches!(format, ApiFormat::Messages | ApiFormat::Responses | ApiFormat::Compact);
     match data {
-        DataKind::Done(n) => event.terminal = n == DONE.len(),
+        DataKind::Done(n) => {
+            event.terminal = n == DONE.len();
+            // LiteLLM sends it on every route, also after a stream of its provider that broke off.
+            if event.terminal && !has_own_end {
+                observed.end = ResponseEnd::Reached;
+            }
+        }
         DataKind::Json => {
             let complete: Result<(), JsonError> = scanner.finish(fields);
             if complete.is_ok() {
@@ -273,6 +309,7 @@ fn close(
                 event.usage = fields.usage_in();
                 let cost_before = observed.cost.take();
                 fields.take_into(observed);
+                observed.end = fields.end_after(observed, has_own_end);
                 // LiteLLM prices output only in `message_delta`: no cost of a Messages stream can be trusted.
                 observed.cost = if format == ApiFormat::Messages { None } else { observed.cost.take().or(cost_before) };
             } else {

@@ -174,7 +174,7 @@ async fn a_contradictory_usage_request_hides_nothing() {
             let sent = body(rest, &format!(r#","stream":true,"stream_options":{options}"#));
             let answer = sidecar.post(path, sent).await;
             if answer.status == 400 {
-                assert_eq!(answer.reason(), "duplicate_member", "{path} {options}");
+                assert_eq!(answer.reason(), "invalid_param", "{path} {options}");
                 continue;
             }
             let arrived = upstream.received().await.json();

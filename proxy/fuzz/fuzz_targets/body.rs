@@ -202,8 +202,9 @@ fn bounds(format: ApiFormat, body: &[u8], out: &[(String, &serde_json::value::Ra
 /// Checks that there is no URL that would be fetched. The arguments of an agent's own tool are not checked.
 fn no_remote(content: &Value, text: &str) {
     let is_remote = |url: &str| {
-        let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(8).collect();
-        url.to_ascii_lowercase().starts_with("http:") || url.to_ascii_lowercase().starts_with("https:")
+        let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
+        let url = url.to_ascii_lowercase();
+        url.contains("://") || url.starts_with("http:") || url.starts_with("https:")
     };
     match content {
         Value::Array(items) => items.iter().for_each(|item| no_remote(item, text)),

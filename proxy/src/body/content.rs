@@ -3,6 +3,7 @@
 //! LiteLLM or the provider fetches an `http(s)` URL in an image, file or audio part. That would give a sandbox
 //! without a network a way out, and send requests into the operator's own network. `data:` URLs pass.
 
+use super::address::{LongString, is_data_url, is_remote, is_stored};
 use super::media::{MediaFinder, MediaList};
 use super::shape::{NestedVisitor, ValuePosition};
 use super::{schema, tools};
@@ -33,6 +34,8 @@ pub(super) struct ContentVisitor {
     /// True inside the tools that items of the Responses API have; they are checked like those at the top.
     in_tools: bool,
     parts: MediaFinder,
+    /// Verdict on the current string, if it is longer than its head.
+    long: LongString,
     /// Offset at which the arguments of a tool call begin.
     arguments: u64,
     /// Bytes of such arguments.
@@ -52,6 +55,7 @@ impl ContentVisitor {
             own: None,
             in_tools: false,
             parts: MediaFinder::default(),
+            long: LongString::Unread,
             arguments: 0,
             rewritten: 0,
             numbers: 0,
@@ -148,6 +152,24 @@ impl ContentVisitor {
         Ok(())
     }
 
+    /// Begins with a string that is longer than its head. Returns true if its rest decides whether it is an address.
+    pub(super) fn wants_rest(&mut self, depth: usize, head: &[u8]) -> bool {
+        let is_read = !self.in_tools && self.own.is_none();
+        self.long = match self.classes[depth] {
+            ContentClass::Url if is_read => LongString::of_url(head),
+            ContentClass::Data | ContentClass::Other if is_read && self.format == ApiFormat::Embeddings => {
+                LongString::of_input(head)
+            }
+            _ => LongString::Unread,
+        };
+        self.long.is_open()
+    }
+
+    /// Takes more of such a string.
+    pub(super) fn rest(&mut self, text: &[u8]) {
+        self.long = self.long.then(text);
+    }
+
     pub(super) fn scalar(
         &mut self,
         at: ValuePosition<'_>,
@@ -161,6 +183,7 @@ impl ContentVisitor {
             self.in_tools = !nested.is_over();
             return Ok(());
         }
+        let long = std::mem::take(&mut self.long);
         let own = self.own.is_some();
         self.end_own(at.depth, end);
         let JsonScalar::String(text) = value else {
@@ -173,9 +196,9 @@ impl ContentVisitor {
         self.has_thinking |= text.head == b"redacted_thinking";
         let class = self.classes[at.depth];
         let is_fetched = match class {
-            ContentClass::Url => is_remote(text),
+            ContentClass::Url => is_remote(text, long),
             ContentClass::Stored => true,
-            ContentClass::Data | ContentClass::Other => self.format == ApiFormat::Embeddings && is_stored(text),
+            ContentClass::Data | ContentClass::Other => self.format == ApiFormat::Embeddings && is_stored(text, long),
         };
         if class == ContentClass::Stored && !self.remote_media {
             return Err(Refusal::new(
@@ -191,7 +214,7 @@ impl ContentVisitor {
         }
         if is_fetched {
             self.parts.stored(start, end);
-        } else if self.format == ApiFormat::Embeddings && is_data_url(text) {
+        } else if self.format == ApiFormat::Embeddings && is_data_url(text.as_str().trim_start()) {
             self.parts.inline(text, start, end);
         } else {
             self.parts.string(text, class != ContentClass::Other, start, end);
@@ -213,64 +236,6 @@ impl ContentVisitor {
         if self.own == Some(depth) {
             self.own = None;
             self.rewritten += end - self.arguments;
-        }
-    }
-}
-
-/// Returns true for any text that some parser may take for a URL of another host. URL parsers drop blanks and control
-/// characters anywhere. Base64, file ids and file names have no colon.
-fn is_remote(text: StrPrefix<'_>) -> bool {
-    let url: String = text.as_str().chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
-    let inline = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
-    let slashes = url.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
-    // LiteLLM's adapter for Gemini looks for a scheme anywhere.
-    inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.complete))
-}
-
-/// Returns true for text that Gemini and Cohere read as an image or as sound in an embedding's input.
-fn is_data_url(text: StrPrefix<'_>) -> bool {
-    text.as_str().trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
-}
-
-/// Returns true for an embedding's input that names a bucket, which Vertex reads with the operator's credentials, or
-/// a stored file, which Gemini reads. LiteLLM looks for a bucket's scheme anywhere; a text with blanks is not an
-/// address.
-fn is_stored(text: StrPrefix<'_>) -> bool {
-    let word = text.as_str().trim_matches(|c: char| c.is_whitespace() || c.is_control()).to_ascii_lowercase();
-    let names_one = word.contains("gs://") || word.contains("s3://") || word.starts_with("files/");
-    names_one && !word.contains(char::is_whitespace)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_seen_however_it_is_written() {
-        let blanks = format!("{}http://x", " ".repeat(300));
-        for url in [
-            "http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y",
-            "ftp://x", "http:/x", "http:x", "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x",
-            "data:image/png,https://x/a.png", &blanks,
-        ] {
-            assert!(is_remote(StrPrefix { head: url.as_bytes(), complete: true }), "{url:?}");
-        }
-        assert!(is_remote(StrPrefix { head: b"   ", complete: false }));
-        for inline in [
-            "data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ",
-            "files/abc",
-        ] {
-            assert!(!is_remote(StrPrefix { head: inline.as_bytes(), complete: true }), "{inline:?}");
-        }
-    }
-
-    #[test]
-    fn a_bucket_is_found_and_a_sentence_is_text() {
-        for bucket in ["gs://b/o", " gs://b/o", "\n\tGS://b", "s3://b", "xgs://b/o", "gs://b/o ", "files/abc"] {
-            assert!(is_stored(StrPrefix { head: bucket.as_bytes(), complete: true }), "{bucket:?}");
-        }
-        for text in ["files/ are", "see gs://b/o", "copy gs://a to s3://b", "plain", ""] {
-            assert!(!is_stored(StrPrefix { head: text.as_bytes(), complete: true }), "{text:?}");
         }
     }
 }

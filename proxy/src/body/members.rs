@@ -133,6 +133,10 @@ impl<'p> MemberVisitor<'p> {
                 self.nested.begin(shape);
                 Ok(())
             }
+            MemberRule::StreamOptions => {
+                self.nested.begin(&params::STREAM);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -187,7 +191,8 @@ impl JsonVisitor for MemberVisitor<'_> {
             Some(MemberRule::Content) => self.content.key(at, key, start, &mut self.nested)?,
             Some(MemberRule::Nested(_)) => self.nested.key(at, key, start)?,
             Some(MemberRule::StreamOptions) => {
-                self.in_include_usage = depth == 2 && key.complete() == Some(b"include_usage")
+                self.in_include_usage = depth == 2 && key.complete() == Some(b"include_usage");
+                self.nested.key(at, key, start)?;
             }
             _ => {}
         }
@@ -206,9 +211,7 @@ impl JsonVisitor for MemberVisitor<'_> {
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
             Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.nested)?,
-            Some(MemberRule::Nested(_)) => self.nested.open(at, kind, start)?,
-            // Parsers keep the last of two: this value is not `true`, whatever it is.
-            Some(MemberRule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
+            Some(MemberRule::Nested(_) | MemberRule::StreamOptions) => self.nested.open(at, kind, start)?,
             Some(MemberRule::Prompts) if depth == 2 => self.prompts += 1,
             _ => {}
         }
@@ -219,10 +222,21 @@ impl JsonVisitor for MemberVisitor<'_> {
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
             Some(MemberRule::Content) => self.content.close(at, kind, end, &mut self.nested, &self.policy.tools)?,
-            Some(MemberRule::Nested(_)) => self.nested.close(at, end, &self.policy.tools)?,
+            Some(MemberRule::Nested(_) | MemberRule::StreamOptions) => {
+                self.nested.close(at, end, &self.policy.tools)?
+            }
             _ => {}
         }
         if depth == 1 { self.container_member(end) } else { Ok(()) }
+    }
+
+    fn wants_rest(&mut self, depth: usize, head: &[u8]) -> bool {
+        self.member.is_some_and(|member| matches!(member.rule, MemberRule::Content))
+            && self.content.wants_rest(depth, head)
+    }
+
+    fn rest(&mut self, text: &[u8]) {
+        self.content.rest(text);
     }
 
     fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
@@ -244,9 +258,10 @@ impl JsonVisitor for MemberVisitor<'_> {
             }
             Some(MemberRule::StreamOptions) => {
                 if depth == 2 && self.in_include_usage {
+                    // Parsers keep the last of two.
                     self.asks_usage = value == JsonScalar::Bool(true);
                 }
-                Ok(())
+                self.nested.scalar(at, value, start, end)
             }
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ mod denied;
 use super::shape::{REFUSED, Shape};
 use super::{self_hosted, tools};
 use crate::policy::ApiFormat;
-pub(super) use allowed::AllowedGroup;
+pub(super) use allowed::{AllowedGroup, STREAM};
 use denied::{STRIP, denied, normal};
 
 /// Kind of the server that runs the models, by the members that it takes beside the public API's.
@@ -36,7 +36,7 @@ pub enum MemberRule {
     Model,
     /// Must be `true`, `false` or null.
     Stream,
-    /// Replaced on streams that would otherwise hide their usage.
+    /// Replaced on streams that would otherwise hide their usage; else it passes with its known members.
     StreamOptions,
     /// Bound of the route on output tokens: passes, and is reserved.
     MaxOutput,

@@ -190,12 +190,37 @@ fn usage_is_hidden_unless_the_client_asked() {
     assert!(!parsed.hide_usage && !sent.contains("stream_options"), "{sent}");
     let (parsed, sent) = read(ApiFormat::Chat, r#"{"model":"m","stream":false}"#).expect("allowed");
     assert!(!parsed.hide_usage && !sent.contains("stream_options"), "{sent}");
-    let twice = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"include_usage":{}}}"#;
+    let twice = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"include_usage":0}}"#;
     assert!(read(ApiFormat::Chat, twice).expect("allowed").0.hide_usage, "parsers keep the last");
     // The order of members must not matter.
     let (parsed, _) = read(ApiFormat::Chat, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#)
         .expect("allowed");
     assert!(!parsed.hide_usage);
+}
+
+#[test]
+fn stream_options_pass_with_their_known_members() {
+    let own = r#"{"include_usage":true,"include_obfuscation":false}"#;
+    let more = r#"{"x":{"include_usage":true},"include_usage":true,"api_base":"http://x","include_obfuscation":false}"#;
+    for format in [ApiFormat::Chat, ApiFormat::Completions, ApiFormat::Responses] {
+        for stream in [true, false] {
+            let read = |options: &str| {
+                let body = format!(r#"{{"stream_options":{options},"model":"m","stream":{stream},"top_p":1}}"#);
+                read(format, &body)
+            };
+            for (options, gone) in [(own, &[][..]), (more, &["stream_options.x", "stream_options.api_base"])] {
+                let (parsed, sent) = read(options).expect("allowed");
+                assert!(sent.matches(own).count() == 1 && !parsed.hide_usage, "{format:?}: {sent}");
+                assert_eq!(parsed.stripped, gone, "{format:?}");
+            }
+            for odd in ["[]", r#"{"include_usage":{}}"#, r#"{"include_obfuscation":[{"api_base":"x"}]}"#] {
+                assert_eq!(read(odd).expect_err(odd).reason, Reason::InvalidParam, "{format:?}");
+            }
+        }
+    }
+    let with = BodyPolicy { params: vec!["stream_options.x".to_owned()], ..policy() };
+    let opened = br#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"x":[1]}}"#;
+    assert!(read_with(ApiFormat::Chat, &with, opened).expect("it was opened").1.contains(r#""x":[1]"#));
 }
 
 #[test]

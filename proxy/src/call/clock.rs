@@ -40,9 +40,11 @@ impl Clock {
         self.start
     }
 
-    /// Adds time that the sidecar spent waiting for the client's body or for the audit log.
-    pub fn waited(&mut self, since: Instant) {
-        self.waited += since.elapsed();
+    /// Adds time that the sidecar spent waiting for the client's body or for the audit log. Returns the present time.
+    pub fn waited(&mut self, since: Instant) -> Instant {
+        let now = Instant::now();
+        self.waited += now.saturating_duration_since(since);
+        now
     }
 
     /// Notes that the request was sent.

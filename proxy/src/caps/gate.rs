@@ -32,7 +32,7 @@ impl Caps {
     /// Reserves a share for a call that waits.
     ///
     /// # Errors
-    /// Those of [`Caps::reserve`].
+    /// The errors of [`Caps::reserve`].
     pub fn reserve_held(self: &Arc<Self>, request: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
         let mut state = self.lock();
         let gated = std::mem::replace(&mut state.limits.concurrency, self.concurrency);

@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use sluice_contract::record::{CallResult, End, NullReason, Usage};
+use sluice_contract::record::{CallResult, CostSource, End, NullReason, Usage};
 use sluice_contract::{AuditLog, Usd, could_be_billed};
 
 /// Amounts that a run used before its sidecar was restarted.
@@ -17,7 +17,8 @@ pub struct PriorUsage {
 }
 
 impl PriorUsage {
-    /// Reads the amounts from the audit log. A call whose cost or usage is not known is charged as it was reserved.
+    /// Reads the amounts from the audit log. A call whose cost or usage is not known, or whose response was not read to
+    /// its end, is charged as it was reserved, or as recorded if that is more.
     #[must_use]
     pub fn of(log: &AuditLog) -> Self {
         let mut used = Self::default();
@@ -36,13 +37,22 @@ impl PriorUsage {
                 continue;
             }
             let cost = outcome.and_then(|outcome| outcome.cost_usd.as_deref());
-            let cost = cost.or(call.intent.reserved_usd.as_deref()).and_then(|text| Usd::parse(text).ok());
-            used.nanos = used.nanos.saturating_add(cost.map_or(0, |cost| cost.to_nanos()));
-            let is_whole = outcome.is_some_and(|it| it.end == End::Complete || it.drained == Some(true));
+            let nanos = |text: Option<&str>| text.and_then(|text| Usd::parse(text).ok()).map(|cost| cost.to_nanos());
+            let (cost, reserved) = (nanos(cost), nanos(call.intent.reserved_usd.as_deref()));
+            let is_whole = outcome.is_some_and(|it| was_read_to_end(it.result, it.end, it.drained));
+            let is_final = is_whole || outcome.is_some_and(|it| it.cost_source == CostSource::Header);
+            let charged = if is_final { cost.or(reserved) } else { cost.max(reserved) };
+            used.nanos = used.nanos.saturating_add(charged.unwrap_or(0));
             let usage = outcome.and_then(|outcome| outcome.usage.as_ref()).map_or(0, Usage::all);
             let reserved = call.intent.reserved_tokens.filter(|_| !is_whole || usage == 0).map_or(0, |tokens| tokens.0);
             used.tokens = used.tokens.saturating_add(usage.max(reserved));
         }
         used
     }
+}
+
+/// Returns true if the end of the response was seen, so that its usage is complete. An error in a stream is not its end.
+#[must_use]
+pub fn was_read_to_end(result: CallResult, end: End, drained: Option<bool>) -> bool {
+    result == CallResult::Ok && end == End::Complete || drained == Some(true)
 }

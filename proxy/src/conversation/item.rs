@@ -83,7 +83,8 @@ struct Block {
 pub(super) struct ItemReader {
     hasher: Hasher,
     block: Option<Block>,
-    blocks: u64,
+    /// Number of values in the list that the content is, blocks or not.
+    parts: u64,
     role: Role,
     kind: ItemType,
     pub(super) field: Field,
@@ -129,7 +130,11 @@ impl ItemReader {
             b"role" => return self.field = Field::Role,
             // Its value decides whether it counts.
             b"type" => return self.field = Field::Type,
-            b"content" => Field::Content,
+            b"content" => {
+                // Parsers keep the last of two.
+                (self.place, self.parts) = (None, 0);
+                Field::Content
+            }
             b"tool_call_id" | b"call_id" => Field::ToolId,
             _ => Field::Other,
         };
@@ -202,8 +207,12 @@ impl ItemReader {
         token(&mut self.hasher, b"]");
     }
 
+    /// Counts a value in the list that the content is.
+    pub(super) fn count_part(&mut self) {
+        self.parts += 1;
+    }
+
     pub(super) fn open_block(&mut self) {
-        self.blocks += 1;
         self.block = Some(Block::default());
     }
 
@@ -234,7 +243,7 @@ impl ItemReader {
     /// Notes the end of a content that is a list, whose closing bracket is at this offset.
     pub(super) fn close_content(&mut self, at: u64) {
         self.in_content = false;
-        self.place = Some(Place::Block { at, is_first: self.blocks == 0 });
+        self.place = Some(Place::Block { at, is_first: self.parts == 0 });
     }
 
     fn end_text(&mut self, text: Hash) {

@@ -24,7 +24,7 @@ impl From<JsonError> for NotAConversation {
     }
 }
 
-/// Maximum number of items and blocks. A conversation has thousands; more would only keep the sidecar from other calls.
+/// Maximum number of items and of values in their contents. A conversation has thousands; more would only keep the sidecar from other calls.
 const PARTS_MAX: u32 = 50_000;
 
 /// Reads the conversation of a body; `None` if there is none, or if it has more parts than any conversation.
@@ -69,7 +69,7 @@ struct ConversationReader<'a> {
     item: Option<Box<ItemReader>>,
     /// True once there was an item that is not of the system.
     begun: bool,
-    /// Number of items and blocks so far.
+    /// Number of items, and of values in their contents, so far.
     parts: u32,
     chain: Hash,
     system: Option<Hasher>,
@@ -81,6 +81,13 @@ impl ConversationReader<'_> {
     fn count_part(&mut self) -> Result<(), NotAConversation> {
         self.parts += 1;
         if self.parts > PARTS_MAX { Err(NotAConversation) } else { Ok(()) }
+    }
+
+    /// Counts a value of the content, if the content is a list.
+    fn count_content(&mut self) -> Result<(), NotAConversation> {
+        let Some(item) = self.item.as_mut().filter(|item| item.in_content) else { return Ok(()) };
+        item.count_part();
+        self.count_part()
     }
 
     /// Adds a token to the hash of the current value.
@@ -300,12 +307,10 @@ impl JsonVisitor for ConversationReader<'_> {
                 }
             }
             (Member::Items, 4) => {
-                if let Some(item) = &mut self.item
-                    && item.in_content
-                    && is_object
-                {
+                self.count_content()?;
+                if let Some(item) = self.item.as_mut().filter(|item| item.in_content && is_object) {
                     item.open_block();
-                    return self.count_part();
+                    return Ok(());
                 }
             }
             _ => {}
@@ -360,7 +365,12 @@ impl JsonVisitor for ConversationReader<'_> {
         match (self.member, depth) {
             (_, 1) => self.top_scalar(value, start, end),
             (Member::Items, 2) => return Err(NotAConversation),
-            (Member::Items, _) => self.item_scalar(depth, value, start, end),
+            (Member::Items, _) => {
+                if depth == 4 {
+                    self.count_content()?;
+                }
+                self.item_scalar(depth, value, start, end);
+            }
             (Member::Tools, 2) => self.found.has_tools = true,
             (Member::Form(at), _) if depth == at && self.format != ApiFormat::Messages => {
                 let is_text = matches!(value, JsonScalar::String(StrPrefix { head: b"text", .. }));

@@ -1,9 +1,9 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Records all calls of the scanner.
+/// Records all calls of the scanner, and the rest of strings that begin with a `y`.
 #[derive(Default, Debug, PartialEq)]
-struct Log(Vec<String>);
+struct Log(Vec<String>, Vec<u8>);
 
 impl JsonVisitor for Log {
     type Stop = JsonError;
@@ -19,6 +19,13 @@ impl JsonVisitor for Log {
     fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} close {kind:?} @{end}"));
         Ok(())
+    }
+    fn wants_rest(&mut self, depth: usize, head: &[u8]) -> bool {
+        self.0.push(format!("{depth} {} of more", head.len()));
+        head.starts_with(b"y")
+    }
+    fn rest(&mut self, text: &[u8]) {
+        self.1.extend_from_slice(text);
     }
     fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
         let value = match value {
@@ -67,7 +74,28 @@ fn escapes_are_decoded_before_anybody_compares() {
 fn a_long_string_is_clipped_and_said_to_be() {
     let text = format!(r#"["{}é"]"#, "x".repeat(TEXT_MAX - 1));
     let log = scan([text.as_bytes()]).expect("valid");
-    assert!(log.0[1].contains("\" false @"), "{:?}", log.0);
+    assert!(log.0[2].contains("\" false @"), "{:?}", log.0);
+}
+
+#[test]
+fn the_rest_of_a_long_string_comes_decoded() {
+    for text in [
+        "y".repeat(TEXT_MAX + 1),
+        format!("{}+http://host/\n\"\u{1}", "y".repeat(TEXT_MAX)),
+        format!("{}\u{e9}\u{1f600}{}", "y".repeat(TEXT_MAX - 1), "+/".repeat(9000)),
+        format!("y{}", "\u{e9}+".repeat(TEXT_MAX)),
+    ] {
+        let plain = serde_json::to_string(&text).expect("a string");
+        let escapes = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+        for json in [plain, format!("\"{escapes}\"")] {
+            for size in [1, 5, 1000, json.len()] {
+                let log = scan(json.as_bytes().chunks(size)).expect("valid");
+                assert_eq!(log.1, text.as_bytes()[TEXT_MAX..], "{size}");
+            }
+        }
+    }
+    let key = format!(r#"{{"{}":1}}"#, "y".repeat(TEXT_MAX + 1));
+    assert_eq!(scan([key.as_bytes()]).expect("valid").1, b"", "a name has no rest");
 }
 
 #[test]

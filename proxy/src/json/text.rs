@@ -23,6 +23,9 @@ impl Scanner {
             // The common case: the whole string lies in this piece, without an escape.
             let head = &piece[i..end.min(i + TEXT_MAX)];
             let text = StrPrefix { head, complete: head.len() == len };
+            if !text.complete && !self.is_key && visit.wants_rest(self.depth, head) {
+                visit.rest(&piece[i + TEXT_MAX..end]);
+            }
             return self.end_string(text, piece, end + 1, visit);
         }
         let mut run = i;
@@ -33,8 +36,8 @@ impl Scanner {
                 // Text is full of escapes: those that lie whole in the piece are decoded here.
                 Some(b'\\') => match decoded(&piece[end..]) {
                     Some((decoded, len)) => {
-                        self.keep(&piece[run..end]);
-                        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+                        self.keep(&piece[run..end], visit);
+                        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes(), visit);
                         end += len;
                         run = end;
                     }
@@ -43,7 +46,9 @@ impl Scanner {
                 Some(_) => return Err(JsonError::String(self.offset + end as u64).into()),
             }
             let rest = &piece[end..];
-            let (len, more_ascii) = if self.text.len() < TEXT_MAX { plain(rest) } else { plain_or_escaped(rest) };
+            // Text that is neither kept nor read by the visitor need not be decoded.
+            let decodes = self.complete || self.reads_rest;
+            let (len, more_ascii) = if decodes { plain(rest) } else { plain_or_escaped(rest) };
             end += len;
             ascii &= more_ascii;
         };
@@ -51,7 +56,7 @@ impl Scanner {
         if !(ascii && self.utf8.is_complete() || self.utf8.feed(&piece[i..end], stop.is_some())) {
             return Err(JsonError::String(self.offset + i as u64).into());
         }
-        self.keep(&piece[run..end]);
+        self.keep(&piece[run..end], visit);
         match stop {
             None => Ok(end),
             Some(b'"') => {
@@ -86,16 +91,23 @@ impl Scanner {
         Ok(i + usize::from(colon))
     }
 
-    pub(super) fn keep(&mut self, run: &[u8]) {
+    /// Takes decoded text: keeps the beginning of the string, and gives the rest to a visitor that reads it.
+    pub(super) fn keep<V: JsonVisitor>(&mut self, run: &[u8], visit: &mut V) {
         let room = TEXT_MAX - self.text.len();
-        self.complete &= run.len() <= room;
-        if room == 0 || run.is_empty() {
-            return;
+        if run.len() <= room {
+            return self.text.extend_from_slice(run);
         }
-        self.text.extend_from_slice(&run[..run.len().min(room)]);
+        self.text.extend_from_slice(&run[..room]);
+        if self.complete {
+            self.complete = false;
+            self.reads_rest = !self.is_key && visit.wants_rest(self.depth, &self.text);
+        }
+        if self.reads_rest {
+            visit.rest(&run[room..]);
+        }
     }
 
-    pub(super) fn escape(&mut self, b: u8, here: u64) -> Result<(), JsonError> {
+    pub(super) fn escape<V: JsonVisitor>(&mut self, b: u8, here: u64, visit: &mut V) -> Result<(), JsonError> {
         let decoded = match b {
             b'"' | b'\\' | b'/' => b,
             b'b' => 8,
@@ -109,12 +121,12 @@ impl Scanner {
             }
             _ => return Err(JsonError::String(here)),
         };
-        self.keep(&[decoded]);
+        self.keep(&[decoded], visit);
         self.at = ScanState::String;
         Ok(())
     }
 
-    pub(super) fn unicode(&mut self, code: u16, here: u64) -> Result<(), JsonError> {
+    pub(super) fn unicode<V: JsonVisitor>(&mut self, code: u16, here: u64, visit: &mut V) -> Result<(), JsonError> {
         let units = match self.high.take() {
             Some(high) => [high, code],
             None if (0xD800..0xDC00).contains(&code) => {
@@ -125,7 +137,7 @@ impl Scanner {
             None => [code, 0],
         };
         let decoded = char::decode_utf16(units).next().and_then(Result::ok).ok_or(JsonError::String(here))?;
-        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes(), visit);
         self.at = ScanState::String;
         Ok(())
     }

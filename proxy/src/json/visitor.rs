@@ -69,6 +69,13 @@ pub trait JsonVisitor {
     fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), Self::Stop>;
     /// Takes the end of a container; `end` is the offset after its last byte.
     fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Self::Stop>;
+    /// Returns true to read the rest of a string value that is longer than what is kept; `head` is the part that is kept.
+    fn wants_rest(&mut self, _depth: usize, _head: &[u8]) -> bool {
+        false
+    }
+    /// Takes more of the string that [`Self::wants_rest`] asked for, decoded; the last piece is followed by the call of
+    /// [`Self::scalar`] for it.
+    fn rest(&mut self, _text: &[u8]) {}
     /// Takes a value that is not a container, from `start` up to `end`.
     fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Self::Stop>;
 }

@@ -6,7 +6,7 @@
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
-use super::{ObservedResponse, UsageLocation};
+use super::{ObservedResponse, ResponseEnd, UsageLocation};
 use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, StrPrefix};
 use crate::policy::ID_MAX;
 
@@ -43,6 +43,16 @@ enum UsageField {
     Cost,
 }
 
+/// Class of the current name within `choices`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ChoiceKey {
+    #[default]
+    Other,
+    /// A name that output does not have.
+    Role,
+    FinishReason,
+}
+
 /// Collector of these members, from one document or one event.
 #[derive(Debug, Default)]
 pub(super) struct ResponseFields {
@@ -55,6 +65,8 @@ pub(super) struct ResponseFields {
     model: String,
     /// True if its type says that nothing follows.
     ends: bool,
+    /// True if a choice has a reason to finish: at most usage follows for it.
+    finishes: bool,
     usage: Usage,
     has_usage: bool,
     cost: Option<Usd>,
@@ -64,7 +76,7 @@ pub(super) struct ResponseFields {
     more: bool,
     top: FieldKey,
     inner: FieldKey,
-    in_role: bool,
+    in_choice: ChoiceKey,
     /// Depth of the members of the current usage object.
     usage_depth: Option<usize>,
     token: UsageField,
@@ -115,6 +127,22 @@ impl ResponseFields {
         self.ends
     }
 
+    /// Returns the progress of a stream to its end after this event, whose usage is already in `observed`. `has_own_end` is
+    /// true for a format whose last event has a type.
+    ///
+    /// Not every upstream sends `[DONE]` after a chat. The reason to finish is its end as well, with the usage in its
+    /// chunk or a later one; output of another choice opens the stream again.
+    pub(super) fn end_after(&self, observed: &ObservedResponse, has_own_end: bool) -> ResponseEnd {
+        let finishes = !has_own_end && (self.finishes || observed.end != ResponseEnd::Open && !self.output);
+        let is_stale = observed.usage.is_some() && !self.real_usage() && observed.end != ResponseEnd::Reached;
+        match (self.ends, finishes) {
+            (true, _) => ResponseEnd::Reached,
+            (false, true) if is_stale => ResponseEnd::Finished,
+            (false, true) => ResponseEnd::Reached,
+            (false, false) => ResponseEnd::Open,
+        }
+    }
+
     pub(super) fn usage_in(&self) -> UsageLocation {
         let carries_more = self.output || self.error || self.more;
         match self.usage_at {
@@ -152,7 +180,8 @@ impl ResponseFields {
             _ => {}
         }
         if self.top == FieldKey::Choices && depth > 2 && !text.head.is_empty() {
-            self.output |= !self.in_role;
+            self.output |= self.in_choice != ChoiceKey::Role;
+            self.finishes |= self.in_choice == ChoiceKey::FinishReason && depth == 3;
             self.more = true;
         }
     }
@@ -204,7 +233,13 @@ impl JsonVisitor for ResponseFields {
                 }
             }
             2 if self.top == FieldKey::Inner => self.inner = known(key.head),
-            _ => self.in_role = matches!(key.head, b"role" | b"object"),
+            _ => {
+                self.in_choice = match key.head {
+                    b"role" | b"object" => ChoiceKey::Role,
+                    b"finish_reason" => ChoiceKey::FinishReason,
+                    _ => ChoiceKey::Other,
+                }
+            }
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Tools and media that a program outside the sandbox would run or fetch.
 
+use serde_json::json;
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::{WIRES, body, passed, refused, stripped};
@@ -232,6 +233,43 @@ async fn a_host_is_found_in_any_spelling() {
         }
     }
     assert_eq!(upstream.begun(), 0);
+}
+
+/// The scanner keeps the first 768 bytes of a string.
+#[tokio::test]
+async fn a_host_is_found_in_a_long_string() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let (blanks, base64) = (" ".repeat(767), "A".repeat(20_000));
+    let call = |path: &str, url: &str| match path {
+        "/v1/messages" => json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": [
+            {"type": "image", "source": {"type": "url", "url": url}}]}]}),
+        "/v1/responses" => json!({"model": "m", "input": [{"role": "user", "content": [
+            {"type": "input_file", "file_url": url}]}]}),
+        "/v1/embeddings" => json!({"model": "m", "input": [url]}),
+        _ => json!({"model": "m", "messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": url}}]}]}),
+    };
+    for path in ["/v1/chat/completions", "/v1/messages", "/v1/responses"] {
+        for url in [
+            format!("{blanks}http://evil.example/exfil"),
+            format!("{blanks}      http://evil.example/exfil"),
+            format!("data:image/png;base64,{base64}https://evil.example/exfil"),
+        ] {
+            refused(&sidecar, path, &call(path, &url).to_string(), 400, "remote_media_not_allowed", None).await;
+        }
+        let image = format!("data:image/png;base64,{base64}+/==");
+        passed(&upstream, &sidecar, path, &call(path, &image).to_string()).await;
+    }
+    for input in [format!("{blanks}   gs://bucket/x"), format!("{base64}gs://bucket/x.png")] {
+        let sent = call("/v1/embeddings", &input).to_string();
+        refused(&sidecar, "/v1/embeddings", &sent, 400, "remote_media_not_allowed", None).await;
+    }
+    for input in
+        ["A text that names http://x and gs://b/o. ".repeat(100), format!("{blanks}   def f(): 'gs://b/o'"), base64]
+    {
+        passed(&upstream, &sidecar, "/v1/embeddings", &call("/v1/embeddings", &input).to_string()).await;
+    }
 }
 
 #[tokio::test]

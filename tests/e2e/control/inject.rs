@@ -176,6 +176,24 @@ async fn side_calls_are_left_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_refused_body_decides_nothing_about_messages() {
+    for path in PATHS {
+        let upstream = Upstream::provider("hello").start().await;
+        let sidecar = controlled(Sidecar::to(&upstream)).start().await;
+        inject(&sidecar, json!([message("msg-1", "new task")])).await.expect(200);
+        let other = turn(path, 2, false).to_string().replace("do it", "search").replace("be good", "find");
+        let other: Value = serde_json::from_str(&other).expect("it is JSON still");
+        let mut refused = other.clone();
+        refused["api_base"] = json!("http://evil.example");
+        sidecar.post(path, refused).await.expect(400);
+        sidecar.post(path, turn(path, 2, false)).await.expect(200);
+        sidecar.post(path, other).await.expect(200);
+        let held: Vec<_> = upstream.requests().iter().map(|request| request.text().contains("new task")).collect();
+        assert_eq!(held, [true, false], "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_retry_has_the_message_at_its_place() {
     for path in PATHS {
         let busy = Script::json(503, json!({"error": {"message": "overloaded"}}));

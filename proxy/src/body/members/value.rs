@@ -117,8 +117,7 @@ impl MemberVisitor<'_> {
             (MemberRule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
             (MemberRule::Stream | MemberRule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
             (MemberRule::MaxOutput | MemberRule::Choices, _) => Err(invalid(self.name(), "want a number")),
-            (MemberRule::StreamOptions, JsonContainer::Array) => Err(invalid(self.name(), "want an object")),
-            (MemberRule::Nested(_), kind) => {
+            (MemberRule::Nested(_) | MemberRule::StreamOptions, kind) => {
                 let at = position!(self, 1);
                 self.nested.open(at, kind, start)
             }
@@ -126,15 +125,9 @@ impl MemberVisitor<'_> {
                 let at = position!(self, 1);
                 self.content.open(at, kind, start, &mut self.nested)
             }
-            (
-                MemberRule::StreamOptions
-                | MemberRule::Prompts
-                | MemberRule::Keep
-                | MemberRule::Strip
-                | MemberRule::Drop
-                | MemberRule::Never,
-                _,
-            ) => Ok(()),
+            (MemberRule::Prompts | MemberRule::Keep | MemberRule::Strip | MemberRule::Drop | MemberRule::Never, _) => {
+                Ok(())
+            }
         }
     }
 

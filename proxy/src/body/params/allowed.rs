@@ -206,6 +206,9 @@ const FORMAT: MemberShapes = &[
     ("strict", Shape::Scalar),
 ];
 
+/// `stream_options` of every route.
+pub(in crate::body) static STREAM: Shape = Shape::Object(STREAM_OPTIONS);
+
 const STREAM_OPTIONS: MemberShapes = &[("include_obfuscation", Shape::Scalar), ("include_usage", Shape::Scalar)];
 
 const OUTPUT_CONFIG: MemberShapes = &[

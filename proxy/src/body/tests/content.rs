@@ -162,6 +162,55 @@ fn media_must_come_with_the_call() {
 }
 
 #[test]
+fn a_long_string_is_no_hiding_place() {
+    let remote = Some(Reason::RemoteMediaNotAllowed);
+    let a = "A".repeat(900);
+    let blanks = |n: usize, rest: &str| format!("{}{rest}", " ".repeat(n));
+    let urls = [
+        (blanks(767, "http://host/exfil"), remote),
+        (blanks(900, "http://host/exfil"), remote),
+        (format!("data:image/png;base64,{a}https://host/"), remote),
+        (format!("data:image/png;base64,{a}\\u003a//host/"), remote),
+        (format!("data:image/png;base64,{a}"), None),
+        (format!("data:image\\/png;base64,{a}\\u002B\\/\\n{a}=="), None),
+        (a.clone(), None),
+    ];
+    for (url, want) in &urls {
+        for (format, body) in [
+            (
+                ApiFormat::Chat,
+                format!(r#"{{"model":"m","messages":[{{"content":[{{"image_url":{{"url":"{url}"}}}}]}}]}}"#),
+            ),
+            (
+                ApiFormat::Messages,
+                format!(r#"{{"model":"m","messages":[{{"content":[{{"source":{{"url":"{url}"}}}}]}}]}}"#),
+            ),
+            (ApiFormat::Responses, format!(r#"{{"model":"m","input":[{{"content":[{{"file_url":"{url}"}}]}}]}}"#)),
+            (ApiFormat::Other, format!(r#"{{"model":"m","image_url":["{url}"]}}"#)),
+        ] {
+            assert_eq!(reason(format, &body), *want, "{format:?} {}", body.replace("AAA", "").trim());
+            let open = BodyPolicy { remote_media: true, ..policy() };
+            let parsed = read_with(format, &open, body.as_bytes()).expect("it was opened").0;
+            let stored = parsed.media.media.iter().any(|medium| medium.kind == media::MediaKind::Stored);
+            assert_eq!(stored, want.is_some(), "{format:?}: a remote medium has no size");
+        }
+    }
+    for (input, want) in [
+        (blanks(770, "gs://b/x"), remote),
+        (format!("{a}gs://b/o.png"), remote),
+        (blanks(770, "print('see http://host/ and gs://b/o')"), None),
+        (format!("see http://host/{a}gs://b/o.png"), None),
+        (a.clone(), None),
+    ] {
+        for value in [format!(r#""{input}""#), format!(r#"["plain","{input}"]"#)] {
+            assert_eq!(reason(ApiFormat::Embeddings, &format!(r#"{{"model":"m","input":{value}}}"#)), want, "{input}");
+        }
+    }
+    let text = format!(r#"{{"model":"m","messages":[{{"content":"{}http://host {a}"}}]}}"#, " ".repeat(900));
+    assert_eq!(reason(ApiFormat::Chat, &text), None, "a text may name any host");
+}
+
+#[test]
 fn unknown_nested_members_are_taken_out_and_named() {
     for (value, left, gone) in [
         (r#"{"type":"enabled"}"#, r#"{"type":"enabled"}"#, vec![]),

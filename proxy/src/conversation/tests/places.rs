@@ -38,6 +38,29 @@ fn a_message_stands_before_a_reminder_of_the_system() {
 }
 
 #[test]
+fn a_content_of_anything_stays_a_list() {
+    let of = |content: &str| {
+        let body = format!(r#"{{"messages":[{{"role":"user",{content}}}],"tools":[{{}}]}}"#);
+        send_raw(&mut store(&["msg-1"]), ApiFormat::Messages, &body, 7).0
+    };
+    let text = r#"{"type":"text","text":"msg-1"}"#;
+    for (content, sent) in [
+        (r#""content":[]"#, format!(r#""content":[{text}]"#)),
+        (r#""content":[1,2]"#, format!(r#""content":[1,2,{text}]"#)),
+        (r#""content":["a"]"#, format!(r#""content":["a",{text}]"#)),
+        (r#""content":[[{}]]"#, format!(r#""content":[[{{}}],{text}]"#)),
+        (r#""content":[null,{}]"#, format!(r#""content":[null,{{}},{text}]"#)),
+        (r#""content":[{}],"content":[]"#, format!(r#""content":[{{}}],"content":[{text}]"#)),
+        (r#""content":[],"content":[1]"#, format!(r#""content":[],"content":[1,{text}]"#)),
+        (r#""content":[],"content":1"#, r#""content":[],"content":1"#.to_owned()),
+    ] {
+        let all = of(content);
+        assert!(all.contains(&format!("{sent}}}")), "{content}: {all}");
+        serde_json::from_str::<Value>(&all).unwrap_or_else(|error| panic!("{error}: {all}"));
+    }
+}
+
+#[test]
 fn an_input_that_is_one_text_becomes_a_list() {
     let mut store = store(&["msg-1"]);
     let asked = json!({"model": "m", "input": "do it", "tools": [{}]});
