@@ -21,7 +21,7 @@ pub struct Hold {
     gate: Gate,
     answered: Gate,
     cut: Gate,
-    armed: Arc<AtomicBool>,
+    refuses: Arc<AtomicBool>,
     accepting: JoinHandle<()>,
 }
 
@@ -38,8 +38,10 @@ struct HoldState {
     needle: String,
     place: Where,
     gate: Gate,
-    /// Holds the first such request, or has all refused until the release; later ones pass.
-    armed: Arc<AtomicBool>,
+    /// Holds the first such request; later ones pass.
+    armed: AtomicBool,
+    /// Has all such requests refused, until the release.
+    refuses: Arc<AtomicBool>,
     answered: Gate,
     cut: Gate,
 }
@@ -67,16 +69,17 @@ impl Hold {
         let (dir, gate, answered, cut) = (TempDir::new(), Gate::new(), Gate::new(), Gate::new());
         answered.open();
         let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
-        let armed = Arc::new(AtomicBool::new(true));
+        let refuses = Arc::new(AtomicBool::new(place == Where::Refused));
         let watch = HoldState {
             needle: needle.to_owned(),
             place,
             gate: gate.clone(),
-            armed: Arc::clone(&armed),
+            armed: AtomicBool::new(place != Where::Refused),
+            refuses: Arc::clone(&refuses),
             answered: answered.clone(),
             cut: cut.clone(),
         };
-        Self { dir, gate, answered, cut, armed, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
+        Self { dir, gate, answered, cut, refuses, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
     /// The value of `--docker-host`.
@@ -106,7 +109,7 @@ impl Hold {
 
     /// Lets go.
     pub fn release(&self) {
-        self.armed.store(false, Ordering::SeqCst);
+        self.refuses.store(false, Ordering::SeqCst);
         self.gate.open();
     }
 }
@@ -138,7 +141,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Ho
         let line = String::from_utf8_lossy(line);
         let is_request = line.ends_with(" HTTP/1.1");
         let is_wanted = is_request && line.contains(&watch.needle);
-        if is_wanted && watch.place == Where::Refused && watch.armed.load(Ordering::SeqCst) {
+        if is_wanted && watch.refuses.load(Ordering::SeqCst) {
             let path = line.find('/').expect("a request has a path");
             let refused = [&piece[..path], b"/v9.99", &piece[path..count]].concat();
             watch.gate.pass().await;
@@ -146,7 +149,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Ho
                 break;
             }
             continue;
-        } else if is_wanted && watch.place != Where::Refused && watch.armed.swap(false, Ordering::SeqCst) {
+        }
+        if is_wanted && watch.armed.swap(false, Ordering::SeqCst) {
             if watch.place == Where::Request {
                 watch.gate.pass().await;
                 held = true;

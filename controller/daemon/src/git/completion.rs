@@ -55,7 +55,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
     if !has_succeeded || !report.has_commits() || is_stopped(context, run).await {
         return;
     }
-    if let Err(error) = publish_by_rule(context, run, report).await {
+    if let Err(error) = Box::pin(publish_by_rule(context, run, report)).await {
         if let PublicationError::Guarded { .. } = &error
             && let Ok(Some(row)) = context.store.find_git_run(&run.key.run_id).await
         {

@@ -66,7 +66,7 @@ impl Attempt {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut signals)) => {
                 let driven = daemon_run::run(run, self.cancelled.clone());
-                let driven = self.follow(driven, &mut signals, self.keeper(), self.files()).await;
+                let driven = Box::pin(self.follow(driven, &mut signals, self.keeper(), self.files())).await;
                 self.ended(driven).await
             }
             Err(refusal) => {
@@ -155,8 +155,10 @@ impl Attempt {
         }
         remove_workspace(&self.context, &self.run.key).await;
         match &report.exchange.git {
-            Some(commits) => git::complete(&self.context, &self.run, commits, report.error_code.is_none()).await,
-            None => git::complete_stored(&self.context, &self.run, report.error_code.is_none()).await,
+            Some(commits) => {
+                Box::pin(git::complete(&self.context, &self.run, commits, report.error_code.is_none())).await;
+            }
+            None => Box::pin(git::complete_stored(&self.context, &self.run, report.error_code.is_none())).await,
         }
         notes.iter().for_each(|note| (self.context.log)(&format!("{}: {note}", shown(&self.run.key))));
         match report.error_code {

@@ -37,7 +37,7 @@ impl Attempt {
             None => self.reopened().await,
         };
         let (verdict, retry) = match open {
-            Some(open) => self.adopt(open).await,
+            Some(open) => Box::pin(self.adopt(open)).await,
             None => (self.closed().await, Retry::ByCode),
         };
         self.conclude(verdict, retry).await;
@@ -55,10 +55,10 @@ impl Attempt {
             (self.context.log)(&format!("{}: {}: {left}", shown(&self.run.key), ErrorCode::Internal.as_str()));
         }
         match (driven, open) {
-            (Ok(completed), None) => (self.complete(completed).await, Retry::ByCode),
+            (Ok(completed), None) => (Box::pin(self.complete(completed)).await, Retry::ByCode),
             (_, Some(open)) => {
                 sleep(TRY_AGAIN).await;
-                self.adopt(open).await
+                Box::pin(self.adopt(open)).await
             }
             (Err(_), None) => (self.closed().await, Retry::ByCode),
         }
@@ -75,7 +75,8 @@ impl Attempt {
         };
         let mut is_reported = false;
         loop {
-            let error = match self.continued(open, &stored).await {
+            // Boxed, as the other large futures here: the stack of a task's thread is small.
+            let error = match Box::pin(self.continued(open, &stored)).await {
                 Ok(verdict) => return (verdict, Retry::ByCode),
                 Err(error) => error,
             };
@@ -99,14 +100,14 @@ impl Attempt {
         let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
         let mut files = self.files();
         files.adopt();
-        let adopted = self.follow(resumed, &mut signals, self.keeper().adopting(), files).await?;
+        let adopted = Box::pin(self.follow(resumed, &mut signals, self.keeper().adopting(), files)).await?;
         if self.open().await.is_some() {
             return Err(IncompleteRun::NotClosed.into());
         }
         Ok(match adopted {
-            Adopted::Completed(completed) => self.complete(*completed).await,
+            Adopted::Completed(completed) => Box::pin(self.complete(*completed)).await,
             Adopted::TakenDown(_) => {
-                git::complete_stored(&self.context, &self.run, false).await;
+                Box::pin(git::complete_stored(&self.context, &self.run, false)).await;
                 self.failed(ErrorCode::Internal, "the daemon ended while it created or removed the run")
             }
         })
@@ -184,7 +185,7 @@ impl Attempt {
     /// killed between any two steps of its branch.
     async fn closed(&self) -> SandboxVerdict {
         let verdict = self.recorded_verdict().await;
-        git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success).await;
+        Box::pin(git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success)).await;
         verdict
     }
 
