@@ -215,9 +215,15 @@ impl TestDaemon {
 
     /// Creates a run that works, with a workspace and a record, and returns its id and its paths.
     pub(crate) async fn working_run(&self) -> (String, RunPaths) {
+        let (id, paths) = self.claimed_run().await;
+        self.step(&id, SandboxStep::Start).await;
+        (id, paths)
+    }
+
+    /// The same before its start is recorded.
+    pub(crate) async fn claimed_run(&self) -> (String, RunPaths) {
         let id = self.create("slu_alice", serde_json::json!({ "task": "x" })).await;
         self.claim().await;
-        self.step(&id, SandboxStep::Start).await;
         let key = format!("{id}.0").parse().expect("a key");
         let paths = self.running.context.layout.run(&key);
         std::fs::create_dir_all(&paths.work).expect("there is room");

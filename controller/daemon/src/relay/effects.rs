@@ -65,9 +65,16 @@ pub(super) async fn apply(
     if step(sandbox, effect).is_none() {
         return Ok(());
     }
-    let key = sandbox.key.clone();
-    let choose = move |run: &Sandbox| if run.key == key { step(run, effect) } else { None };
-    context.store.step_sandbox_by(&sandbox.key.run_id, reason, choose, now_us).await?;
+    let take = async || {
+        let key = sandbox.key.clone();
+        let choose = move |run: &Sandbox| if run.key == key { step(run, effect) } else { None };
+        context.store.step_sandbox_by(&sandbox.key.run_id, reason, choose, now_us).await
+    };
+    let run = take().await?;
+    // An agent may be done before the start of its program is recorded, which is a step of its own.
+    if step(&run, effect).is_some() {
+        take().await?;
+    }
     if effect == EventEffect::Failed {
         context.work.notify_one();
     }

@@ -35,7 +35,11 @@ impl Relay {
 
     async fn with(change: impl FnOnce(&mut DaemonSettings)) -> Self {
         let daemon = TestDaemon::with_policy(Some(policy()), change).await;
-        let (id, paths) = daemon.working_run().await;
+        let run = daemon.working_run().await;
+        Self::of(daemon, run).await
+    }
+
+    async fn of(daemon: TestDaemon, (id, paths): (String, RunPaths)) -> Self {
         std::fs::create_dir_all(&paths.sock).expect("there is room");
         std::fs::create_dir_all(paths.relay.parent().expect("it is in a directory")).expect("there is room");
         let key: RunKey = format!("{id}.0").parse().expect("a key");
@@ -208,6 +212,16 @@ async fn an_agent_that_is_done_can_work_on() {
     assert!(!run["error_message"].to_string().contains("secret"), "what the agent says stays in its events");
     assert_eq!(relay.report("agent.completed", json!({})).await.status, 200);
     assert_eq!(relay.run().await["failure_code"], "agent_failed", "the first verdict stays");
+}
+
+/// Bug: a run whose agent was done before the start was recorded worked on to its timeout.
+#[tokio::test]
+async fn an_agent_can_be_done_at_once() {
+    let daemon = TestDaemon::with_runs().await;
+    let run = daemon.claimed_run().await;
+    let relay = Relay::of(daemon, run).await;
+    assert_eq!(relay.report("agent.completed", json!({ "success": true })).await.status, 200);
+    assert_eq!(relay.run().await["state"], "COMPLETING");
 }
 
 #[tokio::test]
