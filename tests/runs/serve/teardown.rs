@@ -3,6 +3,7 @@
 
 use sluice_testkit::engine::Hold;
 
+use super::relay::RELAY;
 use super::*;
 
 /// Ends the time of each live run, and waits until the daemon has checked all of them: one that still works is ended by that.
@@ -77,7 +78,10 @@ async fn an_adoption_waits_for_the_engine() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let id = daemon.create(shell("until [ -e go ]; do sleep 0.05; done")).await;
+    // While the daemon does not look after the run, its relay is closed: 503.
+    let waits = "until [ -e go ]; do sleep 0.05; done; \
+                 while said=$(report agent.progress '{}'); [ \"${said#* }\" = 503 ]; do sleep 0.05; done; echo $said";
+    let id = daemon.create(shell(&format!("{RELAY} {waits}"))).await;
     daemon.reaches(&id, "RUNNING").await;
     daemon.kill().await;
     let engine = Hold::refused(&format!("{id}.0/json"));
@@ -88,6 +92,8 @@ async fn an_adoption_waits_for_the_engine() {
 
     let run = daemon.ended(&id).await;
     assert_eq!((&run["outcome"], &run["attempt"]), (&json!("success"), &json!(0)), "{run}");
+    let said = daemon.get(&format!("/api/v1/sandboxes/{id}/logs")).await.expect(200).text();
+    assert!(said.contains("agent.progress 200"), "{said}");
     daemon.stop().await;
     sluice.assert_nothing_left().await;
 }

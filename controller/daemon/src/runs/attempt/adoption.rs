@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use super::Attempt;
 use crate::git;
+use crate::runs::after_attempt::forget;
 use crate::runs::last_look::with_last_look;
 use crate::runs::retries::Retry;
 use crate::runs::run_signals::run_signals;
@@ -184,6 +185,7 @@ impl Attempt {
     /// Returns the verdict of an attempt whose row was closed before its end was concluded. The earlier daemon may have been
     /// killed between any two steps of its branch.
     async fn closed(&self) -> SandboxVerdict {
+        forget(&self.context, &self.run.key).await;
         let verdict = self.recorded_verdict().await;
         Box::pin(git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success)).await;
         verdict

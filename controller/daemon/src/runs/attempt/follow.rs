@@ -29,14 +29,16 @@ impl Attempt {
     }
 
     /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files; and
-    /// handles its pauses and approvals.
-    pub(super) async fn follow<T>(
+    /// handles its pauses and approvals. After an error, the run may go on: its sidecar keeps its token.
+    pub(super) async fn follow<T, E>(
         &self,
-        driven: impl Future<Output = T>,
+        driven: impl Future<Output = Result<T, E>>,
         signals: &mut mpsc::UnboundedReceiver<RunSignal>,
         keeper: PauseKeeper,
         mut files: FileReporter,
-    ) -> T {
+    ) -> Result<T, E> {
+        // The reporter begins with the first call.
+        self.live.forget_calls();
         let mut driven = Box::pin(driven);
         let mut looking = Box::pin(look_after(&self.context, &self.run, &self.live, keeper));
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
@@ -56,7 +58,9 @@ impl Attempt {
             }
         };
         drop(looking);
-        forget(&self.context, &self.run.key).await;
+        if ended.is_ok() {
+            forget(&self.context, &self.run.key).await;
+        }
         calls.finish().await;
         files.finish().await;
         ended
