@@ -3,6 +3,8 @@
 //! Pure. The scanner keeps only the beginning of a string. A longer string is judged by its head and its rest, and is
 //! refused where the rules of shorter ones cannot be applied to all of it: see [`LongString`].
 
+use memchr::memchr;
+
 use crate::json::StrPrefix;
 
 /// Returns true for any text that some parser may take for a URL of another host. URL parsers drop blanks and control
@@ -49,7 +51,8 @@ pub(super) enum LongString {
     Text,
     /// The string is, or may be, an address, whatever follows.
     Address,
-    /// All of it was base64 so far, after the type of a `data:` URL or from the first byte: it is not an address.
+    /// The head is base64, after the type of a `data:` URL or from the first byte, and no colon has followed: it is not an
+    /// address.
     Base64,
     /// An embedding's input that was one word so far.
     Word(Word),
@@ -58,7 +61,8 @@ pub(super) enum LongString {
 impl LongString {
     /// Begins with the head of a string that would be fetched if it were a URL.
     ///
-    /// Only a `data:` URL in base64, and base64 alone, are as long as this. No part of it has a colon, so it has no scheme.
+    /// Only a `data:` URL in base64, and base64 alone, are as long as this. The rest may not have a colon, so there is no other
+    /// scheme; more is not checked in the megabytes of an image.
     pub(super) fn of_url(head: &[u8]) -> Self {
         let is_inline = head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
         let base64 = if is_inline { base64_of(head) } else { Some(head).filter(|head| begins_bare(head)) };
@@ -78,7 +82,7 @@ impl LongString {
     /// Returns the verdict after some more of the string.
     pub(super) fn then(self, text: &[u8]) -> Self {
         match self {
-            Self::Base64 if !is_base64(text) => Self::Address,
+            Self::Base64 if memchr(b':', text).is_some() => Self::Address,
             Self::Word(word) => word.then(text),
             same => same,
         }
@@ -175,7 +179,7 @@ fn begins_bare(head: &[u8]) -> bool {
 }
 
 /// Returns true if all bytes belong to base64, in either alphabet, or are blanks and line ends that some writers put
-/// into it. The loop has no branch, so that the compiler vectorises it.
+/// into it.
 fn is_base64(text: &[u8]) -> bool {
     let is_odd = |byte: u8| {
         let is_letter = (byte | 0x20).wrapping_sub(b'a') < 26;
@@ -184,7 +188,7 @@ fn is_base64(text: &[u8]) -> bool {
         let is_blank = (byte == b' ') | (byte == b'\n') | (byte == b'\r');
         !(is_letter | is_digit | is_sign | is_blank)
     };
-    text.chunks(4096).all(|block| !block.iter().fold(false, |odd, byte| odd | is_odd(*byte)))
+    !text.iter().any(|byte| is_odd(*byte))
 }
 
 #[cfg(test)]

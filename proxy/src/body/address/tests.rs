@@ -34,7 +34,7 @@ fn a_host_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn a_long_url_is_base64_to_its_end() {
+fn a_long_url_has_one_scheme_at_most() {
     let a = |n: usize| "A".repeat(n);
     for inline in [
         format!("data:image/png;base64,{}", a(5000)),
@@ -44,6 +44,10 @@ fn a_long_url_is_base64_to_its_end() {
         format!("data:image/png;base64, {}", a(1000)),
         format!("/9j/4{}=", a(9000)),
         format!("{}\n{}\n", a(76), a(900)),
+        // No base64, and no address either.
+        format!("{}.", a(1000)),
+        format!("data:image/png;base64,{},{}", a(1000), a(9)),
+        format!("data:image/png;base64,{}\u{e9}", a(5000)),
     ] {
         assert!(!long(LongString::of_url, &inline), "{}", &inline[..40]);
     }
@@ -56,10 +60,8 @@ fn a_long_url_is_base64_to_its_end() {
         format!("/\n/localhost/{}", a(1000)),
         format!("http://host/{}", a(1000)),
         format!("{}://host/", a(1000)),
-        format!("{}.", a(1000)),
         format!("data:image/png;base64,{}https://host/", a(1000)),
-        format!("data:image/png;base64,{},{}", a(1000), a(9)),
-        format!("data:image/png;base64,{}\u{e9}", a(5000)),
+        format!("data:image/png;base64,{}:", a(5000)),
         format!("data:image/png,{}", a(1000)),
         format!("data:{};base64,{}", a(1000), a(9)),
         format!("data:https://host/;base64,{}", a(1000)),
@@ -71,11 +73,11 @@ fn a_long_url_is_base64_to_its_end() {
 }
 
 #[test]
-fn every_byte_of_the_rest_is_judged() {
+fn every_byte_of_the_head_is_judged() {
     for byte in 0..=255_u8 {
         let is_part = byte.is_ascii_alphanumeric() || b"+/=-_ \r\n".contains(&byte);
-        for at in [0, 31, 32, 4095, 4096, 5000] {
-            let mut text = vec![b'A'; 5001];
+        for at in [0, 31, 32, 766, 767] {
+            let mut text = vec![b'A'; 768];
             text[at] = byte;
             assert_eq!(is_base64(&text), is_part, "{byte:#x} at {at}");
         }
