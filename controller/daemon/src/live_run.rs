@@ -109,11 +109,6 @@ impl LiveRun {
         self.calls.notified().await;
     }
 
-    /// Begins to count open calls anew.
-    pub(crate) fn forget_calls(&self) {
-        self.open_calls.store(0, Ordering::Relaxed);
-    }
-
     /// Counts a call that has begun.
     pub(crate) fn begin_call(&self) {
         self.open_calls.fetch_add(1, Ordering::Relaxed);

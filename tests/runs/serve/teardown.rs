@@ -78,9 +78,7 @@ async fn an_adoption_waits_for_the_engine() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    // While the daemon does not look after the run, its relay is closed: 503.
-    let waits = "until [ -e go ]; do sleep 0.05; done; \
-                 while said=$(report agent.progress '{}'); [ \"${said#* }\" = 503 ]; do sleep 0.05; done; echo $said";
+    let waits = "until [ -e go ]; do sleep 0.05; done; report agent.progress '{}'";
     let id = daemon.create(shell(&format!("{RELAY} {waits}"))).await;
     daemon.reaches(&id, "RUNNING").await;
     daemon.kill().await;
@@ -93,7 +91,9 @@ async fn an_adoption_waits_for_the_engine() {
     let run = daemon.ended(&id).await;
     assert_eq!((&run["outcome"], &run["attempt"]), (&json!("success"), &json!(0)), "{run}");
     let said = daemon.get(&format!("/api/v1/sandboxes/{id}/logs")).await.expect(200).text();
-    assert!(said.contains("agent.progress 200"), "{said}");
+    assert!(said.contains("agent.progress 200"), "the daemon looks after the run meanwhile: {said}");
+    let events = types(&daemon.events(&id).await);
+    assert_eq!(events.iter().filter(|kind| *kind == "workspace.watch").count(), 1, "{events:?}");
     daemon.stop().await;
     sluice.assert_nothing_left().await;
 }

@@ -7,7 +7,7 @@ use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_contract::time::duration_micros;
 use sluice_runs::admission;
-use sluice_runs::daemon_run::{self, DaemonRun};
+use sluice_runs::daemon_run::DaemonRun;
 use sluice_runs::exchange::watch::WatchShare;
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
@@ -65,9 +65,9 @@ impl Attempt {
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut signals)) => {
-                let driven = daemon_run::run(run, self.cancelled.clone());
-                let driven = Box::pin(self.follow(driven, &mut signals, self.keeper(), self.files())).await;
-                self.ended(driven).await
+                let driven = self.driven(run);
+                let ended = Box::pin(self.follow(driven, &mut signals, self.keeper(), self.files())).await;
+                (self.verdict(ended).await, Retry::ByCode)
             }
             Err(refusal) => {
                 self.close().await;

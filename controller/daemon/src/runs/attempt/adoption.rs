@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_contract::text::error_chain;
-use sluice_runs::daemon_run::{self, Adopted, DaemonResumption};
+use sluice_runs::daemon_run::{self, Adopted, DaemonResumption, DaemonRun};
 use sluice_runs::observer::{NoObserver, Observer};
-use sluice_runs::outcome::{CompletedRun, IncompleteRun};
+use sluice_runs::outcome::IncompleteRun;
 use sluice_runs::stop::StopPolicy;
-use sluice_runs::sweep::{self, SweepError};
+use sluice_runs::sweep;
 use sluice_runs::verdict::{ErrorCode, LimitValues};
 use sluice_state::run::RunPhase;
 use sluice_state::sandboxes::{SandboxState, SandboxVerdict};
@@ -20,7 +20,6 @@ use tokio::time::sleep;
 
 use super::Attempt;
 use crate::git;
-use crate::runs::after_attempt::forget;
 use crate::runs::last_look::with_last_look;
 use crate::runs::retries::Retry;
 use crate::runs::run_signals::run_signals;
@@ -44,29 +43,28 @@ impl Attempt {
         self.conclude(verdict, retry).await;
     }
 
-    /// Returns the verdict of an attempt that this daemon has driven. What is left of it is removed first.
-    pub(super) async fn ended<E: std::error::Error>(&self, driven: Result<CompletedRun, E>) -> (SandboxVerdict, Retry) {
+    /// Drives a prepared attempt to its end, and returns it as [`Attempt::resumed`] does.
+    pub(super) async fn driven(&self, run: DaemonRun) -> Option<Adopted> {
+        let observer = Arc::clone(&run.observer);
+        let driven = Box::pin(daemon_run::run(run, self.cancelled.clone())).await;
         let open = self.open().await;
-        let left = match (&driven, &open) {
-            (Ok(_), None) => None,
-            (Ok(completed), Some(_)) => Some(completed.report.error_message.clone().unwrap_or_default()),
-            (Err(error), _) => Some(error_chain(error)),
+        let fault = match driven {
+            Ok(completed) if open.is_none() => return Some(Adopted::Completed(Box::new(completed))),
+            Ok(completed) => completed.report.error_message.unwrap_or_default(),
+            Err(error) => error_chain(&error),
         };
-        if let Some(left) = left {
-            (self.context.log)(&format!("{}: {}: {left}", shown(&self.run.key), ErrorCode::Internal.as_str()));
+        (self.context.log)(&format!("{} has not ended yet: {fault}", shown(&self.run.key)));
+        let open = open?;
+        sleep(TRY_AGAIN).await;
+        if let Ok(stored) = self.stored().await {
+            return self.resumed(open, &stored, observer).await;
         }
-        match (driven, open) {
-            (Ok(completed), None) => (Box::pin(self.complete(completed)).await, Retry::ByCode),
-            (_, Some(open)) => {
-                sleep(TRY_AGAIN).await;
-                Box::pin(self.adopt(open)).await
-            }
-            (Err(_), None) => (self.closed().await, Retry::ByCode),
-        }
+        self.close().await;
+        None
     }
 
     /// Continues an attempt whose row is open to its end.
-    async fn adopt(&self, mut open: OpenRun) -> (SandboxVerdict, Retry) {
+    async fn adopt(&self, open: OpenRun) -> (SandboxVerdict, Retry) {
         let stored = match self.stored().await {
             Ok(stored) => stored,
             Err(error) => {
@@ -74,44 +72,47 @@ impl Attempt {
                 return (self.failed(ErrorCode::Internal, &error_chain(&error)), error.retry());
             }
         };
+        let (observer, mut signals) = run_signals(&self.live);
+        let resumed = self.resumed(open, &stored, with_last_look(observer, &self.context, &self.run.key));
+        let mut files = self.files();
+        files.adopt();
+        // Boxed, as the other large futures here: the stack of a task's thread is small.
+        let ended = Box::pin(self.follow(resumed, &mut signals, self.keeper().adopting(), files)).await;
+        (self.verdict(ended).await, Retry::ByCode)
+    }
+
+    /// Resumes an attempt until its row is closed. `None` if another controller has closed it.
+    async fn resumed(&self, mut open: OpenRun, stored: &StoredRequest, observer: Arc<dyn Observer>) -> Option<Adopted> {
         let mut is_reported = false;
         loop {
-            // Boxed, as the other large futures here: the stack of a task's thread is small.
-            let error = match Box::pin(self.continued(open, &stored)).await {
-                Ok(verdict) => return (verdict, Retry::ByCode),
-                Err(error) => error,
+            let resumption = self.resumption(stored, Arc::clone(&observer)).await;
+            let host = Arc::clone(&self.service.host);
+            let resumed = Box::pin(daemon_run::resume(host, open, resumption, self.cancelled.clone())).await;
+            let next = self.open().await;
+            let fault = match resumed {
+                Ok(adopted) if next.is_none() => return Some(adopted),
+                Ok(_) => IncompleteRun::NotClosed.to_string(),
+                Err(error) => error_chain(&error),
             };
+            open = next?;
             if !is_reported {
-                (self.context.log)(&format!("{} is not continued yet: {}", shown(&self.run.key), error_chain(&error)));
+                (self.context.log)(&format!("{} is not continued yet: {fault}", shown(&self.run.key)));
                 is_reported = true;
             }
             sleep(TRY_AGAIN).await;
-            open = match self.open().await {
-                Some(open) => open,
-                None => return (self.closed().await, Retry::ByCode),
-            };
         }
     }
 
-    /// Continues an attempt, and returns its verdict. After an error, its row is still open, or another controller has it.
-    async fn continued(&self, open: OpenRun, stored: &StoredRequest) -> Result<SandboxVerdict, SweepError> {
-        let (observer, mut signals) = run_signals(&self.live);
-        let observer = with_last_look(observer, &self.context, &self.run.key);
-        let resumption = self.resumption(stored, observer).await;
-        let resumed = daemon_run::resume(Arc::clone(&self.service.host), open, resumption, self.cancelled.clone());
-        let mut files = self.files();
-        files.adopt();
-        let adopted = Box::pin(self.follow(resumed, &mut signals, self.keeper().adopting(), files)).await?;
-        if self.open().await.is_some() {
-            return Err(IncompleteRun::NotClosed.into());
-        }
-        Ok(match adopted {
-            Adopted::Completed(completed) => Box::pin(self.complete(*completed)).await,
-            Adopted::TakenDown(_) => {
+    /// Returns the verdict of an attempt whose row is closed.
+    pub(super) async fn verdict(&self, ended: Option<Adopted>) -> SandboxVerdict {
+        match ended {
+            Some(Adopted::Completed(completed)) => Box::pin(self.complete(*completed)).await,
+            Some(Adopted::TakenDown(_)) => {
                 Box::pin(git::complete_stored(&self.context, &self.run, false)).await;
                 self.failed(ErrorCode::Internal, "the daemon ended while it created or removed the run")
             }
-        })
+            None => self.closed().await,
+        }
     }
 
     async fn resumption(&self, stored: &StoredRequest, observer: Arc<dyn Observer>) -> DaemonResumption {
@@ -185,7 +186,6 @@ impl Attempt {
     /// Returns the verdict of an attempt whose row was closed before its end was concluded. The earlier daemon may have been
     /// killed between any two steps of its branch.
     async fn closed(&self) -> SandboxVerdict {
-        forget(&self.context, &self.run.key).await;
         let verdict = self.recorded_verdict().await;
         Box::pin(git::complete_stored(&self.context, &self.run, verdict == SandboxVerdict::Success)).await;
         verdict

@@ -29,16 +29,14 @@ impl Attempt {
     }
 
     /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files; and
-    /// handles its pauses and approvals. After an error, the run may go on: its sidecar keeps its token.
-    pub(super) async fn follow<T, E>(
+    /// handles its pauses and approvals.
+    pub(super) async fn follow<T>(
         &self,
-        driven: impl Future<Output = Result<T, E>>,
+        driven: impl Future<Output = T>,
         signals: &mut mpsc::UnboundedReceiver<RunSignal>,
         keeper: PauseKeeper,
         mut files: FileReporter,
-    ) -> Result<T, E> {
-        // The reporter begins with the first call.
-        self.live.forget_calls();
+    ) -> T {
         let mut driven = Box::pin(driven);
         let mut looking = Box::pin(look_after(&self.context, &self.run, &self.live, keeper));
         let mut calls = CallReporter::new(Arc::clone(&self.context), self.run.clone(), Arc::clone(&self.live));
@@ -58,9 +56,7 @@ impl Attempt {
             }
         };
         drop(looking);
-        if ended.is_ok() {
-            forget(&self.context, &self.run.key).await;
-        }
+        forget(&self.context, &self.run.key).await;
         calls.finish().await;
         files.finish().await;
         ended
