@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
 use sluice_state::ledger::LedgerError;
+use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::StoreError;
 use sluice_state::tokens::TokenError;
 use utoipa::ToSchema;
@@ -150,6 +151,12 @@ impl ApiError {
     pub(crate) fn method_not_allowed() -> Self {
         let message = "this path does not take this method; Allow lists those that it takes";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+
+    /// Returns the error of an operation that a run cannot take in its present state.
+    #[must_use]
+    pub(crate) fn invalid_state(run: &Sandbox, message: String) -> Self {
+        Self::new(StatusCode::CONFLICT, "invalid_state", message).with_details(json!({ "state": run.state.as_str() }))
     }
 
     /// Returns the error of a rate that is exceeded.

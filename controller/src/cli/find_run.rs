@@ -1,6 +1,11 @@
 //! Runs of this state directory by id, name, or the beginning of an id.
 
+use std::path::Path;
+
 use sluice_contract::RunKey;
+use sluice_state::decisions::{Decisions, PrunedRun};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
 use sluice_state::store::{KnownRun, Store};
 
 use super::error::CommandError;
@@ -56,4 +61,13 @@ async fn named(store: &Store, name: &str) -> Result<Option<RunKey>, CommandError
             Err(CommandError::wrong_usage(message))
         }
     }
+}
+
+/// Returns a run whose audit file was pruned, by RUN.ATTEMPT or RUN with its last attempt, and the time of pruning in
+/// microseconds since 1970. `None` for another run, or if the log of decisions cannot be read.
+pub(super) fn pruned_run(state: &Path, name: &str) -> Option<(RunKey, PrunedRun, i64)> {
+    let decisions = Decisions::read(&Layout::at(state), &Keys::at(state).public().ok()?).ok()?;
+    let is_named = |key: &RunKey| key.to_string() == name || key.run_id.as_str() == name;
+    let (key, (run, when_us)) = decisions.pruned.into_iter().rfind(|(key, _)| is_named(key))?;
+    Some((key, run, when_us))
 }

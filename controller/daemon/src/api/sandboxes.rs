@@ -9,7 +9,6 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
@@ -319,7 +318,7 @@ fn held(run: &Sandbox, operation: &str) -> ApiError {
         "the run waits for an approval and cannot take {operation}; sluice approvals {} lists what waits",
         run.key.run_id
     );
-    ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with_details(json!({ "state": run.state.as_str() }))
+    ApiError::invalid_state(run, message)
 }
 
 /// Returns the error of an operation on a run that does not work.

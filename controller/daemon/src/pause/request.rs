@@ -1,7 +1,5 @@
 //! Requests to pause a run and to resume it: recorded here, and carried out by the keeper of the run.
 
-use http::StatusCode;
-use serde_json::json;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{DesiredState, IllegalStep, Sandbox, SandboxError};
 
@@ -44,8 +42,7 @@ pub(crate) fn paused(sandbox: &Sandbox, operation: &str) -> ApiError {
          POST /api/v1/sandboxes/{id}/resume, lets it go on",
         id = sandbox.key.run_id
     );
-    ApiError::new(StatusCode::CONFLICT, "invalid_state", message)
-        .with_details(json!({ "state": sandbox.state.as_str() }))
+    ApiError::invalid_state(sandbox, message)
 }
 
 async fn want(

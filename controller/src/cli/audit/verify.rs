@@ -18,6 +18,7 @@ use sluice_state::run::RunPhase;
 use sluice_state::store::Store;
 
 use super::super::error::CommandError;
+use super::super::find_run::pruned_run;
 use super::super::object::CommandObject;
 use super::super::output::{OutputFormat, print, print_object};
 use super::file_verdict::{FileVerdict, object};
@@ -212,10 +213,8 @@ fn imported(
 /// Returns the fate of a pruned run's file; `None` for a run that was not pruned, or if the log of decisions cannot be
 /// read.
 fn pruned(state: &Path, name: &str) -> Option<String> {
-    let decisions = Decisions::read(&Layout::at(state), &own_keys(state).ok()?.public().ok()?).ok()?;
-    let is_named = |key: &RunKey| key.to_string() == name || key.run_id.as_str() == name;
-    let (key, (run, when_us)) = decisions.pruned.iter().rfind(|(key, _)| is_named(key))?;
-    let time = humantime::format_rfc3339_seconds(from_unix_micros(*when_us));
+    let (key, run, when_us) = pruned_run(state, name)?;
+    let time = humantime::format_rfc3339_seconds(from_unix_micros(when_us));
     Some(format!(
         "the audit file of run {key} ({} lines, last line {}) was pruned at {time}; name the file in its archive",
         run.lines,

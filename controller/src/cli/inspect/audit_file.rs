@@ -1,12 +1,11 @@
 //! The reason why a run has no audit file.
 
 use sluice_contract::RunKey;
-use sluice_state::decisions::Decisions;
-use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::store::Store;
 
 use super::super::error::CommandError;
+use super::super::find_run::pruned_run;
 use super::super::output::timestamp_to_second;
 
 /// Returns why a run has no audit file; `None` if it has one.
@@ -35,7 +34,6 @@ pub(super) async fn reason_of_absence(
 /// Returns the time at which the file was pruned; `None` for a run that was not pruned, or if the log of decisions cannot
 /// be read.
 fn pruned(layout: &Layout, key: &RunKey) -> Option<String> {
-    let decisions = Decisions::read(layout, &Keys::at(layout.state()).public().ok()?).ok()?;
-    let (run, when_us) = decisions.pruned.get(key)?;
-    Some(format!("no file: sluice prune removed it at {} ({} lines)", timestamp_to_second(*when_us), run.lines))
+    let (_, run, when_us) = pruned_run(layout.state(), &key.to_string())?;
+    Some(format!("no file: sluice prune removed it at {} ({} lines)", timestamp_to_second(when_us), run.lines))
 }
