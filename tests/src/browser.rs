@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(4 * wait::PATIENCE.as_secs());
 
 /// Name of an element in answers of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// Most starts of the WebDriver program until it has a port.
+const STARTS: usize = 20;
 const INSTALL: &str = "tests/setup/browser.sh installs it";
 
 /// A browser with one tab; it ends when it is dropped. A fault of a page fails the test then, unless it was expected.
@@ -43,21 +45,7 @@ impl Browser {
     /// Starts a browser with a fresh profile.
     pub async fn start() -> Self {
         let files = tempfile::tempdir().expect("there is room");
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .env("TMPDIR", files.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|error| panic!("chromedriver: {error}; {INSTALL}"));
-        let mut said = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
-        let port = said
-            .find_map(|line| line.ok()?.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok())
-            .expect("chromedriver says its port");
-        // The pipe is read to its end, so that the program can write into it.
-        std::thread::spawn(move || said.for_each(drop));
+        let (driver, port) = driver(files.path());
         let mut browser = Self { driver, _files: files, port, session: String::new(), expected: RefCell::default() };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"];
@@ -331,6 +319,37 @@ impl Drop for Browser {
             None => panic!("the browser ended before its test"),
         }
     }
+}
+
+/// Starts the WebDriver program, and returns it with its port.
+///
+/// It takes a free port of IPv6, and ends if another program has the same port of IPv4; then it is started again.
+fn driver(files: &Path) -> (Child, u16) {
+    let mut last = String::new();
+    for _ in 0..STARTS {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("TMPDIR", files)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("chromedriver: {error}; {INSTALL}"));
+        let mut said = BufReader::new(driver.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        for line in said.by_ref() {
+            let port = line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').parse());
+            if let Some(port) = port {
+                // The pipe is read to its end, so that the program can write into it.
+                std::thread::spawn(move || said.for_each(drop));
+                return (driver, port.expect("a port"));
+            }
+            last = line;
+        }
+        driver.wait().expect("it ended");
+        assert!(last.contains("port not available"), "chromedriver did not start: {last}");
+    }
+    panic!("chromedriver found no port in {STARTS} starts: {last}");
 }
 
 /// Returns the entries of a log, one a line.
