@@ -14,6 +14,7 @@ use sluice_state::run::{Cancel, Run, RunPhase, RunVerdict};
 use sluice_state::store::{OpenRun, now_us};
 use tokio::sync::watch;
 
+use crate::blueprint::EXPIRY_MARGIN;
 use crate::drive::{DriveContext, drive};
 use crate::engine::OutputConfig;
 use crate::host::Host;
@@ -24,7 +25,6 @@ use crate::record::recorded_output;
 use crate::resources::RunResources;
 use crate::run_clock::RunClock;
 use crate::run_clone::AdoptedClone;
-use crate::spec::EXPIRY_MARGIN;
 use crate::stop::StopPolicy;
 use crate::sweep::SweepError;
 use crate::verdict::{Contract, LimitValues};

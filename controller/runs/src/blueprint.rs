@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
@@ -23,6 +24,8 @@ pub const OUT: &str = "/workspace/out";
 pub const OUT_VARIABLE: &str = "SLUICE_OUT";
 /// Mount point of the socket's directory: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
+/// Time after the end of a run's timeout at which its sidecar ends by itself and its container has expired.
+pub const EXPIRY_MARGIN: Duration = Duration::from_secs(120);
 /// Port in the sandbox that leads to its sidecar.
 pub(crate) const PORT: u16 = 8080;
 /// Label with the time after which a container is of no use, in seconds since 1970.

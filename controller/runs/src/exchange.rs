@@ -51,7 +51,7 @@ pub use restored::KeptWorkspace;
 use apply::Target;
 use baseline::Baseline;
 use changes::Changes;
-use copy::{Age, Allowance, NewEntry, UNFINISHED};
+use copy::{Age, Allowance, NewEntry, temporary};
 use diff::ObjectHash;
 use executed::HostConfig;
 use kept::{kept, mark, unmark};
@@ -247,10 +247,9 @@ impl Outlet<'_> {
         let base = Tree::open(&base(self.paths), self.interrupt)?;
         let hash = if self.config.is_sha256 { ObjectHash::Sha256 } else { ObjectHash::Sha1 };
         let patch = patch::patch(&changes.entries, &base, work, &self.config.executed, hash, self.interrupt)?;
-        let shown = file.directory.path.join(&file.name).display().to_string();
-        file.write(&patch.text, &temporary(self.paths)).map_err(ExchangeError::at(shown.clone()))?;
+        file.write(&patch.text, self.paths).map_err(ExchangeError::at(file.path()))?;
         Ok(PatchReport {
-            path: shown,
+            path: file.path(),
             files: patch.files,
             insertions: patch.insertions,
             deletions: patch.deletions,
@@ -297,11 +296,6 @@ impl Outlet<'_> {
 fn is_gone(error: &std::io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
-}
-
-/// Returns the name of a file that this run is writing in a directory of the host.
-fn temporary(paths: &RunPaths) -> Vec<u8> {
-    [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()
 }
 
 /// Returns files that a run may create, and that are never exported: metadata of git, devices, FIFOs and sockets.

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_contract::{Hash, RunKey};
 use sluice_git::forge::{RuntimePause, retrying};
 use sluice_git::{Branch, CommitterIdentity, Credentials, GitHome, MirrorOptions, RepositoryUrl, RunRepository};
 use sluice_state::layout::RunPaths;
@@ -18,7 +18,6 @@ use sluice_state::store::RunDriver;
 
 use crate::blueprint::{Blueprint, PORT};
 use crate::engine::Engine;
-use crate::exchange::{OutputFile, PatchReport};
 use crate::rundir;
 
 mod adopted;
@@ -169,27 +168,9 @@ impl LiveClone {
         Ok(self.repository.note_commits(key, audit_head).await?)
     }
 
-    /// Writes the difference between base and head.
-    pub(crate) async fn write_patch(
-        &self,
-        file: &OutputFile,
-        paths: &RunPaths,
-        report: &CloneReport,
-    ) -> Result<PatchReport, CloneError> {
-        let text = self.repository.diff(PATCH_MAX).await?.ok_or(CloneError::LargePatch(PATCH_MAX))?;
-        let temporary =
-            [b".sluice-unfinished.", paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat();
-        file.write(&text, &temporary).map_err(CloneError::file("write the file of --patch"))?;
-        Ok(PatchReport {
-            path: file.directory.path.join(&file.name).display().to_string(),
-            files: report.files,
-            insertions: report.insertions,
-            deletions: report.deletions,
-            bytes: text.len() as u64,
-            sha256: Hash::of(&text).to_string(),
-            sensitive: report.guarded.iter().map(|change| change.path.clone()).collect(),
-            left_out: Vec::new(),
-        })
+    /// Returns the difference between base and head, as the text of a patch.
+    pub(crate) async fn patch(&self) -> Result<Vec<u8>, CloneError> {
+        self.repository.diff(PATCH_MAX).await?.ok_or(CloneError::LargePatch(PATCH_MAX))
     }
 
     /// Makes bundles of the work in a second container, and imports each into the repository, even if the other one fails.

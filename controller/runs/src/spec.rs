@@ -11,7 +11,7 @@ use sluice_state::run_tokens::RunTokenValue;
 use sluice_state::store::RunDriver;
 use sluice_upstream::Upstream;
 
-use crate::blueprint::{SandboxLimits, Volume};
+use crate::blueprint::{EXPIRY_MARGIN, SandboxLimits, Volume};
 use crate::bridge::Bridge;
 use crate::exchange::FileExchange;
 use crate::input::Stdin;
@@ -19,9 +19,6 @@ use crate::run_clone::RunClone;
 use crate::sandbox_user::SandboxUsers;
 use crate::sidecar::SidecarLifetime;
 use crate::virtual_key::KeyMode;
-
-/// Time after the end of a run's timeout at which its sidecar ends by itself and its container has expired.
-pub const EXPIRY_MARGIN: Duration = Duration::from_secs(120);
 
 /// Specification of a run.
 #[derive(Debug, Clone)]

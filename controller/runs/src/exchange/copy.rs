@@ -12,6 +12,8 @@ use rustix::fs::{
     mkdirat, openat, symlinkat,
 };
 
+use sluice_state::layout::RunPaths;
+
 use super::interrupt::CancelFlag;
 use super::owner::Owner;
 use super::tree::{Kind, TreeEntry, find};
@@ -165,4 +167,8 @@ pub(super) fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
 /// Returns the mode of a copy for another user: never with set-id bits, and always usable by its owner.
 pub(super) fn mode_of(entry: &TreeEntry, least: u32) -> u32 {
     (entry.mode & 0o777) | least
+}
+/// Returns the name of a file that this run is writing in a directory of the host.
+pub(super) fn temporary(paths: &RunPaths) -> Vec<u8> {
+    [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()
 }

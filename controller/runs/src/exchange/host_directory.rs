@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2, renameat, unlinkat};
 use rustix::io::Errno;
+use sluice_state::layout::RunPaths;
 
-use super::copy::{NewEntry, is_empty};
+use super::copy::{NewEntry, is_empty, temporary};
 use super::error::ExchangeError;
 use super::interrupt::CancelFlag;
 use super::owner::Owner;
@@ -95,9 +96,14 @@ impl HostDirectory {
 }
 
 impl OutputFile {
-    /// Replaces the file. It gets the owner of the directory.
-    pub(crate) fn write(&self, content: &[u8], temporary: &[u8]) -> io::Result<()> {
-        let directory = &self.directory.descriptor;
+    /// Returns its path, for messages.
+    pub(crate) fn path(&self) -> String {
+        self.directory.path.join(&self.name).display().to_string()
+    }
+
+    /// Replaces the file by one that this run wrote. It gets the owner of the directory.
+    pub(crate) fn write(&self, content: &[u8], paths: &RunPaths) -> io::Result<()> {
+        let (directory, temporary) = (&self.directory.descriptor, &temporary(paths)[..]);
         let owner = self.directory.owner()?;
         let file = NewEntry { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;
         let written = file.sync_all().and_then(|()| Ok(renameat(directory, temporary, directory, &self.name)?));

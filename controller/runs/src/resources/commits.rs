@@ -1,12 +1,16 @@
 //! The clone of a run, and its commits.
 
+use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
+use sluice_state::layout::RunPaths;
 use sluice_state::store::RunDriver;
 
 use super::{RunResources, container_blueprint, files};
 use crate::blueprint::{container_name, identity};
-use crate::exchange::{Collected, ExchangeReport, FileExchange};
-use crate::run_clone::{AdoptedClone, CloneReport, LiveClone, recall, remember, remove_collector};
+use crate::exchange::{Collected, ExchangeReport, FileExchange, OutputFile, PatchReport};
+use crate::run_clone::{
+    AdoptedClone, CloneCollector, CloneError, CloneReport, LiveClone, recall, remember, remove_collector,
+};
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 
@@ -20,10 +24,14 @@ impl RunResources {
             // The processes of git end with the future.
             () = files::cancelled(self.cancelled.clone()) => None,
         };
-        if driver == RunDriver::Once
-            && let Err(error) = AdoptedClone::store(&self.paths, &clone, spec)
-        {
-            self.file_notes.push(format!("if sluice is killed, the run's commits stay in its workspace: {error}"));
+        if driver == RunDriver::Once {
+            let RunSpec { image, limits, seccomp, exchange, .. } = spec;
+            // Other results are only in the workspace.
+            let keeps_workspace = exchange.keep || exchange.out.is_some() || exchange.patch.is_some();
+            let collector = CloneCollector { image: image.clone(), limits: limits.clone(), seccomp: seccomp.clone() };
+            if let Err(error) = AdoptedClone::store(&self.paths, &clone, collector, keeps_workspace) {
+                self.file_notes.push(format!("if sluice is killed, the run's commits stay in its workspace: {error}"));
+            }
         }
         Ok(())
     }
@@ -49,7 +57,7 @@ impl RunResources {
         self.remember_commits(&report);
         collected.errors.extend(report.faults.iter().cloned());
         if let Some(patch) = &spec.exchange.patch {
-            match live.write_patch(patch, &self.paths, &report).await {
+            match write_patch(&live, patch, &self.paths, &report).await {
                 Ok(written) => collected.report.patch = Some(written),
                 Err(error) => collected.errors.push(error_chain(&error)),
             }
@@ -105,6 +113,27 @@ impl RunResources {
             self.file_notes.push(format!("what came out of the clone is not in the record: {error}"));
         }
     }
+}
+
+/// Writes what the run has committed into a file, as a patch.
+async fn write_patch(
+    live: &LiveClone,
+    file: &OutputFile,
+    paths: &RunPaths,
+    report: &CloneReport,
+) -> Result<PatchReport, CloneError> {
+    let text = live.patch().await?;
+    file.write(&text, paths).map_err(CloneError::file("write the file of --patch"))?;
+    Ok(PatchReport {
+        path: file.path(),
+        files: report.files,
+        insertions: report.insertions,
+        deletions: report.deletions,
+        bytes: text.len() as u64,
+        sha256: Hash::of(&text).to_string(),
+        sensitive: report.guarded.iter().map(|change| change.path.clone()).collect(),
+        left_out: Vec::new(),
+    })
 }
 
 /// Returns the results of a run for which only its commits are known.

@@ -15,12 +15,11 @@ use sluice_state::records::{COMMITS, Records, RunRecord};
 
 use super::report::CloneReport;
 use super::{LiveClone, PushTally, RunClone};
-use crate::blueprint::{Blueprint, ContainerSpec, SandboxLimits, WORKSPACE, blueprint};
+use crate::blueprint::{Blueprint, ContainerSpec, EXPIRY_MARGIN, SandboxLimits, WORKSPACE, blueprint};
 use crate::bridge::Bridge;
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::rundir;
-use crate::spec::{EXPIRY_MARGIN, RunSpec};
 
 /// Properties of the container that packs commits, taken from the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,14 +66,13 @@ struct CollectionRecord {
 
 impl AdoptedClone {
     /// Stores the data with which another controller collects the commits if this one is killed.
-    pub(crate) fn store(paths: &RunPaths, clone: &RunClone, spec: &RunSpec) -> io::Result<()> {
-        let RunSpec { image, limits, seccomp, exchange, .. } = spec;
-        let record = CollectorRecord {
-            url: clone.url.to_string(),
-            collector: CloneCollector { image: image.clone(), limits: limits.clone(), seccomp: seccomp.clone() },
-            // Other results are only in the workspace.
-            keep_workspace: exchange.keep || exchange.out.is_some() || exchange.patch.is_some(),
-        };
+    pub(crate) fn store(
+        paths: &RunPaths,
+        clone: &RunClone,
+        collector: CloneCollector,
+        keep_workspace: bool,
+    ) -> io::Result<()> {
+        let record = CollectorRecord { url: clone.url.to_string(), collector, keep_workspace };
         std::fs::write(collector_file(paths), serde_json::to_vec(&record)?)
     }
 

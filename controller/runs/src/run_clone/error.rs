@@ -71,7 +71,7 @@ impl CloneError {
     }
 
     /// Returns the error of an action on files.
-    pub(super) fn file(what: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn file(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::File { what, source }
     }
 }
