@@ -37,14 +37,14 @@ pub(crate) fn violations(crates: &[Crate]) -> Vec<Violation> {
 fn upward(member: &Crate, crates: &[Crate]) -> Vec<Violation> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == member.name) else {
         let what = format!("{} has no row in the table of allowed dependencies (arrows.rs)", member.name);
-        return vec![Violation::new("crate arrows", &member.name, &member.manifest, 1, what)];
+        return vec![Violation::new("crate arrows", &member.manifest, 1, what)];
     };
     let is_member =
         |name: &str| ALLOWED.iter().any(|(known, _)| *known == name) || crates.iter().any(|one| one.name == name);
     let wrong = member.dependencies.iter().filter(|(name, _)| is_member(name) && !allowed.contains(&name.as_str()));
     let violation = |(name, line): &(String, usize)| {
         let what = format!("{} must not depend on {name}", member.name);
-        Violation::new("crate arrows", &format!("{} -> {name}", member.name), &member.manifest, *line, what)
+        Violation::new("crate arrows", &member.manifest, *line, what)
     };
     wrong.map(violation).collect()
 }
@@ -54,7 +54,7 @@ fn foreign(member: &Crate) -> Vec<Violation> {
     for (library, owner) in OWNED.iter().filter(|(_, owner)| *owner != member.name) {
         let mut add = |file: &str, line: usize| {
             let what = format!("only {owner} may name {library}");
-            found.push(Violation::new("owned libraries", &format!("{}: {library}", member.name), file, line, what));
+            found.push(Violation::new("owned libraries", file, line, what));
         };
         for (_, line) in member.dependencies.iter().filter(|(name, _)| name == library) {
             add(&member.manifest, *line);

@@ -15,7 +15,7 @@ pub(crate) fn violations<'a>(files: impl Iterator<Item = (&'a str, &'a Source)>)
             let words = name.split('_').count();
             if words > WORDS_MAX {
                 let what = format!("{name} has {words} words; the limit is {WORDS_MAX}");
-                found.push(Violation::new("test names", &format!("{file} {name}"), file, line, what));
+                found.push(Violation::new("test names", file, line, what));
             }
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn violations<'a>(
     for (file, source) in files.iter().filter(|(_, source)| source.says_pure()) {
         found.extend(effects(source).into_iter().map(|(line, effect)| {
             let what = format!("the module doc says \"Pure\", but the file names {effect}");
-            Violation::new(RULE, &format!("{file}: {effect}"), file, line, what)
+            Violation::new(RULE, file, line, what)
         }));
     }
     for must in required {
@@ -70,11 +70,11 @@ pub(crate) fn violations<'a>(
         let place = format!("{}/**/{}", must.folder, must.file);
         if matching.peek().is_none() {
             let what = format!("no such file; if it has moved, change the list in pure.rs ({})", must.reason);
-            found.push(Violation::new(RULE, &place, &place, 1, what));
+            found.push(Violation::new(RULE, &place, 1, what));
         }
         for (file, _) in matching.filter(|(_, source)| !source.says_pure()) {
             let what = format!("the module doc must say \"Pure\": {}", must.reason);
-            found.push(Violation::new(RULE, file, file, 1, what));
+            found.push(Violation::new(RULE, file, 1, what));
         }
     }
     found

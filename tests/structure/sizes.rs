@@ -14,11 +14,11 @@ pub(crate) fn violations<'a>(files: impl Iterator<Item = (&'a str, &'a Source)>)
     for (file, source) in files {
         if source.lines > FILE_LINES_MAX {
             let what = format!("{} lines; the limit is {FILE_LINES_MAX}", source.lines);
-            found.push(Violation::new("file size", file, file, source.lines, what));
+            found.push(Violation::new("file size", file, source.lines, what));
         }
         for (name, line, lines) in functions(source).into_iter().filter(|(.., lines)| *lines > FUNCTION_LINES_MAX) {
             let what = format!("{name} has {lines} lines; the limit is {FUNCTION_LINES_MAX}");
-            found.push(Violation::new("function size", &format!("{file} {name}"), file, line, what));
+            found.push(Violation::new("function size", file, line, what));
         }
     }
     found

@@ -11,6 +11,7 @@ pub mod backup;
 pub mod budget;
 pub mod chats;
 pub mod control_log;
+pub mod creation;
 pub mod daemon_lock;
 pub mod decisions;
 pub mod events;

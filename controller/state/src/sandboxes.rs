@@ -20,7 +20,7 @@ pub use change::{NextAttempt, Reopening};
 pub use claim::{Claim, ClaimLimits, ClaimedSandbox, RETRY_WAIT_MAX_US};
 pub(crate) use clocks::works;
 pub use clocks::{ClockStop, STOPPED_MAX_US};
-pub use create::{CreatedSandbox, NewSandbox, RunAgent};
+pub(crate) use create::{check_name, check_queue, insert, insert_dependencies};
 pub use error::SandboxError;
 pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
 pub use list::{Awaited, SandboxCursor, SandboxFilter, SandboxPage};

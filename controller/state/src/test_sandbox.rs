@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agents::NewAgent;
+use crate::creation::{NewSandbox, RunAgent};
 use crate::process::Process;
-use crate::sandboxes::{NewSandbox, RunAgent};
 
 /// Returns an agent of the owner `o`.
 pub(crate) fn new_agent(agent_id: &str) -> NewAgent {

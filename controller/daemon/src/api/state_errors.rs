@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::json;
 use sluice_state::agents::{AgentError, TransitionError};
 use sluice_state::chats::{ChatCapError, SessionBusy};
+use sluice_state::creation::CreationError;
 use sluice_state::events::EventFault;
 use sluice_state::idempotency::IdempotencyError;
 use sluice_state::messages::MessageError;
@@ -33,11 +34,19 @@ impl From<SandboxError> for ApiError {
             SandboxError::RetriesSpent(_) => conflict("retries_spent", &error),
             SandboxError::CapSpent => conflict("cap_spent", &error),
             SandboxError::Agent(error) => error.into(),
-            SandboxError::Chat(error) => error.into(),
-            SandboxError::Session(error) => error.into(),
             SandboxError::Budget(error) => error.into(),
             SandboxError::Idempotency(error) => error.into(),
             SandboxError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<CreationError> for ApiError {
+    fn from(error: CreationError) -> Self {
+        match error {
+            CreationError::Sandbox(error) => error.into(),
+            CreationError::Chat(error) => error.into(),
+            CreationError::Session(error) => error.into(),
         }
     }
 }

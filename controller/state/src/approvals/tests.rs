@@ -3,10 +3,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::budget::BudgetError;
+use crate::creation::NewSandbox;
 use crate::events::EventFilter;
 use crate::git_runs::GitStep;
 use crate::process::Process;
-use crate::sandboxes::{ClaimLimits, NewSandbox, Sandbox, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{ClaimLimits, Sandbox, SandboxStep, SandboxVerdict};
 use crate::store::Store;
 use crate::test_sandbox::new_sandbox;
 

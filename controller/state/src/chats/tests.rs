@@ -1,5 +1,6 @@
 use super::*;
-use crate::sandboxes::{NewSandbox, SandboxError, SandboxStep, SandboxVerdict};
+use crate::creation::{CreationError, NewSandbox};
+use crate::sandboxes::{SandboxStep, SandboxVerdict};
 use crate::test_sandbox::new_sandbox;
 use crate::tokens::{NewToken, TokenRole, create_value};
 
@@ -32,7 +33,7 @@ impl Tokens {
         format!("{TOKEN}{}", token.id)
     }
 
-    async fn chat(&self, run_id: &str, principal: &str, now_us: i64) -> Result<(), SandboxError> {
+    async fn chat(&self, run_id: &str, principal: &str, now_us: i64) -> Result<(), CreationError> {
         let chat = NewChat {
             principal: principal.to_owned(),
             end_user: Some("u".to_owned()),
@@ -43,7 +44,7 @@ impl Tokens {
         self.begin(run_id, chat, now_us).await
     }
 
-    pub(super) async fn begin(&self, run_id: &str, chat: NewChat, now_us: i64) -> Result<(), SandboxError> {
+    pub(super) async fn begin(&self, run_id: &str, chat: NewChat, now_us: i64) -> Result<(), CreationError> {
         let new =
             NewSandbox { cap: Some(CAP), hold_nano: CAP, max_retries: 0, chat: Some(chat), ..new_sandbox(run_id) };
         self.store.create_sandbox(new, now_us).await.map(|_| ())
@@ -60,9 +61,9 @@ impl Tokens {
     }
 }
 
-fn refusal(refused: Result<(), SandboxError>) -> ChatCapError {
+fn refusal(refused: Result<(), CreationError>) -> ChatCapError {
     match refused.expect_err("a cap is exceeded") {
-        SandboxError::Chat(error) => error,
+        CreationError::Chat(error) => error,
         other => panic!("{other}"),
     }
 }

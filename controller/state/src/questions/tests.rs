@@ -2,8 +2,9 @@ use sluice_contract::RunId;
 use tempfile::TempDir;
 
 use super::*;
+use crate::creation::NewSandbox;
 use crate::process::Process;
-use crate::sandboxes::{ClaimLimits, NewSandbox, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{ClaimLimits, SandboxStep, SandboxVerdict};
 use crate::store::Store;
 use crate::test_sandbox::new_sandbox;
 

@@ -5,11 +5,10 @@ use sluice_contract::RunId;
 use super::lifecycle::IllegalStep;
 use crate::agents::AgentError;
 use crate::budget::BudgetError;
-use crate::chats::{ChatBeginError, ChatCapError, SessionBusy};
 use crate::idempotency::IdempotencyError;
 use crate::store::StoreError;
 
-/// Error of creating, reading or changing a run.
+/// Error of reading or changing a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The run does not exist.
@@ -45,12 +44,6 @@ pub enum SandboxError {
     /// The budget prevents it.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// A cap of the chat token prevents it.
-    #[error(transparent)]
-    Chat(#[from] ChatCapError),
-    /// Another turn of the chat's session prevents it.
-    #[error(transparent)]
-    Session(#[from] SessionBusy),
     /// The idempotency key prevents it.
     #[error(transparent)]
     Idempotency(#[from] IdempotencyError),
@@ -62,15 +55,5 @@ pub enum SandboxError {
 impl From<rusqlite::Error> for SandboxError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Store(error.into())
-    }
-}
-
-impl From<ChatBeginError> for SandboxError {
-    fn from(error: ChatBeginError) -> Self {
-        match error {
-            ChatBeginError::Cap(error) => Self::Chat(error),
-            ChatBeginError::Busy(error) => Self::Session(error),
-            ChatBeginError::Sql(error) => error.into(),
-        }
     }
 }

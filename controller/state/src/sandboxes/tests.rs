@@ -5,6 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::agents::{Agent, AgentState, NewAgent, TransitionRequest};
+use crate::creation::{CreationError, NewSandbox, RunAgent};
 use crate::events::{EventFilter, LoggedEvent};
 use crate::process::Process;
 use crate::store::Store;

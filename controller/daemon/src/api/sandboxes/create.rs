@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_state::agents::Agent;
 use sluice_state::control_log::ControlEntry;
+use sluice_state::creation::CreatedSandbox;
 use sluice_state::idempotency::IdempotencyKey;
-use sluice_state::sandboxes::{CreatedSandbox, Sandbox};
+use sluice_state::sandboxes::Sandbox;
 use sluice_state::store::now_us;
 use utoipa::ToSchema;
 

@@ -6,8 +6,8 @@ use sluice_contract::RunId;
 use sluice_contract::text::error_chain;
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_state::agents::{Agent, NewAgent};
+use sluice_state::creation::{NewSandbox, RunAgent};
 use sluice_state::process::Process;
-use sluice_state::sandboxes::{NewSandbox, RunAgent};
 
 use super::request::SandboxRequest;
 use super::resumed;

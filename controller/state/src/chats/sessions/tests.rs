@@ -1,6 +1,6 @@
 use super::*;
 use crate::chats::tests::Tokens;
-use crate::sandboxes::SandboxError;
+use crate::creation::CreationError;
 
 const LIMITS: SessionLimits = SessionLimits { count: 10, bytes: 100 };
 
@@ -26,7 +26,7 @@ fn names(keys: &[RunKey]) -> Vec<&str> {
 }
 
 impl Tokens {
-    async fn turn(&self, run: &str, of: &ChatSession, previous: Option<&str>, now: i64) -> Result<(), SandboxError> {
+    async fn turn(&self, run: &str, of: &ChatSession, previous: Option<&str>, now: i64) -> Result<(), CreationError> {
         let previous = previous.map(|id| id.parse().expect("an id"));
         let chat = NewChat {
             principal: of.principal.clone(),
@@ -60,7 +60,7 @@ impl Tokens {
 async fn a_turn_follows_the_one_before() {
     let tokens = Tokens::new();
     let own = one("s");
-    let busy = |begun: Result<(), SandboxError>| matches!(begun, Err(SandboxError::Session(SessionBusy)));
+    let busy = |begun: Result<(), CreationError>| matches!(begun, Err(CreationError::Session(SessionBusy)));
 
     tokens.turn("r1", &own, None, 1).await.expect("the first");
     let live = SessionState { newest: Some(run_id("r1")), is_live: true, workspace: None };

@@ -25,10 +25,13 @@ async fn a_creation_does_all_or_nothing() {
     let before = daemon.agent("b").await;
     let too_much = NewSandbox { cap: Some(61), ..daemon.sandbox("r2", "b") };
     let refused = daemon.store.create_sandbox(too_much, 6).await;
-    assert!(matches!(refused, Err(SandboxError::Budget(BudgetError::Insufficient(_)))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(CreationError::Sandbox(SandboxError::Budget(BudgetError::Insufficient(_))))),
+        "{refused:?}"
+    );
     let unknown = NewSandbox { depends_on: BTreeSet::from([id("r1"), id("r9")]), ..daemon.sandbox("r2", "b") };
     let refused = daemon.store.create_sandbox(unknown, 6).await;
-    assert!(matches!(refused, Err(SandboxError::UnknownDependency(name)) if name == "r9"));
+    assert!(matches!(refused, Err(CreationError::Sandbox(SandboxError::UnknownDependency(name))) if name == "r9"));
     daemon.store.check_sandbox(daemon.sandbox("r2", "b"), 6).await.expect("it could be created");
     assert_eq!(daemon.agent("b").await, before);
     assert_eq!((daemon.held().await, daemon.events().await.len()), (40, 1));
@@ -51,7 +54,10 @@ async fn one_of_two_creations_gets_the_agent() {
         match creation.await.expect("it does not panic") {
             Ok(_) => created += 1,
             Err(error) => {
-                assert!(matches!(error, SandboxError::Agent(AgentError::Transition(_))), "{error}");
+                assert!(
+                    matches!(error, CreationError::Sandbox(SandboxError::Agent(AgentError::Transition(_)))),
+                    "{error}"
+                );
             }
         }
     }
@@ -81,7 +87,7 @@ async fn agents_that_may_not_run_are_refused() {
     let daemon = Daemon::new(&["a", "b"]).await;
     daemon.sql("UPDATE agents SET allow_sandbox = 0 WHERE owner = 'o' AND agent_id = 'a'");
     let refusal = async |agent: &str| match daemon.store.create_sandbox(daemon.sandbox("r1", agent), 1).await {
-        Err(SandboxError::Agent(error)) => error,
+        Err(CreationError::Sandbox(SandboxError::Agent(error))) => error,
         other => panic!("{other:?}"),
     };
     assert!(matches!(refusal("a").await, AgentError::NotAllowed(_)));
@@ -98,7 +104,7 @@ async fn a_name_is_free_after_its_run() {
     let named = |run_id: &str| NewSandbox { name: Some("web".into()), ..daemon.ephemeral(run_id) };
     daemon.create(named("r1"), 1).await;
     let refused = daemon.store.create_sandbox(named("r2"), 2).await;
-    assert!(matches!(refused, Err(SandboxError::NameTaken(_))));
+    assert!(matches!(refused, Err(CreationError::Sandbox(SandboxError::NameTaken(_)))));
     daemon.create(NewSandbox { owner: "p".into(), ..named("p1") }, 2).await;
     daemon.step("r1", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
     daemon.create(named("r2"), 3).await;
@@ -118,7 +124,10 @@ async fn the_queue_of_an_owner_is_bounded() {
     let new = |run_id: &str| NewSandbox { queued_max: 2, ..daemon.ephemeral(run_id) };
     daemon.create(new("r1"), 1).await;
     daemon.create(new("r2"), 1).await;
-    assert!(matches!(daemon.store.create_sandbox(new("r3"), 1).await, Err(SandboxError::QueueFull(2))));
+    assert!(matches!(
+        daemon.store.create_sandbox(new("r3"), 1).await,
+        Err(CreationError::Sandbox(SandboxError::QueueFull(2)))
+    ));
     daemon.claim(1).await.expect("there is room");
     daemon.create(new("r3"), 1).await;
 }
@@ -135,7 +144,7 @@ async fn an_idempotency_key_names_its_run() {
     };
     let new = || NewSandbox { idempotency: Some(key.clone()), ..daemon.sandbox("r1", "a") };
     let refused = daemon.store.create_sandbox(new(), 1).await;
-    assert!(matches!(refused, Err(SandboxError::Idempotency(IdempotencyError::Lost))));
+    assert!(matches!(refused, Err(CreationError::Sandbox(SandboxError::Idempotency(IdempotencyError::Lost)))));
     assert_eq!(daemon.agent_state("a").await, AgentState::Unknown);
     daemon.store.reserve_key(key.clone(), 1).await.expect("it is free");
     daemon.create(new(), 1).await;

@@ -135,7 +135,10 @@ async fn a_failed_dependency_ends_its_dependents() {
     assert_eq!((last.state, daemon.agent("r5").await), (SandboxState::Failed, None));
     let foreign = NewSandbox { owner: "p".into(), ..after("r6", &["r1"]) };
     let refused = daemon.store.create_sandbox(foreign, 1).await;
-    assert!(matches!(refused, Err(SandboxError::UnknownDependency(_))), "another owner's run tells nothing");
+    assert!(
+        matches!(refused, Err(CreationError::Sandbox(SandboxError::UnknownDependency(_)))),
+        "another owner's run tells nothing"
+    );
     let itself = daemon.store.create_sandbox(after("r7", &["r7"]), 1).await;
-    assert!(matches!(itself, Err(SandboxError::UnknownDependency(_))));
+    assert!(matches!(itself, Err(CreationError::Sandbox(SandboxError::UnknownDependency(_)))));
 }
