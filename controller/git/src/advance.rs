@@ -2,7 +2,7 @@
 
 use crate::error::GitError;
 use crate::identity::CommitterIdentity;
-use crate::ingest::{Quarantine, parse_apart};
+use crate::ingest::{Quarantine, parse_output};
 use crate::ingest_refusal::IngestRefusal;
 use crate::limits::HOSTILE;
 use crate::object_graph::{BrokenBatch, batch_objects, committer};
@@ -56,10 +56,11 @@ impl Quarantine<'_> {
         let commits = self.command().args(words).check(Input::Nothing).await?.stdout;
         let mut limits = HOSTILE;
         limits.output = 64 << 20;
-        let read = self.command().limits(limits).args(["cat-file", "--batch"]).check(Input::Bytes(&commits)).await?;
+        let read = self.command().limits(limits).args(["cat-file", "--batch"]);
         let broken = |_| GitError::Output { command: "cat-file".to_owned(), what: "a commit".to_owned() };
         let known = identity.clone();
-        match parse_apart(move || other_committer(&read.stdout, &known)).await?.map_err(broken)? {
+        let other = parse_output(read, &commits, move |objects: &[u8]| other_committer(objects, &known)).await?;
+        match other.map_err(broken)? {
             None => Ok(()),
             Some(commit) => {
                 let expected = format!("{} <{}>", identity.name(), identity.email());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::beneath::replace_file;
 use crate::branch::Branch;
 use crate::checkout_size::{SIZE_FORM, fits};
 use crate::clone_config::clone_config;
@@ -57,6 +58,7 @@ impl RunRepository {
         let head = self.head().await?;
         init(program, at, branch.as_str(), OPERATOR).await?;
         transfer(program, self.end(), at, &[head.clone(), self.base().clone()], &[], OPERATOR).await?;
+        at.set_boundary(self.end().boundary()?.as_deref())?;
         let mut refs = format!("create {} {head}\ncreate refs/remotes/origin/{branch} {head}\n", branch.reference());
         if !overlap(branch.as_str(), self.base_branch().as_str()) {
             refs.push_str(&format!("create refs/remotes/origin/{} {}\n", self.base_branch(), self.base()));
@@ -65,10 +67,9 @@ impl RunRepository {
         check_size(at.command(program, HOSTILE), &head).await?;
         let words = ["checkout", "--quiet", "--force", "--no-guess", branch.as_str(), "--"];
         at.command(program, OPERATOR).args(words).check(Input::Nothing).await?;
-        let config = directory.join(".git/config");
         let text = clone_config(branch, origin, identity);
-        fs::write(&config, text).map_err(GitError::file("write the configuration of a clone"))?;
-        own(&config, program.user())
+        replace_file(directory, ".git", "config", text.as_bytes(), program.user())
+            .map_err(GitError::file("write the configuration of a clone"))
     }
 }
 

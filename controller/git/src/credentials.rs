@@ -178,14 +178,15 @@ fn credential_line(url: &RepositoryUrl, username: &str, token: &SecretText) -> Z
     ))
 }
 
-/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no question.
+/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no question. A connection that
+/// is dead for a minute ends.
 fn ssh_command(directory: &str) -> String {
     let known_hosts = format!("UserKnownHostsFile={directory}/known_hosts");
     let options = [
         "BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=none", &known_hosts, "IdentitiesOnly=yes",
         "IdentityAgent=none", "PasswordAuthentication=no", "KbdInteractiveAuthentication=no", "ForwardAgent=no",
         "ClearAllForwardings=yes", "PermitLocalCommand=no", "ProxyCommand=none", "UpdateHostKeys=no",
-        "ConnectTimeout=30",
+        "ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4",
     ];
     let options: String = options.iter().map(|option| format!(" -o {option}")).collect();
     format!("ssh -F none{options} -i {directory}/key")
@@ -202,6 +203,14 @@ mod tests {
         let url = RepositoryUrl::parse("https://h:8443/o/r.git").expect("an address");
         let line = credential_line(&url, "me", &SecretText::new("a/b:c@d".to_owned()));
         assert_eq!(line.as_str(), "https://me:a%2Fb%3Ac%40d@h:8443/o/r.git\n");
+    }
+
+    #[test]
+    fn a_dead_connection_of_ssh_ends_soon() {
+        let command = ssh_command("secrets-1");
+        for option in ["ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4"] {
+            assert!(command.contains(&format!(" -o {option} ")), "{command}");
+        }
     }
 
     #[test]

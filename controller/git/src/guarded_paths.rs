@@ -40,10 +40,12 @@ enum Form {
     Is(&'static str),
     /// The beginning of the name.
     Begins(&'static str),
+    /// The whole name of a file, and no directory: a common word.
+    IsFile(&'static str),
 }
 
 /// Names of files and directories, in lower case, in any directory.
-const GUARDED: [(Form, Guard); 52] = [
+const GUARDED: [(Form, Guard); 61] = [
     (Form::Is(".github"), Guard::Ci),
     (Form::Begins(".gitlab-ci"), Guard::Ci),
     (Form::Is(".gitlab"), Guard::Ci),
@@ -87,7 +89,17 @@ const GUARDED: [(Form, Guard); 52] = [
     (Form::Is(".devcontainer"), Guard::Ci),
     (Form::Is(".devcontainer.json"), Guard::Ci),
     (Form::Begins(".gitpod"), Guard::Ci),
+    (Form::Is("bamboo-specs"), Guard::Ci),
+    (Form::Begins(".taskcluster.y"), Guard::Ci),
+    (Form::Begins(".vela."), Guard::Ci),
+    (Form::Is(".agola"), Guard::Ci),
+    (Form::Is(".space.kts"), Guard::Ci),
+    (Form::Begins("codefresh.y"), Guard::Ci),
+    (Form::Begins("screwdriver.y"), Guard::Ci),
     (Form::Is("codeowners"), Guard::Reviewers),
+    // Prow's reviewers of a directory.
+    (Form::IsFile("owners"), Guard::Reviewers),
+    (Form::IsFile("owners_aliases"), Guard::Reviewers),
     (Form::Is(".mailmap"), Guard::Reviewers),
     (Form::Is(".gitmodules"), Guard::Git),
     (Form::Is(".gitattributes"), Guard::Git),
@@ -102,15 +114,28 @@ const GUARDED: [(Form, Guard); 52] = [
 /// Returns the reason why a change of this path needs an approval, if it does.
 #[must_use]
 pub fn guard_of(path: &[u8]) -> Option<Guard> {
+    let path = String::from_utf8_lossy(path);
     // A backslash separates directories on Windows.
-    String::from_utf8_lossy(path).split(['/', '\\']).find_map(|name| {
-        let name = folded(name);
-        let is_listed = |form: Form| match form {
-            Form::Is(listed) => name == listed || is_short_name(&name, listed),
-            Form::Begins(listed) => name.starts_with(listed) || is_short_name(&name, listed),
-        };
-        GUARDED.into_iter().find(|(form, _)| is_listed(*form)).map(|(_, guard)| guard)
-    })
+    let mut names = path.split(['/', '\\']).map(folded).peekable();
+    while let Some(name) = names.next() {
+        let is_file = names.peek().is_none();
+        let listed = GUARDED.into_iter().find(|(form, _)| form.has(&name, is_file));
+        if let Some((_, guard)) = listed {
+            return Some(guard);
+        }
+    }
+    None
+}
+
+impl Form {
+    /// Returns true if the folded name of a file or directory has this form.
+    fn has(self, name: &str, is_file: bool) -> bool {
+        match self {
+            Self::Is(listed) => name == listed || is_short_name(name, listed),
+            Self::Begins(listed) => name.starts_with(listed) || is_short_name(name, listed),
+            Self::IsFile(listed) => is_file && (name == listed || is_short_name(name, listed)),
+        }
+    }
 }
 
 /// Returns a name in the form in which all names are equal that some file system takes for the same file.
@@ -172,6 +197,16 @@ mod tests {
             (".readthedocs.yaml", Guard::Ci),
             (".devcontainer/devcontainer.json", Guard::Ci),
             (".gitpod.yml", Guard::Ci),
+            ("bamboo-specs/bamboo.yml", Guard::Ci),
+            (".taskcluster.yml", Guard::Ci),
+            (".vela.yml", Guard::Ci),
+            (".agola/config.jsonnet", Guard::Ci),
+            (".space.kts", Guard::Ci),
+            ("codefresh.yml", Guard::Ci),
+            ("screwdriver.yaml", Guard::Ci),
+            ("OWNERS", Guard::Reviewers),
+            ("pkg/api/OWNERS", Guard::Reviewers),
+            ("OWNERS_ALIASES", Guard::Reviewers),
             ("CODEOWNERS", Guard::Reviewers),
             ("docs/CODEOWNERS", Guard::Reviewers),
             (".gitmodules", Guard::Git),
@@ -202,7 +237,7 @@ mod tests {
         for path in [
             "", "README.md", "src/github.rs", "github/workflows/ci.yml", ".gitignore", "docs/codeowners.md",
             "my-Jenkinsfile", "pipelines/azure.yml", ".githubs/x", "gitmod", "git~1", "main~1", "gith~1", "gitmodx~1",
-            ".git-blame-ignore-revs", "drone.yml",
+            ".git-blame-ignore-revs", "drone.yml", "src/owners/mod.rs", "owners.md", "bamboo/specs.yml",
         ] {
             assert!(!needs_approval(path), "{path:?}");
         }
@@ -214,7 +249,7 @@ mod tests {
     #[test]
     fn both_sides_of_a_rename_count() {
         let into: [&[u8]; 2] = [b"harmless.yml", b".github/workflows/harmless.yml"];
-        let out_of: [&[u8]; 2] = [b"CODEOWNERS", b"old/owners"];
+        let out_of: [&[u8]; 2] = [b"CODEOWNERS", b"old/people"];
         assert_eq!(into.map(guard_of), [None, Some(Guard::Ci)]);
         assert_eq!(out_of.map(guard_of), [Some(Guard::Reviewers), None]);
     }

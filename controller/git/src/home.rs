@@ -1,5 +1,6 @@
 //! The directory of all repositories of this host.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,13 +43,15 @@ impl GitHome {
         Self { inner: Arc::new(Inner { root, program }) }
     }
 
-    /// Returns the runs that have a repository here.
+    /// Returns the runs that have files here: a repository, or what a killed process has left of one.
     ///
     /// # Errors
     /// [`GitError::File`]
     pub fn runs(&self) -> Result<Vec<RunId>, GitError> {
         let names = names(&self.inner.root.join("runs"))?;
-        Ok(names.iter().filter_map(|name| name.strip_suffix(".git")?.parse().ok()).collect())
+        // The name of a run has no dot, so it ends at the first one.
+        let runs: BTreeSet<RunId> = names.iter().filter_map(|name| name.split_once('.')?.0.parse().ok()).collect();
+        Ok(runs.into_iter().collect())
     }
 
     /// Removes the repository of a run, unless something works in it. Returns true if it did.
@@ -70,9 +73,8 @@ impl GitHome {
     /// [`GitError::File`]
     pub fn remove_old_mirrors(&self, before: SystemTime) -> Result<u64, GitError> {
         let directory = self.inner.root.join("mirrors");
-        let mut removed = 0;
-        for name in names(&directory)? {
-            let Some(name) = name.strip_suffix(".git") else { continue };
+        let (names, mut removed) = (names(&directory)?, 0);
+        for name in names.iter().filter_map(|name| mirror_name(name)).collect::<BTreeSet<&str>>() {
             let paths = paths(&directory, name);
             let used = std::fs::metadata(&paths.lock).and_then(|lock| lock.modified());
             if used.is_ok_and(|used| used >= before) {
@@ -127,6 +129,11 @@ fn names(directory: &Path) -> Result<Vec<String>, GitError> {
     entries.map(name).collect::<std::io::Result<_>>().map_err(failed())
 }
 
+/// Returns the name of a mirror, from the name of its repository or of an unfinished one.
+fn mirror_name(file: &str) -> Option<&str> {
+    file.strip_suffix(".git").or_else(|| file.strip_suffix(".new"))
+}
+
 /// Removes a repository and its other files; the locks last.
 fn remove_files(paths: &RepositoryPaths) -> Result<(), GitError> {
     remove(&paths.repository)?;
@@ -149,5 +156,37 @@ fn paths(parent: &Path, name: &str) -> RepositoryPaths {
         lock: parent.join(format!("{name}.lock")),
         publish_lock: parent.join(format!("{name}.publish-lock")),
         record: parent.join(format!("{name}.json")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Bug: a process that was killed while it made a repository left it for ever.
+    #[test]
+    fn unfinished_repositories_are_found_and_removed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let home = GitHome::new(root.path().to_owned(), GitProgram::unconfined("/usr/bin/git".into()));
+        home.prepare().expect("it is ours");
+        let (runs, mirrors) = (root.path().join("runs"), root.path().join("mirrors"));
+        for directory in [runs.join("r1.git"), runs.join("r1.new"), runs.join("r2.new"), mirrors.join("ab.new")] {
+            fs::create_dir_all(directory.join("objects")).expect("it is ours");
+        }
+        for file in [runs.join("r2.lock"), runs.join("r3.lock"), runs.join(".tmp1"), mirrors.join("ab.lock")] {
+            fs::write(file, "").expect("it is ours");
+        }
+        let found = home.runs().expect("it is readable");
+        assert_eq!(found.iter().map(RunId::as_str).collect::<Vec<_>>(), ["r1", "r2", "r3"]);
+        for run in &found {
+            assert!(home.remove_run(run).expect("it is ours"), "{run}");
+        }
+        assert_eq!(names(&runs).expect("it is readable"), [".tmp1"]);
+        let later = SystemTime::now() + Duration::from_secs(60);
+        assert_eq!(home.remove_old_mirrors(later).expect("it is ours"), 1);
+        assert_eq!(names(&mirrors).expect("it is readable"), [""; 0]);
     }
 }

@@ -3,13 +3,13 @@
 //! git writes it into a separate directory (the quarantine). Only after every check do its files move into the repository; a
 //! refused pack leaves nothing.
 
-use std::fs::File;
 use std::io;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, renameat};
+use rustix::fs::renameat;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::Semaphore;
 
+use crate::beneath::open_directory;
 use crate::credentials::SECRETS;
 use crate::directory::{Scratch, file_bytes};
 use crate::error::GitError;
@@ -24,16 +24,22 @@ use crate::run_repository::RunRepository;
 /// Name of quarantine directories.
 const INCOMING: &str = "incoming";
 
-/// Maximum number of packs whose objects are parsed at a time.
+/// Maximum number of packs whose objects are in memory at a time.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
-/// Parses objects of a sandbox in a separate thread, because the runtime also serves other runs.
-pub(crate) async fn parse_apart<T: Send + 'static>(parse: impl FnOnce() -> T + Send + 'static) -> Result<T, GitError> {
+/// Runs a command that prints objects of a sandbox, and parses them in a separate thread, because the runtime also serves
+/// other runs. The output stays in memory until it is parsed, so the command itself waits until a parser is free.
+pub(crate) async fn parse_output<T: Send + 'static>(
+    command: GitCommand<'_>,
+    input: &[u8],
+    parse: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<T, GitError> {
     let permit = PARSERS.acquire().await.expect("the semaphore is never closed");
+    let output = command.check(Input::Bytes(input)).await?;
     // The thread continues when this future is dropped.
     let parsed = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        parse()
+        parse(&output.stdout)
     })
     .await;
     parsed.map_err(|error| GitError::File { what: "parse objects of a sandbox", source: io::Error::other(error) })
@@ -107,8 +113,7 @@ impl<'a> Quarantine<'a> {
         let mut limits = HOSTILE;
         limits.output = usize::try_from(STRUCTURE_BYTES).unwrap_or(usize::MAX) + trees.len() * 2;
         let read = self.command_of_pack().limits(limits).args(["cat-file", "--batch"]);
-        let output = read.check(Input::Bytes(trees.as_bytes())).await?;
-        let measured = parse_apart(move || measure_trees(&output.stdout)).await?;
+        let measured = parse_output(read, trees.as_bytes(), measure_trees).await?;
         let largest = measured.map_err(|fault| match fault {
             TreeFault::Broken => IngestRefusal::Pack("a tree cannot be read".to_owned()),
             TreeFault::TooMany => IngestRefusal::Entries,
@@ -135,8 +140,9 @@ impl<'a> Quarantine<'a> {
     pub(crate) fn keep(self) -> Result<(), GitError> {
         let Some(scratch) = &self.scratch else { return Ok(()) };
         let failed = || GitError::file("move a pack into the repository of its run");
-        let from = directory_of(self.repository, &format!("{}/pack", scratch.name())).map_err(failed())?;
-        let to = directory_of(self.repository, "objects/pack").map_err(failed())?;
+        let repository = self.repository.path();
+        let from = open_directory(repository, &format!("{}/pack", scratch.name())).map_err(failed())?;
+        let to = open_directory(repository, "objects/pack").map_err(failed())?;
         let listed = std::fs::read_dir(scratch.path().join("pack")).map_err(failed())?;
         let mut names: Vec<String> =
             listed.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -153,16 +159,32 @@ fn is_pack_file(name: &str) -> bool {
     name.starts_with("pack-") && [".pack", ".idx", ".rev"].iter().any(|end| name.ends_with(end))
 }
 
-/// Opens a directory of the repository, without a link on the way: the user of git could have made one.
-fn directory_of(repository: &RunRepository, path: &str) -> io::Result<File> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-    let root = openat2(CWD, repository.path(), flags | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(File::from(openat2(root, path, flags, Mode::empty(), resolve)?))
-}
-
 /// Returns the number of objects that the header of a pack states.
 fn pack_objects(header: &[u8; 12]) -> Option<u32> {
     let count = header.strip_prefix(b"PACK\0\0\0\x02")?;
     Some(u32::from_be_bytes(count.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::program::GitProgram;
+
+    /// Bug: each push had up to 64 MiB of objects in memory while it waited for a parser.
+    #[tokio::test]
+    async fn no_object_is_read_before_a_parser_is_free() {
+        let busy = PARSERS.acquire_many(2).await.expect("it is never closed");
+        // A git that does not exist fails at its start, which would end the first poll.
+        let program = GitProgram::unconfined("/nonexistent/git".into());
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut reading = pin!(parse_output(program.command(directory.path(), HOSTILE), b"", |_: &[u8]| ()));
+        let is_done = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context).is_ready())).await;
+        assert!(!is_done, "git was started while all parsers were busy");
+        drop(busy);
+        assert!(matches!(reading.await, Err(GitError::Start { .. })));
+    }
 }

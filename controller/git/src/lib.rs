@@ -5,6 +5,7 @@
 
 mod advance;
 mod behind;
+mod beneath;
 mod branch;
 pub mod branch_name;
 mod bundle;
@@ -19,6 +20,7 @@ mod directory;
 mod error;
 mod file_reader;
 pub mod forge;
+mod guarded_changes;
 pub mod guarded_paths;
 mod home;
 mod identity;

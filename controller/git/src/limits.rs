@@ -33,6 +33,9 @@ pub(crate) const LOOK: Limits = Limits { wall: Duration::from_secs(10), cpu: 10,
 pub(crate) const OPERATOR: Limits =
     Limits { memory: 8 * GIB, cpu: 1800, file: 64 * GIB, wall: Duration::from_secs(3600), output: 16 * MIB as usize };
 
+/// Bounds of listing the branches of a forge.
+pub(crate) const LISTING: Limits = Limits { wall: Duration::from_secs(120), ..OPERATOR };
+
 /// Maximum size of a pack of a push or bundle.
 pub(crate) const PACK_BYTES: u64 = 256 * MIB;
 /// Maximum number of bytes of all packs that one run sends.

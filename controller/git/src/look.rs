@@ -1,9 +1,12 @@
 //! Reads the pushed changes of a run, within the limits for objects of a sandbox.
 
+use std::collections::BTreeMap;
+
 use crate::error::GitError;
-use crate::guarded_paths::{Guard, guard_of};
+use crate::guarded_changes::{GuardedPaths, guard_of_change, guarded_changes};
+use crate::guarded_paths::Guard;
 use crate::limits::{LOOK, LOOK_COMMITS, LOOK_PATHS};
-use crate::look_parse::{COMMIT_FORM, ChangedFile, CommitLine, SUBMODULE, add_counts, changed_files, commit_lines};
+use crate::look_parse::{COMMIT_FORM, ChangedFile, CommitLine, add_counts, changed_files, commit_lines};
 use crate::object_id::ObjectId;
 use crate::output::Output;
 use crate::program::Input;
@@ -24,8 +27,10 @@ pub struct BranchSummary {
     pub head: ObjectId,
     /// Commits from base to head, the last one first; at most 1,000.
     pub commits: Vec<CommitLine>,
-    /// Changed paths, at most 5,000. A rename has both paths in it, so rules about paths see all.
+    /// Changed paths between base and head, at most 5,000. A rename has both paths in it, so rules about paths see all.
     pub files: Vec<ChangedFile>,
+    /// Guarded paths that single commits change, also if a later commit takes the change back; at most 5,000.
+    pub(crate) guarded_in_commits: GuardedPaths,
     /// The lists are not complete: they are longer than the limits, or took too long. A rule about paths has to take such a
     /// look as one that has every path.
     pub too_large: bool,
@@ -34,14 +39,37 @@ pub struct BranchSummary {
 }
 
 impl BranchSummary {
-    /// Returns the paths that need an approval, each with the reason, in their order.
+    /// Returns the paths that need an approval, each with the reason, in their order: those that differ between base and
+    /// head, and those of each commit, because all commits are published.
     pub fn guarded(&self) -> impl Iterator<Item = (&[u8], Guard)> {
-        self.files.iter().filter_map(|file| {
-            let guard =
-                if [file.old_mode, file.mode].contains(&SUBMODULE) { Some(Guard::Git) } else { guard_of(&file.path) };
-            guard.map(|guard| (file.path.as_slice(), guard))
-        })
+        let of_commits = self.guarded_in_commits.iter().map(|(path, guard)| (path.as_slice(), *guard));
+        let of_files = self.files.iter().filter_map(|file| {
+            let guard = guard_of_change(&file.path, &[file.old_mode, file.mode])?;
+            Some((file.path.as_slice(), guard))
+        });
+        of_commits.chain(of_files).collect::<BTreeMap<&[u8], Guard>>().into_iter()
     }
+}
+
+/// End of a list of git.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListEnd {
+    /// All entries were read.
+    Whole,
+    /// There are more entries than the limit.
+    Cut,
+    /// git was ended at a limit.
+    Killed,
+}
+
+impl ListEnd {
+    fn of(is_cut: bool) -> Self {
+        if is_cut { Self::Cut } else { Self::Whole }
+    }
+}
+
+fn broken(command: &str) -> GitError {
+    GitError::Output { command: command.to_owned(), what: "a list".to_owned() }
 }
 
 impl RunRepository {
@@ -56,6 +84,7 @@ impl RunRepository {
             head,
             commits: Vec::new(),
             files: Vec::new(),
+            guarded_in_commits: GuardedPaths::new(),
             too_large: false,
             ahead: 0,
         };
@@ -66,42 +95,71 @@ impl RunRepository {
         Ok(look)
     }
 
+    /// Reads one list after the other. The paths come before the numbers of lines: rules about paths need them all, and
+    /// counting lines may take too long.
     async fn fill_look(&self, look: &mut BranchSummary) -> Result<(), GitError> {
-        let (base, head) = (look.base.as_str(), look.head.as_str());
-        let range = format!("{base}..{head}");
-        let most = format!("--max-count={}", LOOK_COMMITS + 1);
-        let words = ["rev-list", "--no-commit-header", &most, COMMIT_FORM, &range, "--"];
-        let Some(listed) = self.listed(&words).await? else {
-            look.too_large = true;
-            return Ok(());
-        };
-        let broken = |command: &str| GitError::Output { command: command.to_owned(), what: "a list".to_owned() };
-        look.commits = commit_lines(&listed.stdout).map_err(|_| broken("rev-list"))?;
-        look.too_large = look.commits.len() > LOOK_COMMITS;
-        look.commits.truncate(LOOK_COMMITS);
-        let words = ["rev-list", "--count", &range, "--"];
-        let Some(counted) = self.listed(&words).await? else {
-            look.too_large = true;
-            return Ok(());
-        };
-        let ahead = std::str::from_utf8(counted.line()).ok().and_then(|line| line.parse().ok());
-        look.ahead = ahead.ok_or_else(|| broken("rev-list"))?;
-        // The paths first, since rules about paths need them all; line counts may take too long.
-        let paths = |form: &'static str| {
-            self.command(LOOK).read_only().args(DIFF).args(["-z", form, base, head, "--"]).run(Input::Nothing)
-        };
-        let changed = paths("--raw").await?;
-        if !changed.is_success() {
-            look.too_large = true;
+        let commits = self.fill_commits(look).await?;
+        look.too_large |= commits != ListEnd::Whole;
+        if commits == ListEnd::Killed {
             return Ok(());
         }
-        let (files, is_cut) = changed_files(&changed.stdout, LOOK_PATHS).map_err(|_| broken("diff-tree"))?;
-        (look.files, look.too_large) = (files, look.too_large | is_cut);
-        if !is_cut {
-            let counted = paths("--numstat").await?;
+        let files = self.fill_files(look).await?;
+        look.too_large |= files != ListEnd::Whole;
+        if files == ListEnd::Killed {
+            return Ok(());
+        }
+        look.too_large |= self.fill_guarded(look).await? != ListEnd::Whole;
+        if files == ListEnd::Whole {
+            let counted = self.list_changes(look, "--numstat").await?;
             add_counts(&mut look.files, &counted.stdout);
         }
         Ok(())
+    }
+
+    async fn fill_commits(&self, look: &mut BranchSummary) -> Result<ListEnd, GitError> {
+        let range = format!("{}..{}", look.base, look.head);
+        let most = format!("--max-count={}", LOOK_COMMITS + 1);
+        let words = ["rev-list", "--no-commit-header", &most, COMMIT_FORM, &range, "--"];
+        let Some(listed) = self.listed(&words).await? else { return Ok(ListEnd::Killed) };
+        look.commits = commit_lines(&listed.stdout).map_err(|_| broken("rev-list"))?;
+        let is_cut = look.commits.len() > LOOK_COMMITS;
+        look.commits.truncate(LOOK_COMMITS);
+        let words = ["rev-list", "--count", &range, "--"];
+        let Some(counted) = self.listed(&words).await? else { return Ok(ListEnd::Killed) };
+        let ahead = std::str::from_utf8(counted.line()).ok().and_then(|line| line.parse().ok());
+        look.ahead = ahead.ok_or_else(|| broken("rev-list"))?;
+        Ok(ListEnd::of(is_cut))
+    }
+
+    async fn fill_files(&self, look: &mut BranchSummary) -> Result<ListEnd, GitError> {
+        let changed = self.list_changes(look, "--raw").await?;
+        if !changed.is_success() {
+            return Ok(ListEnd::Killed);
+        }
+        let (files, is_cut) = changed_files(&changed.stdout, LOOK_PATHS).map_err(|_| broken("diff-tree"))?;
+        look.files = files;
+        Ok(ListEnd::of(is_cut))
+    }
+
+    /// Reads the guarded paths of each commit that the base does not have. A merge has only paths that differ from all of
+    /// its parents (`-c`): what it takes from one of them is a change of another commit, or of the base's own history.
+    async fn fill_guarded(&self, look: &mut BranchSummary) -> Result<ListEnd, GitError> {
+        let commits: String = look.commits.iter().flat_map(|commit| [commit.id.as_str(), "\n"]).collect();
+        let words = ["--stdin", "--root", "-c", "--no-commit-id", "-z", "--raw", "--"];
+        let command = self.command(LOOK).read_only().args(DIFF).args(words);
+        let changed = command.run(Input::Bytes(commits.as_bytes())).await?;
+        if !changed.is_success() {
+            return Ok(ListEnd::Killed);
+        }
+        let (guarded, is_cut) = guarded_changes(&changed.stdout, LOOK_PATHS).map_err(|_| broken("diff-tree"))?;
+        look.guarded_in_commits = guarded;
+        Ok(ListEnd::of(is_cut))
+    }
+
+    /// Lists the changed paths between base and head in this form.
+    async fn list_changes(&self, look: &BranchSummary, form: &str) -> Result<Output, GitError> {
+        let words = ["-z", form, look.base.as_str(), look.head.as_str(), "--"];
+        self.command(LOOK).read_only().args(DIFF).args(words).run(Input::Nothing).await
     }
 
     /// Returns a list of commits, or none if the kernel ended git at a limit.
@@ -138,7 +196,7 @@ impl RunRepository {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look_parse::ChangeStatus;
+    use crate::look_parse::{ChangeStatus, SUBMODULE};
 
     #[test]
     fn a_submodule_that_goes_is_guarded() {
@@ -163,6 +221,7 @@ mod tests {
                 head: id.clone(),
                 commits: vec![],
                 files,
+                guarded_in_commits: GuardedPaths::new(),
                 too_large: false,
                 ahead: 0,
             };

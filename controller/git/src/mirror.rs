@@ -13,7 +13,7 @@ use crate::directory::{Lock, make_private, remove};
 use crate::error::GitError;
 use crate::home::{GitHome, RepositoryPaths};
 use crate::leftovers;
-use crate::limits::{OPERATOR, REMOTE_REFS};
+use crate::limits::{LISTING, OPERATOR, REMOTE_REFS};
 use crate::local_repository::LocalRepository;
 use crate::object_id::ObjectId;
 use crate::program::{GitCommand, Input};
@@ -37,6 +37,11 @@ const FETCH_CHECKS: [&str; 10] = [
     "fetch.fsck.missingSpaceBeforeEmail=ignore",
     "fetch.fsck.badDateOverflow=ignore",
 ];
+
+/// Ends a connection on which hardly anything has moved for a minute: a silent forge would hold the lock of a repository.
+const SILENCE: [&str; 2] = ["http.lowSpeedLimit=1000", "http.lowSpeedTime=60"];
+/// The time for a fetch: a forge counts the objects of a large repository for minutes, and sends next to nothing meanwhile.
+const FETCH_SILENCE: &str = "http.lowSpeedTime=300";
 
 /// Choices of a fetch.
 #[derive(Debug, Clone, Default)]
@@ -91,7 +96,7 @@ impl Mirror {
         lock.touch()?;
         make_mirror(home, &paths).await?;
         leftovers::sweep(&paths.repository)?;
-        let fetch = Fetch { home, url, directory: &paths.repository };
+        let fetch = Fetch { home, url, paths: &paths };
         let (base, tip) = match url.directory() {
             Some(directory) => fetch.read_directory(&directory, options).await?,
             None => fetch.read_network(credentials, options).await?,
@@ -171,10 +176,14 @@ async fn make_mirror(home: &GitHome, paths: &RepositoryPaths) -> Result<(), GitE
 struct Fetch<'a> {
     home: &'a GitHome,
     url: &'a RepositoryUrl,
-    directory: &'a Path,
+    paths: &'a RepositoryPaths,
 }
 
 impl Fetch<'_> {
+    fn directory(&self) -> &Path {
+        &self.paths.repository
+    }
+
     async fn read_directory(&self, source: &Path, options: &MirrorOptions) -> Result<(Branch, ObjectId), GitError> {
         let program = self.home.program();
         let local = LocalRepository::open(source, program)?;
@@ -191,7 +200,13 @@ impl Fetch<'_> {
             }
         }
         let (branch, tip) = found.ok_or_else(|| self.missing(options))?;
-        let to = TransferEnd::bare(self.directory, program);
+        let to = TransferEnd::bare(self.directory(), program);
+        let boundary = local.end().boundary()?;
+        if to.boundary()? != boundary {
+            // The branches in the mirror may lack commits that this history has, so the mirror is made again.
+            remove(self.directory())?;
+            make_mirror(self.home, self.paths).await?;
+        }
         let mut had = resolve(program, to, &own_reference(&branch), OPERATOR).await?;
         if let Some(id) = &had
             && !local.has(program, id).await?
@@ -200,6 +215,7 @@ impl Fetch<'_> {
         }
         if had.as_ref() != Some(&tip) {
             transfer(program, local.end(), to, std::slice::from_ref(&tip), had.as_slice(), OPERATOR).await?;
+            to.set_boundary(boundary.as_deref())?;
             update_refs(program, to, &format!("update {} {tip}\n", own_reference(&branch)), OPERATOR).await?;
         }
         Ok((branch, tip))
@@ -211,12 +227,11 @@ impl Fetch<'_> {
         options: &MirrorOptions,
     ) -> Result<(Branch, ObjectId), GitError> {
         let program = self.home.program();
-        let placed = credentials.place(self.url, self.directory, program.user())?;
-        let command = || placed.apply(network_command(self.home, self.url, self.directory));
+        let placed = credentials.place(self.url, self.directory(), program.user())?;
+        let command = || placed.apply(network_command(self.home, self.url, self.directory()));
         let url = self.url.as_str();
-        let listed =
-            command().args(["ls-remote", "--symref", "--", url, "HEAD", "refs/heads/*"]).check(Input::Nothing).await?;
-        let refs = RemoteRefs::parse(&listed.stdout)?;
+        let list = command().limits(LISTING).args(["ls-remote", "--symref", "--", url, "HEAD", "refs/heads/*"]);
+        let refs = RemoteRefs::parse(&list.check(Input::Nothing).await?.stdout)?;
         let branch = match &options.base {
             Some(base) if refs.has(base.as_str()) => base.clone(),
             Some(_) => return Err(self.missing(options)),
@@ -234,9 +249,9 @@ impl Fetch<'_> {
         ];
         words.extend(options.depth.map(|depth| format!("--depth={}", depth.max(1))));
         words.extend(["--".to_owned(), url.to_owned(), format!("+{}:{own}", branch.reference())]);
-        let fetch = FETCH_CHECKS.iter().fold(command(), |command, check| command.config(*check));
+        let fetch = FETCH_CHECKS.iter().fold(command(), |command, check| command.config(*check)).config(FETCH_SILENCE);
         fetch.args(words).check(Input::Nothing).await?;
-        let to = TransferEnd::bare(self.directory, program);
+        let to = TransferEnd::bare(self.directory(), program);
         let tip = resolve(program, to, &format!("{own}^{{commit}}"), OPERATOR).await?;
         Ok((branch, tip.ok_or_else(|| self.missing(options))?))
     }
@@ -266,6 +281,7 @@ pub(crate) fn network_command<'a>(home: &'a GitHome, url: &RepositoryUrl, direct
         UrlKind::Local => "none",
     };
     let command = home.program().command(directory, OPERATOR).config(format!("protocol.{protocol}.allow=always"));
+    let command = SILENCE.iter().fold(command, |command, setting| command.config(*setting));
     url.port().into_iter().fold(command, GitCommand::network)
 }
 

@@ -19,6 +19,10 @@ use crate::transfer::{transfer, update_refs};
 /// Time to wait for another publication of the same run.
 const WAIT: Duration = Duration::from_secs(600);
 
+/// Reason for a directory that lacks commits from before a run whose own history is not whole.
+const LACKS: &str = "the run began with a part of the history, and the directory lacks the commits before it; fetch them \
+                     there (git fetch --unshallow), and publish again";
+
 /// End of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
@@ -117,6 +121,7 @@ impl RunRepository {
         let has_base = local.has(program, self.base()).await?;
         let had = if has_base { std::slice::from_ref(self.base()) } else { &[] };
         transfer(program, self.end(), local.end(), std::slice::from_ref(head), had, OPERATOR).await?;
+        self.check_history(local, url, target, head).await?;
         let old = lease.map_or_else(|| "0".repeat(head.as_str().len()), ToString::to_string);
         let line = format!("update {} {head} {old}\n", target.reference());
         match update_refs(program, local.end(), &line, HOSTILE).await {
@@ -129,6 +134,31 @@ impl RunRepository {
                 Err(GitError::PushRefused { url: url.to_string(), branch: target.to_string(), reason: message })
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that the directory has all commits from before the run, if the run has only the last of them. The boundary of
+    /// the run is never written there: it would hide the operator's own history.
+    async fn check_history(
+        &self,
+        local: &LocalRepository,
+        url: &RepositoryUrl,
+        target: &Branch,
+        head: &ObjectId,
+    ) -> Result<(), GitError> {
+        if self.end().boundary()?.is_none() {
+            return Ok(());
+        }
+        let words = ["rev-list", "--objects", "--quiet", head.as_str(), "--not", "--all"];
+        let walked = local.end().command(self.program(), OPERATOR).read_only().args(words).run(Input::Nothing).await?;
+        match walked.code {
+            Some(0) => Ok(()),
+            Some(_) => Err(GitError::PushRefused {
+                url: url.to_string(),
+                branch: target.to_string(),
+                reason: LACKS.to_owned(),
+            }),
+            None => Err(GitError::Failed { command: "rev-list".to_owned(), message: walked.message() }),
         }
     }
 }

@@ -55,7 +55,7 @@ pub fn title(facts: &PullRequestFacts<'_>) -> String {
 pub fn body(facts: &PullRequestFacts<'_>) -> String {
     let mut body = format!("Sluice opened this pull request for run {}.\n\n", code(facts.run_id));
     let _ = write!(body, "Asked:\n\n{}\n", fenced(facts.asked));
-    let _ = write!(body, "Done, in the words of the agent, which nobody has checked:\n\n{}\n", fenced(facts.done));
+    let _ = write!(body, "Done, in the words of the agent, not checked by a person:\n\n{}\n", fenced(facts.done));
     let _ = writeln!(body, "Cost: {}  ", code(facts.cost));
     let _ = writeln!(body, "Run: {}  ", code(facts.run_id));
     let _ = writeln!(body, "Audit head: {}", code(facts.audit_head));

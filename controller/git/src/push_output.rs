@@ -31,14 +31,16 @@ pub(crate) fn push_end(output: &[u8]) -> PushEnd {
     match flag {
         "=" => PushEnd::AlreadyThere,
         "*" | " " | "+" => PushEnd::Done,
-        _ if summary.contains("stale info")
-            || summary.contains("fetch first")
-            || summary.contains("already exists") =>
-        {
-            PushEnd::Stale
-        }
+        _ if is_stale(summary) => PushEnd::Stale,
         _ => PushEnd::Refused(truncate(&sanitize(summary))),
     }
+}
+
+/// Returns true if git itself has found that the branch is elsewhere. The forge chooses the words of `[remote rejected]`, so
+/// they mean nothing here.
+fn is_stale(summary: &str) -> bool {
+    let words = ["stale info", "fetch first", "already exists"];
+    summary.starts_with("[rejected]") && words.iter().any(|words| summary.contains(words))
 }
 
 #[cfg(test)]
@@ -58,5 +60,15 @@ mod tests {
             assert_eq!(push_end(line(flag, summary).as_bytes()), expected, "{flag}");
         }
         assert_eq!(push_end(b"fatal: no\n"), PushEnd::Unknown);
+    }
+
+    /// Bug: a forge whose refusal had such words got the branch under twenty names.
+    #[test]
+    fn words_of_the_forge_mean_no_taken_name() {
+        for words in ["a rule for this name already exists", "stale info", "fetch first"] {
+            let summary = format!("[remote rejected] ({words})");
+            let output = format!("To https://h/r\n!\tabc:refs/heads/x\t{summary}\nDone\n");
+            assert_eq!(push_end(output.as_bytes()), PushEnd::Refused(summary));
+        }
     }
 }

@@ -87,6 +87,7 @@ impl RunRepository {
         let at = TransferEnd::bare(&paths.unfinished, program);
         init(program, at, "none", OPERATOR).await?;
         transfer(program, mirror, at, std::slice::from_ref(&base), &[], OPERATOR).await?;
+        at.set_boundary(mirror.boundary()?.as_deref())?;
         update_refs(program, at, &format!("create {BASE} {base}\n"), OPERATOR).await?;
         let base_bytes = file_bytes(&paths.unfinished.join(PACKS))?;
         let made = Self { home: home.clone(), run: run.clone(), paths, base_branch, base, base_bytes };

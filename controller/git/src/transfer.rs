@@ -7,11 +7,15 @@ use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
 
-use crate::directory::{read_small, write_private};
+use crate::beneath::replace_file;
+use crate::directory::read_small;
 use crate::error::GitError;
 use crate::limits::Limits;
 use crate::object_id::ObjectId;
 use crate::program::{ChildUser, GitCommand, GitProgram, Input, RepositoryForm};
+
+/// Name of git's file with the boundary of a history.
+const SHALLOW: &str = "shallow";
 
 /// One end of a transfer.
 #[derive(Debug, Clone, Copy)]
@@ -34,16 +38,30 @@ impl<'a> TransferEnd<'a> {
         program.command(self.directory, limits).form(self.form).user(self.user)
     }
 
-    fn shallow(&self) -> std::path::PathBuf {
-        let git = match self.form {
-            RepositoryForm::Bare => self.directory.to_owned(),
-            RepositoryForm::WorkTree => self.directory.join(".git"),
-        };
-        git.join("shallow")
+    /// Returns the commits at which the history begins, as git writes them; none if it is whole.
+    pub(crate) fn boundary(&self) -> Result<Option<Vec<u8>>, GitError> {
+        let ids = read_small(&self.directory.join(self.git_directory()).join(SHALLOW))?;
+        Ok(ids.filter(|ids| !ids.is_empty()))
+    }
+
+    /// Lets the history begin at these commits. Only for a new repository of ours: in a repository of the operator, it would
+    /// hide all commits before them.
+    pub(crate) fn set_boundary(&self, boundary: Option<&[u8]>) -> Result<(), GitError> {
+        let Some(ids) = boundary else { return Ok(()) };
+        let replaced = replace_file(self.directory, self.git_directory(), SHALLOW, ids, self.user);
+        replaced.map_err(GitError::file("set the boundary of a history"))
+    }
+
+    fn git_directory(&self) -> &'static str {
+        match self.form {
+            RepositoryForm::Bare => ".",
+            RepositoryForm::WorkTree => ".git",
+        }
     }
 }
 
-/// Sends what `wanted` reaches and `had` does not reach. Both are in `from`; `had` is also in `to`.
+/// Sends what `wanted` reaches and `had` does not reach. Both are in `from`; `had` is also in `to`. The boundary of the
+/// history is not sent.
 pub(crate) async fn transfer(
     program: &GitProgram,
     from: TransferEnd<'_>,
@@ -52,7 +70,6 @@ pub(crate) async fn transfer(
     had: &[ObjectId],
     limits: Limits,
 ) -> Result<(), GitError> {
-    copy_shallow(from, to)?;
     let pack = ["pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q"];
     let mut source = from.command(program, limits).read_only().args(pack).spawn(Stdio::piped())?;
     let stdin = source.stdin();
@@ -73,18 +90,6 @@ pub(crate) async fn transfer(
         }
     }
     Ok(())
-}
-
-/// The history of both ends at the same commits.
-fn copy_shallow(from: TransferEnd<'_>, to: TransferEnd<'_>) -> Result<(), GitError> {
-    let Some(ids) = read_small(&from.shallow())? else { return Ok(()) };
-    let path = to.shallow();
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(GitError::File { what: "replace the boundary of a history", source: error })
-        }
-        _ => write_private(&path, &ids, to.user),
-    }
 }
 
 /// Makes an empty repository in a directory of the user of git.

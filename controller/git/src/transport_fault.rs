@@ -8,10 +8,10 @@ use crate::error::GitError;
 const REMOTE: [&str; 3] = ["ls-remote", "fetch", "push"];
 
 /// Words of git, curl and ssh for a failure that may pass.
-const PASSING: [&str; 15] = [
+const PASSING: [&str; 16] = [
     "Could not resolve", "Couldn't resolve", "Temporary failure in name resolution", "Failed to connect",
     "Couldn't connect", "Could not connect", "Connection refused", "Connection reset", "Connection timed out",
-    "Connection closed by", "Operation timed out", "Network is unreachable", "No route to host",
+    "Connection closed by", "Operation timed out", "Network is unreachable", "No route to host", "Operation too slow",
     "Empty reply from server", "early EOF",
 ];
 
@@ -58,6 +58,7 @@ mod tests {
             "error: RPC failed; HTTP 502 curl 22 The requested URL returned error: 502; fatal: the remote end hung up unexpectedly",
             "fatal: unable to access 'http://h/r/': Failed to connect to h port 80 after 0 ms: Could not connect to server",
             "fatal: unable to access 'http://h/r/': Could not resolve host: h",
+            "fatal: unable to access 'http://h/r/': Operation too slow. Less than 1000 bytes/sec transferred the last 60 seconds",
             "ssh: connect to host h port 22: Connection refused; fatal: Could not read from remote repository.",
             "fetch-pack: unexpected disconnect while reading sideband packet; fatal: early EOF",
         ] {

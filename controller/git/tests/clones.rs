@@ -160,6 +160,30 @@ async fn the_default_branch_is_found_and_followed() {
     assert!(matches!(missing, Err(GitError::UnknownBranch { .. })));
 }
 
+/// Bug: the host, as root, wrote the configuration of a clone through a link that a compromised git could have left.
+#[tokio::test]
+async fn the_host_follows_no_link_of_git() {
+    let host = Host::new();
+    let origin = host.origin("origin");
+    host.mirror_of(&origin).await.run_repository(&run_id("r1")).await.expect("a repository");
+    let victim = host.path("victim");
+    write(&victim, "config", "mine");
+    let path = text(&victim);
+    for (name, replace) in [
+        ("git-file", format!("ln -sf {path}/config .git/config")),
+        ("git-directory", format!("mv .git ../moved && ln -s {path} .git")),
+    ] {
+        let script = format!("/usr/bin/git \"$@\" || exit\ncase \" $* \" in *\" checkout \"*) {replace};; esac");
+        let home = host.with_git(name, &script);
+        let repository = home.run_repository(&run_id("r1")).expect("a record").expect("a repository");
+        let clone = host.path("r1.work");
+        let made = repository.clone_into(&clone, &branch(), "http://localhost:8080", &identity()).await;
+        assert!(matches!(made, Err(GitError::File { .. })), "{name}: {made:?}");
+        assert_eq!(fs::read_to_string(victim.join("config")).expect("a file"), "mine", "{name}");
+        assert!(!clone.exists());
+    }
+}
+
 /// The repositories have the filter of the base, as a git that was compromised before could have left it.
 #[tokio::test]
 async fn a_hostile_base_runs_nothing_in_a_clone() {

@@ -52,16 +52,66 @@ async fn a_look_that_the_kernel_ends_is_too_large() {
     let run = workspace(&host).await;
     commit(&run.directory, "one");
     send(&run).await;
-    let ended = host.path("git");
-    let script = "#!/bin/sh\ncase \" $* \" in *\" rev-list \"*) kill -KILL $$;; esac\nexec /usr/bin/git \"$@\"\n";
-    let text = host.path("git.txt");
-    std::fs::write(&text, script).expect("it is ours");
-    // A file that this process has written may be open in a child of another test, and is not executed then.
-    let installed = std::process::Command::new("install").args(["-m", "755"]).args([&text, &ended]).status();
-    assert!(installed.expect("it is there").success());
-    let home = GitHome::new(host.path("state/git"), GitProgram::unconfined(ended));
-    let repository = home.run_repository(&run_id("r1")).expect("a record").expect("a repository");
-    assert!(repository.look().await.expect("a look").too_large);
+    for (name, word) in [("git-commits", "rev-list"), ("git-guarded", "--stdin")] {
+        let script = format!("case \" $* \" in *\" {word} \"*) kill -KILL $$;; esac\nexec /usr/bin/git \"$@\"");
+        let home = host.with_git(name, &script);
+        let repository = home.run_repository(&run_id("r1")).expect("a record").expect("a repository");
+        assert!(repository.look().await.expect("a look").too_large, "{word}");
+    }
+}
+
+/// Bug: a change of CI that the next commit took back was published without consent.
+#[tokio::test]
+async fn a_guarded_change_that_was_taken_back_counts() {
+    let host = Host::new();
+    let run = workspace(&host).await;
+    write(&run.directory, ".github/workflows/x.yml", "on: push\n");
+    commit(&run.directory, "add");
+    git(&run.directory, ["rm", "-q", ".github/workflows/x.yml"]);
+    commit(&run.directory, "remove");
+    let entry = format!("160000,{},lib/vendored", "1".repeat(40));
+    git(&run.directory, ["update-index", "--add", "--cacheinfo", &entry]);
+    git(&run.directory, ["commit", "-q", "-m", "add a submodule"]);
+    git(&run.directory, ["update-index", "--force-remove", "lib/vendored"]);
+    git(&run.directory, ["commit", "-q", "-m", "remove it"]);
+    send(&run).await;
+    let look = run.repository.look().await.expect("a look");
+    assert_eq!((look.files.len(), look.commits.len(), look.too_large), (0, 4, false));
+    let expected = [(&b".github/workflows/x.yml"[..], Guard::Ci), (&b"lib/vendored"[..], Guard::Git)];
+    assert_eq!(look.guarded().collect::<Vec<_>>(), expected);
+}
+
+/// The base has changed its CI since the commit at which the side branch begins.
+#[tokio::test]
+async fn a_merge_counts_only_for_its_own_changes() {
+    let host = Host::new();
+    let (origin, work) = (host.origin("origin"), host.path("origin.work"));
+    let old = git(&work, ["rev-parse", "HEAD"]);
+    write(&work, ".github/workflows/ci.yml", "on: push\n");
+    commit(&work, "ci");
+    git(&work, ["push", "-q", &text(&origin), "main"]);
+    let run = host.workspace(&origin, "r1", "http://localhost:8080").await;
+    git(&run.directory, ["checkout", "-q", "-b", "side", &old]);
+    write(&run.directory, "a.txt", "a");
+    commit(&run.directory, "side");
+    git(&run.directory, ["checkout", "-q", BRANCH]);
+    git(&run.directory, ["merge", "-q", "--no-ff", "--no-edit", "side"]);
+    send(&run).await;
+    let look = run.repository.look().await.expect("a look");
+    assert_eq!((look.ahead, look.guarded().count()), (2, 0));
+
+    git(&run.directory, ["checkout", "-q", "side"]);
+    write(&run.directory, "b.txt", "b");
+    commit(&run.directory, "more");
+    git(&run.directory, ["checkout", "-q", BRANCH]);
+    git(&run.directory, ["merge", "-q", "--no-ff", "--no-commit", "side"]);
+    write(&run.directory, "CODEOWNERS", "* @me\n");
+    commit(&run.directory, "merge");
+    git(&run.directory, ["rm", "-q", "CODEOWNERS"]);
+    commit(&run.directory, "remove");
+    send(&run).await;
+    let look = run.repository.look().await.expect("a look");
+    assert_eq!(look.guarded().collect::<Vec<_>>(), [(&b"CODEOWNERS"[..], Guard::Reviewers)]);
 }
 
 /// Bug: an entry of a submodule was in no look and in no diff, so no person was asked about it.

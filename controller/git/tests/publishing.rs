@@ -1,7 +1,7 @@
 //! The run's branch at a forge.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hyper::Response;
@@ -56,6 +56,59 @@ async fn a_branch_is_published_to_a_directory() {
     let origin = host.origin("origin");
     let url = RepositoryUrl::parse(&text(&origin)).expect("an address");
     publishes(&host, &url, &Credentials::None).await;
+}
+
+/// A bare repository with the last of three commits.
+fn shallow_origin(host: &Host) -> PathBuf {
+    host.origin("whole");
+    let (work, bare) = (host.path("whole.work"), host.path("origin.git"));
+    commit(&work, "second");
+    commit(&work, "third");
+    let address = format!("file://{}", text(&work));
+    git(host.scratch.path(), ["clone", "-q", "--bare", "--depth", "1", &address, &text(&bare)]);
+    bare
+}
+
+fn count(repository: &Path, revision: &str) -> String {
+    git(repository, ["rev-list", "--count", revision])
+}
+
+/// Bug: the boundary that a history once had was written into the directory again, and hid its first commits.
+#[tokio::test]
+async fn publishing_leaves_the_history_of_a_directory() {
+    let host = Host::new();
+    let origin = shallow_origin(&host);
+    let url = RepositoryUrl::parse(&text(&origin)).expect("an address");
+    let early = host.workspace(&origin, "r1", "http://localhost:8080").await;
+    assert_eq!(count(&early.directory, "HEAD"), "1");
+    git(&origin, ["fetch", "-q", "--unshallow", "origin"]);
+    let late = host.workspace(&origin, "r2", "http://localhost:8080").await;
+    assert_eq!(count(&late.directory, "HEAD"), "3", "the mirror follows the directory");
+    for (run, name) in [(&early, "feature/early"), (&late, "feature/late")] {
+        let head = send(run).await;
+        let target: Branch = name.parse().expect("a branch");
+        let published = run.repository.publish(&url, &Credentials::None, &target, &head, None).await;
+        assert_eq!(published.expect("it is new"), Published::Pushed);
+        assert_eq!((count(&origin, "main"), count(&origin, name)), ("3".to_owned(), "4".to_owned()), "{name}");
+        assert!(!origin.join("shallow").exists(), "{name}");
+    }
+    git(&origin, ["fsck", "--strict"]);
+}
+
+#[tokio::test]
+async fn a_directory_without_the_base_gets_no_branch() {
+    let host = Host::new();
+    let origin = shallow_origin(&host);
+    let url = RepositoryUrl::parse(&text(&origin)).expect("an address");
+    let run = host.workspace(&origin, "r1", "http://localhost:8080").await;
+    let head = send(&run).await;
+    std::fs::remove_dir_all(&origin).expect("it is ours");
+    git(host.scratch.path(), ["init", "-q", "--bare", &text(&origin)]);
+    let target: Branch = BRANCH.parse().expect("a branch");
+    let refused = run.repository.publish(&url, &Credentials::None, &target, &head, None).await;
+    let Err(GitError::PushRefused { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("git fetch --unshallow"), "{reason}");
+    assert_eq!((git(&origin, ["for-each-ref"]), origin.join("shallow").exists()), (String::new(), false));
 }
 
 #[tokio::test]

@@ -77,3 +77,32 @@ async fn a_push_to_an_overloaded_forge_succeeds_later() {
     assert!(matches!(retrying(&pause, push).await, Err(GitError::BranchTaken { .. })));
     assert_eq!(pause.take(), [0; 0], "a taken name stays taken");
 }
+
+/// A git that gives up a silent connection after one second in place of 60.
+const IMPATIENT: &str = "for word do
+  shift
+  case $word in http.lowSpeedTime=60) word=http.lowSpeedTime=1;; esac
+  set -- \"$@\" \"$word\"
+done
+exec /usr/bin/git \"$@\"";
+
+/// Bug: a forge that accepted connections and sent nothing held the lock of the mirror for an hour.
+#[tokio::test]
+async fn a_silent_forge_is_given_up_soon() {
+    let host = Host::new();
+    let home = host.with_git("impatient", IMPATIENT);
+    // The kernel accepts the connections.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = url(&format!("http://{}", silent.local_addr().expect("an address")));
+    let options = MirrorOptions::default();
+    let mirror = || home.mirror(&url, &Credentials::None, &options);
+
+    let failed = tokio::time::timeout(Duration::from_secs(60), mirror()).await.expect("git ends by itself");
+    let failed = failed.expect_err("there is no answer");
+    assert!(failed.to_string().contains("Operation too slow") && failed.is_retryable(), "{failed}");
+
+    // No time passes for git, so the limit for the list of branches ends first.
+    tokio::time::pause();
+    let failed = mirror().await.expect_err("there is no answer");
+    assert!(matches!(failed, GitError::TimedOut { seconds: 120, .. }), "{failed}");
+}

@@ -75,6 +75,16 @@ impl Host {
         self.home.mirror(&url, &Credentials::None, &MirrorOptions::default()).await.expect("a mirror")
     }
 
+    /// Returns the same repositories with a script of sh in place of git, which is not confined.
+    pub(crate) fn with_git(&self, name: &str, script: &str) -> GitHome {
+        let (source, git) = (self.path(&format!("{name}.sh")), self.path(name));
+        fs::write(&source, format!("#!/bin/sh\n{script}\n")).expect("it is ours");
+        // A file that this process has written may be open in a child of another test, and is not executed then.
+        let installed = Command::new("install").args(["-m", "755"]).args([&source, &git]).status();
+        assert!(installed.expect("it is there").success());
+        GitHome::new(self.path("state/git"), GitProgram::unconfined(git))
+    }
+
     /// Returns a run with a clone whose origin is this address.
     pub(crate) async fn workspace(&self, origin: &Path, run: &str, relay: &str) -> Workspace {
         let mirror = self.mirror_of(origin).await;

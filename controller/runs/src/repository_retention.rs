@@ -49,3 +49,48 @@ pub async fn remove_old_repositories(
         Err(stopped) => std::panic::resume_unwind(stopped.into_panic()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use sluice_git::GitProgram;
+    use sluice_state::git_runs::{NewGitRun, PublishRule};
+    use sluice_state::store::now_us;
+
+    use super::*;
+
+    fn git_run(run: &str) -> NewGitRun {
+        NewGitRun {
+            run_id: run.parse().expect("an id"),
+            url: "https://forge.test/a/b".to_owned(),
+            base_branch: None,
+            branch: format!("run/{run}"),
+            ticket: None,
+            title: None,
+            publish: PublishRule::Approve,
+            wants_pull_request: false,
+        }
+    }
+
+    /// Bug: a process that was killed while it made a repository left it for ever.
+    #[tokio::test]
+    async fn an_unfinished_repository_is_removed_in_time() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(&directory.path().join("sluice.db")).expect("it is new");
+        let git = directory.path().join("git");
+        let home = GitHome::new(git.clone(), GitProgram::unconfined("/usr/bin/git".into()));
+        for (run, begun_us) in [("r1", 1), ("r2", now_us())] {
+            store.begin_git_run(git_run(run), begun_us).await.expect("it is writable");
+            fs::create_dir_all(git.join(format!("runs/{run}.new/objects"))).expect("it is ours");
+            fs::write(git.join(format!("runs/{run}.lock")), "").expect("it is ours");
+        }
+        let removed = remove_old_repositories(&home, &store, Duration::ZERO, SystemTime::now()).await;
+        assert_eq!(removed.expect("it is ours"), 1);
+        let entries =
+            fs::read_dir(git.join("runs")).expect("it is ours").map(|entry| entry.expect("an entry").file_name());
+        let mut left: Vec<_> = entries.collect();
+        left.sort();
+        assert_eq!(left, ["r2.lock", "r2.new"]);
+    }
+}

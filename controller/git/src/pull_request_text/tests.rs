@@ -60,7 +60,7 @@ fn a_body_has_the_facts_of_its_run() {
     assert_eq!(
         body,
         "Sluice opened this pull request for run `r-0123456789abcdef`.\n\nAsked:\n\n```text\n Fix the login.\n \
-         Please.\n```\n\nDone, in the words of the agent, which nobody has checked:\n\n```text\n I fixed it.\n```\n\n\
+         Please.\n```\n\nDone, in the words of the agent, not checked by a person:\n\n```text\n I fixed it.\n```\n\n\
          Cost: `$0.1234`  \nRun: `r-0123456789abcdef`  \nAudit head: `sha256:00ff`\n"
     );
 }
