@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sluice_contract::time::duration_micros;
 use sluice_litellm::spend_log::SpendLog;
-use sluice_litellm::spend_log::row::SpendRow;
+use sluice_litellm::spend_log::row::{SpendRow, UnreadableRow};
 use sluice_state::ledger::{BookedReceipt, Settled, Settlement};
 use sluice_state::store::{Store, now_us};
 
@@ -43,6 +43,15 @@ pub struct Reconciliation<'a> {
     pub notify: &'a (dyn Fn(&str) + Sync),
 }
 
+/// Rows of the accounts in question.
+#[derive(Debug, Default)]
+struct FoundRows {
+    rows: Vec<SpendRow>,
+    unreadable: Vec<UnreadableRow>,
+    /// Number of rows of other accounts.
+    foreign: usize,
+}
+
 /// Time between two reads for a row that may still arrive.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -64,11 +73,11 @@ impl Reconciliation<'_> {
         let scope = ReconcileScope::of(self.store, question).await?;
         let mut posted = Settled::default();
         loop {
-            let (rows, foreign) = self.rows(&scope).await?;
-            let findings = self.compare_and_post(&scope, &rows, &mut posted).await?;
+            let found = self.rows(&scope).await?;
+            let findings = self.compare_and_post(&scope, &found, &mut posted).await?;
             let until = findings.iter().filter_map(|finding| finding.until_us).max();
             let Some(until) = until.filter(|_| limit_us.is_some_and(|limit| now_us() < limit)) else {
-                return Ok(ReconcileOutcome::of(findings, posted, foreign));
+                return Ok(ReconcileOutcome::of(findings, posted, found.foreign));
             };
             let waiting = findings.iter().filter(|finding| finding.until_us.is_some()).count();
             let left = Duration::from_micros(u64::try_from(until - now_us()).unwrap_or(0));
@@ -82,10 +91,10 @@ impl Reconciliation<'_> {
     async fn compare_and_post(
         &self,
         scope: &ReconcileScope,
-        rows: &[SpendRow],
+        found: &FoundRows,
         posted: &mut Settled,
     ) -> Result<Vec<Finding>, ReconcileError> {
-        let mut findings = join(&self.join_input(scope, rows).await?);
+        let mut findings = join(&self.join_input(scope, found).await?);
         for _ in 0..ROUNDS {
             let settlements = self.settlements(&findings);
             if settlements.is_empty() {
@@ -94,24 +103,25 @@ impl Reconciliation<'_> {
             let more = self.store.settle(settlements).await?;
             posted.receipts += more.receipts;
             posted.reversed += more.reversed;
-            findings = join(&self.join_input(scope, rows).await?);
+            findings = join(&self.join_input(scope, found).await?);
         }
         Ok(findings)
     }
 
-    async fn rows(&mut self, scope: &ReconcileScope) -> Result<(Vec<SpendRow>, usize), ReconcileError> {
-        let (mut rows, mut foreign) = (Vec::new(), 0);
+    async fn rows(&mut self, scope: &ReconcileScope) -> Result<FoundRows, ReconcileError> {
+        let mut found = FoundRows::default();
         for (account, windows) in &scope.windows {
             (self.notify)(&format!("reading the spend log of {account}"));
-            let found = self.spend_log.rows(account, windows).await?;
-            rows.extend(found.rows.into_values());
-            foreign += found.foreign;
+            let of_account = self.spend_log.rows(account, windows).await?;
+            found.rows.extend(of_account.rows.into_values());
+            found.unreadable.extend(of_account.unreadable.into_values());
+            found.foreign += of_account.foreign;
         }
-        Ok((rows, foreign))
+        Ok(found)
     }
 
     /// Returns all facts of a decision, as of now.
-    async fn join_input(&self, scope: &ReconcileScope, rows: &[SpendRow]) -> Result<JoinInput, ReconcileError> {
+    async fn join_input(&self, scope: &ReconcileScope, spend_log: &FoundRows) -> Result<JoinInput, ReconcileError> {
         let (mut receipts, mut under_way) = (HashMap::new(), HashSet::new());
         for filter in &scope.filters {
             let found = self.store.receipts_for_reconcile(filter.clone()).await?;
@@ -123,15 +133,23 @@ impl Reconciliation<'_> {
             );
         }
         let in_question: HashSet<_> = receipts.values().map(|it| it.receipt.call_id.clone()).collect();
-        let names = rows.iter().filter_map(SpendRow::call_id);
+        let unreadable = spend_log.unreadable.iter().filter_map(|row| row.names().call_id());
+        let names = spend_log.rows.iter().filter_map(SpendRow::call_id).chain(unreadable);
         let names = names.filter(|id| !in_question.contains(*id)).map(str::to_owned).collect();
         let elsewhere = self.store.payers(names).await?;
         let mut receipts: Vec<_> = receipts.into_values().collect();
         receipts.sort_by(|a, b| {
             (&a.receipt.origin, &a.receipt.source_reference).cmp(&(&b.receipt.origin, &b.receipt.source_reference))
         });
-        let row_scope = scope.rows.clone();
-        Ok(JoinInput { receipts, elsewhere, under_way, rows: rows.to_vec(), row_scope, now_us: now_us() })
+        Ok(JoinInput {
+            receipts,
+            elsewhere,
+            under_way,
+            rows: spend_log.rows.clone(),
+            unreadable: spend_log.unreadable.clone(),
+            row_scope: scope.rows.clone(),
+            now_us: now_us(),
+        })
     }
 
     fn settlements(&self, findings: &[Finding]) -> Vec<Settlement> {

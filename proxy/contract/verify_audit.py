@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Verifies an audit file of Sluice: verify_audit.py FILE [--key HEX|FILE]... [--against SEQ:HASH]...
 
+A key FILE has one public key on each line, as sluice audit keys prints them.
 Exit 0: complete. 1: tampered, with the first bad line. 3: incomplete, with what is missing. 2: usage. 4: unreadable.
 Without --key no signature is checked. It needs Python alone, and shares no code with the program that writes the files.
 """
@@ -254,7 +255,10 @@ def main(args):
             arg = args.pop(0)
             if arg == "--key":
                 text = args.pop(0)
-                keys.append(bytes.fromhex(text if re.fullmatch("[0-9a-f]{64}", text) else open(text).read()))
+                lines = (text if re.fullmatch("[0-9a-f]{64}", text) else open(text).read()).split()
+                if not lines:
+                    raise ValueError  # without a key, no signature would be checked
+                keys += [bytes.fromhex(line) for line in lines]
             elif arg == "--against":
                 seq, head = args.pop(0).split(":")
                 seen.append((int(seq), head))

@@ -15,7 +15,7 @@ pub mod window;
 
 pub use error::{KeyRefusal, NoSpendLog, SpendLogError};
 
-use row::{SpendPage, SpendRow};
+use row::{SpendPage, SpendRow, UnreadableRow};
 use window::TimeWindow;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each has about 11 KB.
@@ -56,6 +56,8 @@ pub enum RetryMode {
 pub struct SpendRows {
     /// Rows by their names.
     pub rows: BTreeMap<String, SpendRow>,
+    /// Rows that cannot be read, by their names, or by their hashes if they have none.
+    pub unreadable: BTreeMap<String, UnreadableRow>,
     /// Number of rows of other accounts, which were not requested and are ignored.
     pub foreign: usize,
 }
@@ -118,7 +120,8 @@ impl SpendLog {
             let total = loop {
                 let page = self.page(account, window, number).await?;
                 let total = page.total;
-                let is_last = page.rows.len() + page.foreign == 0 || u64::from(number) * PAGE_ROWS >= total;
+                let given = page.rows.len() + page.unreadable.len() + page.foreign;
+                let is_last = given == 0 || u64::from(number) * PAGE_ROWS >= total;
                 second.add(page);
                 if is_last {
                     break total;
@@ -126,9 +129,10 @@ impl SpendLog {
                 number += 1;
             };
             reads += 1;
-            let given = second.rows.len() + second.foreign;
+            let given = second.rows.len() + second.unreadable.len() + second.foreign;
             if given as u64 == total {
                 rows.rows.append(&mut second.rows);
+                rows.unreadable.append(&mut second.unreadable);
                 rows.foreign += second.foreign;
                 return Ok(());
             }
@@ -186,6 +190,7 @@ impl SpendRows {
     fn add(&mut self, page: SpendPage) {
         self.foreign += page.foreign;
         self.rows.extend(page.rows.into_iter().map(|row| (row.request_id.clone(), row)));
+        self.unreadable.extend(page.unreadable.into_iter().map(|row| (row.key(), row)));
     }
 }
 

@@ -39,7 +39,7 @@ Examples:
 
 const EXIT_CODES: &str = "\
 Classes that agree: matched, settled, unknown_settled, late, cache_hit, not_billed; not_yet is undecided.
-Classes that do not agree: amount_differs, tokens_differ, missing_there, missing_here, duplicate.
+Classes that do not agree: amount_differs, tokens_differ, missing_there, missing_here, duplicate, unreadable_row.
 
 Exit codes: 0 all agree or are undecided; 122 some do not agree; 125 the comparison failed; 2 usage.";
 
@@ -65,7 +65,7 @@ pub(super) struct ReconcileArgs {
     /// If amounts or tokens differ, reverse the posted entries and post LiteLLM's numbers
     #[arg(long, requires = "reason")]
     correct: bool,
-    /// The reason of a correction, for the control log
+    /// The reason of a correction, for the control log; required with --correct
     #[arg(long, value_name = "TEXT", requires = "correct", value_parser = reason)]
     reason: Option<String>,
     /// Do not wait for rows that may still come; LiteLLM takes up to 30 s

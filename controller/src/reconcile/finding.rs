@@ -34,11 +34,13 @@ pub enum FindingClass {
     MissingHere,
     /// A further row with a cost for a call that already has one.
     Duplicate,
+    /// A row that cannot be read, such as one with a negative cost. Nothing is posted for its call.
+    UnreadableRow,
 }
 
 impl FindingClass {
     /// All classes, in the order in which they are shown.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Matched,
         Self::Settled,
         Self::UnknownSettled,
@@ -51,6 +53,7 @@ impl FindingClass {
         Self::MissingThere,
         Self::MissingHere,
         Self::Duplicate,
+        Self::UnreadableRow,
     ];
 
     /// Returns the word for output.
@@ -69,6 +72,7 @@ impl FindingClass {
             Self::MissingThere => "missing_there",
             Self::MissingHere => "missing_here",
             Self::Duplicate => "duplicate",
+            Self::UnreadableRow => "unreadable_row",
         }
     }
 
@@ -76,7 +80,12 @@ impl FindingClass {
     #[must_use]
     pub fn is_mismatch(self) -> bool {
         match self {
-            Self::AmountDiffers | Self::TokensDiffer | Self::MissingThere | Self::MissingHere | Self::Duplicate => true,
+            Self::AmountDiffers
+            | Self::TokensDiffer
+            | Self::MissingThere
+            | Self::MissingHere
+            | Self::Duplicate
+            | Self::UnreadableRow => true,
             Self::Matched
             | Self::Settled
             | Self::UnknownSettled
@@ -122,7 +131,7 @@ pub struct Finding {
 pub struct SideAmounts {
     /// Cost in nano-USD; a JSON string, since a reader's numbers may be floats.
     #[serde(serialize_with = "as_text")]
-    pub nano_usd: Option<i64>,
+    pub nano_usd: Option<i128>,
     /// Input tokens, including the tokens of a prompt cache.
     pub input: Option<u64>,
     /// Output tokens.
@@ -139,6 +148,6 @@ pub enum Remedy {
 }
 
 #[allow(clippy::ref_option, reason = "serde's signature")]
-fn as_text<S: serde::Serializer>(amount: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(amount: &Option<i128>, serializer: S) -> Result<S::Ok, S::Error> {
     amount.map(|amount| amount.to_string()).serialize(serializer)
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use sluice_contract::RunKey;
 use sluice_contract::record::Usage;
-use sluice_litellm::spend_log::row::SpendRow;
+use sluice_litellm::spend_log::row::{SpendRow, UnreadableRow};
 use sluice_state::ledger::BookedReceipt;
 
 use super::finding::{Finding, FindingClass, Remedy, SideAmounts};
@@ -18,6 +18,7 @@ mod retries;
 mod settlement;
 mod unmatched_receipt;
 mod unmatched_row;
+mod unreadable_row;
 
 use index::ReceiptIndex;
 
@@ -43,6 +44,8 @@ pub struct JoinInput {
     pub under_way: HashSet<RunKey>,
     /// Rows of the accounts in question.
     pub rows: Vec<SpendRow>,
+    /// Rows of these accounts that cannot be read.
+    pub unreadable: Vec<UnreadableRow>,
     /// Rows in question that have no receipt.
     pub row_scope: RowScope,
     /// Time of the join in microseconds since 1970.
@@ -71,15 +74,25 @@ pub fn join(input: &JoinInput) -> Vec<Finding> {
     let mut rows_of: HashMap<usize, Vec<&SpendRow>> = HashMap::new();
     let mut unmatched = Vec::new();
     for row in &input.rows {
-        match index.find(row).filter(|at| input.receipts[*at].receipt.account == row.account) {
+        match index.find(row.names()).filter(|at| input.receipts[*at].receipt.account == row.account) {
             Some(at) => rows_of.entry(at).or_default().push(row),
             None => unmatched.extend(unmatched_row::finding(row, input, &index)),
+        }
+    }
+    let mut unreadable_of: HashMap<usize, Vec<&UnreadableRow>> = HashMap::new();
+    for row in &input.unreadable {
+        match index.find(row.names()).filter(|at| input.receipts[*at].receipt.account == row.account) {
+            Some(at) => unreadable_of.entry(at).or_default().push(row),
+            None => unmatched.extend(unreadable_row::finding(row, input, &index)),
         }
     }
     let mut findings = Vec::new();
     for (at, receipt) in input.receipts.iter().enumerate() {
         let rows = rows_of.remove(&at).unwrap_or_default();
-        findings.extend(findings_of(receipt, rows, input.now_us));
+        match unreadable_of.remove(&at) {
+            Some(unreadable) => findings.push(unreadable_row::finding_of_receipt(receipt, &unreadable, &rows)),
+            None => findings.extend(findings_of(receipt, rows, input.now_us)),
+        }
     }
     findings.extend(unmatched);
     findings
@@ -150,7 +163,7 @@ fn side_of_receipt(receipt: &BookedReceipt) -> SideAmounts {
 }
 
 fn side_of_row(row: &SpendRow) -> SideAmounts {
-    SideAmounts { nano_usd: Some(row.nanos), input: Some(row.input), output: Some(row.output) }
+    SideAmounts { nano_usd: Some(i128::from(row.nanos)), input: Some(row.input), output: Some(row.output) }
 }
 
 /// Returns input tokens as LiteLLM counts them, including the tokens of a prompt cache.

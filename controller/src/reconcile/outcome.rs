@@ -60,7 +60,7 @@ impl ReconcileOutcome {
 impl AmountSum {
     fn add(&mut self, count: u64, side: Option<&SideAmounts>) {
         self.count += count;
-        self.nano_usd += i128::from(side.and_then(|side| side.nano_usd).unwrap_or(0));
+        self.nano_usd += side.and_then(|side| side.nano_usd).unwrap_or(0);
     }
 }
 

@@ -38,7 +38,7 @@ pub use compare::{Difference, DifferenceKind, RebuildReport, RestoreReport};
 pub use entry::{CACHE_HIT, LedgerEntry, RETRY, ReceiptRow, SOURCE};
 pub use error::LedgerError;
 pub use filter::Filter;
-pub use implausible::{CostBounds, GUESS_FLOOR, IMPLAUSIBLE, IMPLAUSIBLE_FACTOR, ImplausibleCost, implausible_cost};
+pub use implausible::{CostBounds, GUESS_FLOOR, IMPLAUSIBLE, IMPLAUSIBLE_FACTOR, ImplausibleCost};
 pub use import::{ImportError, ImportedFile, UnsignedFiles};
 pub use insert::{LateOutcome, Posted, PostingResult};
 pub use parsed_audit::{Doubt, ParsedAudit, read, unknown_key_advice};

@@ -2,14 +2,14 @@
 //!
 //! Pure: the same file gives the same receipts at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{AuditLog, LoggedCall, RunKey, Usd, could_be_billed, reader, reason};
 
-use crate::ledger::{IMPLAUSIBLE, ImplausibleCost, ParsedAudit, ReceiptStatus, implausible_cost, reference, status};
+use crate::ledger::{IMPLAUSIBLE, ImplausibleCost, ParsedAudit, ReceiptStatus, reference, status, usd};
 use crate::no_connection::no_connection;
 use crate::over_cap::{OverCap, over_caps};
 
@@ -73,12 +73,11 @@ pub struct RunTotals {
 /// Computes the totals of an audit file.
 #[must_use]
 pub fn tally(reading: &ParsedAudit) -> RunTotals {
-    let log = reading.log();
-    let cap = log.open().and_then(|open| open.limits.max_cost_usd.clone());
-    let implausible = |call: &LoggedCall| implausible_cost(&call.intent, call.outcome.as_ref()?, cap.as_deref());
-    let receipts = log.calls().iter().map(|call| match implausible(call) {
-        Some(_) => without_cost(receipt(&reading.key, call)),
-        None => receipt(&reading.key, call),
+    let (log, implausible) = reading.log_and_implausible_costs();
+    let without: HashSet<&str> = implausible.iter().map(|cost| cost.call_id.as_str()).collect();
+    let receipts = log.calls().iter().map(|call| match without.contains(&*call.intent.call_id) {
+        true => without_cost(receipt(&reading.key, call)),
+        false => receipt(&reading.key, call),
     });
     let receipts: Vec<_> = receipts.collect();
     let litellm_budgets = exhausted(&log);
@@ -96,7 +95,7 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
-        implausible: log.calls().iter().filter_map(implausible).collect(),
+        implausible,
         over_caps: over_caps(&log, &used),
         no_connection: no_connection(&log),
         lines: reading.lines,
@@ -137,11 +136,10 @@ fn usage(receipts: &[Receipt]) -> Usage {
     sum
 }
 
-/// Adds up the known costs, as the ledger does: each rounded to nano-USD.
+/// Adds up the known costs exactly, as the ledger does: each rounded to nano-USD.
 fn cost(receipts: &[Receipt]) -> String {
     let costs = receipts.iter().filter_map(|receipt| Usd::parse(receipt.cost_usd.as_deref()?).ok());
-    let nanos = costs.map(|cost| cost.to_nanos()).fold(0, i64::saturating_add);
-    Usd::from_nanos(nanos).to_string()
+    usd(costs.map(|cost| i128::from(cost.to_nanos())).sum())
 }
 
 fn no_tokens() -> Usage {

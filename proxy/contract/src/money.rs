@@ -102,6 +102,12 @@ impl Usd {
     /// Returns the amount of a whole number of nano-USD.
     #[must_use]
     pub fn from_nanos(nanos: i64) -> Self {
+        Self::from_nano_sum(nanos.into())
+    }
+
+    /// Returns the amount of a sum in nano-USD, which may exceed the highest single amount.
+    #[must_use]
+    pub fn from_nano_sum(nanos: i128) -> Self {
         let text = format!("{:010}", nanos.max(0));
         let (whole, fraction) = text.split_at(text.len() - 9);
         Self::parse(&format!("{whole}.{fraction}")).unwrap_or(Self { digits: String::new(), scale: 0 })
@@ -188,6 +194,13 @@ mod tests {
         fn nanos_survive_a_round_trip(nanos in 0..i64::MAX) {
             let usd = Usd::from_nanos(nanos);
             prop_assert_eq!(usd.to_nanos(), nanos);
+            prop_assert_eq!(Usd::parse(&usd.to_string()), Ok(usd));
+        }
+
+        #[test]
+        fn sums_survive_a_round_trip(nanos in 0..i128::MAX) {
+            let usd = Usd::from_nano_sum(nanos);
+            prop_assert_eq!(usd.scaled(9), nanos);
             prop_assert_eq!(Usd::parse(&usd.to_string()), Ok(usd));
         }
 

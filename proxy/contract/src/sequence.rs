@@ -21,8 +21,8 @@ pub struct Totals {
     pub unknown: u64,
     /// Tokens of all calls.
     pub usage: Usage,
-    /// Sum of the known costs, in nano-USD, each call rounded half-even.
-    pub nanos: i64,
+    /// Sum of the known costs, in nano-USD, each call rounded half-even. It is exact, also above the highest single amount.
+    pub nanos: i128,
 }
 
 /// Checker of the lines of a file, with the state that the next line depends on.
@@ -53,7 +53,7 @@ impl Totals {
     pub fn add(&mut self, cost: Option<i64>, why_null: Option<NullReason>, usage: Option<&Usage>) {
         // These calls are known to cost nothing.
         let free = matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled));
-        self.nanos = self.nanos.saturating_add(cost.unwrap_or(0));
+        self.nanos = self.nanos.saturating_add(cost.unwrap_or(0).into());
         self.unknown += u64::from(cost.is_none() && !free);
         if let Some(usage) = usage {
             self.usage.add(usage);
@@ -63,7 +63,7 @@ impl Totals {
     /// Returns the sum as an amount.
     #[must_use]
     pub fn cost(&self) -> Usd {
-        Usd::from_nanos(self.nanos)
+        Usd::from_nano_sum(self.nanos)
     }
 }
 

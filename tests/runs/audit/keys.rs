@@ -11,7 +11,7 @@ use sluice_testkit::{CheckedAuditFile, Sluice, engine};
 
 use crate::agents::kit;
 
-use super::{ASK, audit, finished, ours, private_key, upstream};
+use super::{ASK, audit, finished, ours, private_key, theirs, upstream};
 
 const UNTIL_GO: &str = "until [ -e /workspace/go ]; do sleep 0.01; done";
 
@@ -77,6 +77,11 @@ async fn files_signed_by_a_rotated_key_still_verify() {
     keys.sort_by(|one, other| one.0.cmp(&other.0));
     let printed: String = keys.iter().map(|(_, key)| format!("{key}\n")).collect();
     assert_eq!(audit(&sluice, ["keys"]).await.expect(0).stdout, printed);
+    // An auditor elsewhere gets all keys in one file.
+    let handed_over = sluice.file("sluice.pub", &printed);
+    let both = [first.clone(), second.clone()];
+    assert_eq!(ours(&sluice, &both, &["--key", &handed_over]).await, [(0, 0), (0, 0)]);
+    assert_eq!(theirs(&both, &["--key", &handed_over]), [(0, 0), (0, 0)]);
     // Each signs for itself alone.
     assert_eq!(ours(&sluice, &[first.clone(), second], &["--key", &new.to_string()]).await, [(1, 7), (0, 0)]);
     assert_eq!(modes(&sluice.state().join("keys")).len(), 5, "two directories, two public keys, one private");

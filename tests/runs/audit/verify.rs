@@ -141,7 +141,7 @@ async fn a_truncated_file_is_incomplete_and_names_open_calls() {
         ),
         ("to nothing", Vec::new(), "0 lines, 0 calls, $0, not signed, no close".into()),
     ];
-    let unproven = "; NOT PROVEN that nobody rewrote it whole: give --against";
+    let unproven = "; NOT PROVEN that the file was not rewritten as a whole: give --against";
     for (name, bytes, said) in cases {
         let copy = beside(&sluice, &[(name.to_owned(), bytes)]).remove(0);
         let ran = audit(&sluice, ["verify", &copy.display().to_string(), "--key", &key]).await.expect(3);
@@ -217,8 +217,10 @@ async fn a_foreign_file_is_verified_by_given_keys_only() {
     let of_two = sluice.file("two.pub", &format!("{wrong}\n{key}\n"));
     let of_another = sluice.file("another.pub", &wrong);
 
-    let unproven =
-        format!("signature of {key_id} not checked; NOT PROVEN that nobody rewrote it whole: give --key, or --against");
+    let unproven = format!(
+        "signature of {key_id} not checked; NOT PROVEN that the file was not rewritten as a whole: give --key, or \
+         --against"
+    );
     for (keys, code, said) in [
         (&[][..], 0, unproven),
         (&["--key", &key], 0, format!("signed by {key_id}")),

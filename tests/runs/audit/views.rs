@@ -191,8 +191,10 @@ async fn a_missing_file_is_reported_with_a_hint() {
     }
     for command in [&["keys"][..], &["rotate-key", "--reason", "x"]] {
         let told = audit(&sluice, command).await.expect(2);
-        let said =
-            format!("sluice: {} is no state directory of sluice; name it with --state-dir\n", sluice.state().display());
+        let said = format!(
+            "sluice: {} is not a state directory of sluice; name it with --state-dir\n",
+            sluice.state().display()
+        );
         assert_eq!((told.stdout.as_str(), told.stderr), ("", said), "{command:?}");
     }
     assert!(!sluice.state().exists(), "who only asks makes nothing");
@@ -204,4 +206,28 @@ async fn a_missing_file_is_reported_with_a_hint() {
     let third = first.replace(".0.jsonl", ".2.jsonl");
     fs::copy(&first, &third).expect("we are root");
     assert!(audit(&sluice, ["verify", &id]).await.expect(1).stdout.starts_with(&third));
+}
+
+#[tokio::test]
+async fn two_high_costs_have_one_total_everywhere() {
+    // Each can be counted in an i64 of nano-USD, and their sum cannot.
+    let cost = "x-litellm-response-cost";
+    let edit = move |script: Script| script.without_header(cost).header(cost, "9000000000");
+    let upstream = Upstream::provider("hello").edit(edit).start().await;
+    let sluice = Sluice::to(&upstream);
+    let script = format!("{ASK} ask >/dev/null; ask >/dev/null");
+    let id = sluice.run(["--json", "--", "sh", "-c", &script]).finish().await.expect(0).json().run_id;
+
+    let verified = audit(&sluice, ["verify", &id]).await.expect(0).stdout;
+    assert!(verified.contains(": complete: 6 lines"), "{verified}");
+    assert!(verified.contains(", 2 calls, $18000000000, "), "{verified}");
+    let key = public_key(&sluice).await;
+    assert_eq!(theirs(&[sluice.audit_path(&id)], &["--key", &key]), [(0, 0)]);
+    let shown = audit(&sluice, ["show", &id]).await.expect(0).stdout;
+    assert!(shown.ends_with("; $18000000000\n"), "{shown}");
+    for command in ["usage", "receipts"] {
+        let value = sluice.command([command, "--run", &id, "--json"]).finish().await.expect(0).value();
+        assert_eq!(value["total"]["cost_usd"], "18000000000", "{command}: {value}");
+    }
+    sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
 }

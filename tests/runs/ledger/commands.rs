@@ -45,9 +45,9 @@ async fn receipts_are_found_by_run_account_and_time() {
     let lines: Vec<_> = csv.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 3, "{csv}");
     assert!(lines[0].starts_with("source_reference,run_id,attempt,call,"), "{csv}");
-    assert!(lines.iter().all(|line| line.split(',').count() == 26), "{csv}");
+    assert!(lines.iter().all(|line| line.split(',').count() == 27), "{csv}");
     assert!(lines[1].contains(r#","acct-1","#) && lines[1].contains(",0.0000054,5400,"), "{csv}");
-    assert!(lines[0].ends_with("cost_usd,cost_nano_usd,price_source,null_reason,created_at,booked_on"), "{csv}");
+    assert!(lines[0].ends_with("cost_usd,cost_nano_usd,price_source,null_reason,created_at,booked_on,last_booked_on"));
     let csv = sluice.command(["usage", "--by", "account", "--since", "1h", "--csv"]).finish().await.expect(0).stdout;
     let lines: Vec<_> = csv.split_terminator("\r\n").collect();
     assert_eq!(lines[1..], [1, 2].map(|n| format!(r#"account,"acct-{n}",1,0,,10,5,,,,15,0.0000054,5400"#)), "{csv}");

@@ -138,3 +138,32 @@ async fn doubtful_files_have_verdicts_of_their_own() {
         checked["differences"].as_array().expect("a list").iter().map(|one| one["found"].clone()).collect();
     assert_eq!(found, ["unknown_key", "unsigned", "not_an_audit_file"]);
 }
+
+#[tokio::test]
+async fn an_altered_import_is_unsettled_in_every_selection() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let (_sidecar, file, public) = signed(&upstream, &sluice, "alone-7").await;
+    import(&sluice, &[&file, "--key", &public]).await.expect(0);
+    let path = sluice.audit_path("alone-7");
+    let text = fs::read_to_string(&path).expect("it is there");
+    fs::write(&path, text.replace("\"total\":15", "\"total\":16")).expect("it is ours");
+    sluice.command(["ledger", "rebuild"]).finish().await.expect(122);
+
+    for words in [
+        &[][..],
+        &["--account", "acct-1"],
+        &["--since", "1h"],
+        &["--model", "m"],
+        &["--run", "alone-7"],
+        &["--account", "acct-1", "--since", "2020-01-01", "--until", "2999-01-01"],
+    ] {
+        let unsettled = async |command: &str| {
+            value(&sluice, &[&[command, "--json"][..], words].concat()).await["unsettled_runs"].clone()
+        };
+        let usage = unsettled("usage").await;
+        assert_eq!(usage, unsettled("receipts").await, "{words:?}");
+        assert_eq!(usage[0]["run"], "alone-7.0", "{words:?}: {usage}");
+        assert!(usage[0]["reason"].as_str().is_some_and(|reason| reason.contains("tampered")), "{words:?}: {usage}");
+    }
+}

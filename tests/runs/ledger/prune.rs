@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The names of the audit files.
 /// Names of the audit files of runs.
 fn files(sluice: &Sluice) -> Vec<String> {
     let entries = fs::read_dir(sluice.state().join("audit")).expect("it is there");

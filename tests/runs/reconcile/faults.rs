@@ -58,12 +58,6 @@ async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
     let elsewhere = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "stream").await;
-    let row = log.rows()[0].clone();
-    let with = |name: &str, value: Value| {
-        let mut row = row.clone();
-        row[name] = value;
-        Script::json(200, json!({"data": [row], "total": 1}))
-    };
     let no_database = json!({"error": {"message": "Prisma Client is not initialized", "code": "401"}});
     let no_admin =
         json!({"error": {"message": "Only proxy admin can be used to do this. Key Hash = abcd", "code": "401"}});
@@ -83,13 +77,6 @@ async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
         ),
         (Script::json(200, json!([])), "no page of a spend log"),
         (Script::json(200, json!({"data": 7, "total": 1})), "no page of a spend log"),
-        (with("spend", json!(sluice.key())), "spend is \"(key)\""),
-        (with("prompt_tokens", json!(sluice.key())), "a member is missing, doubled, or not of its kind, in line 1"),
-        (with("spend", json!("5")), "row row-0 of the spend log cannot be read: spend"),
-        (with("spend", json!(-0.5)), "spend is -0.5"),
-        (with("prompt_tokens", json!(1e300)), "row-0"),
-        (with("startTime", json!("now")), "startTime"),
-        (with("request_id", json!(["x"])), "cannot be read"),
     ] {
         log.next([script]);
         let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);

@@ -181,6 +181,29 @@ async fn yesterdays_fact_counts_today_as_late() {
 }
 
 #[tokio::test]
+async fn csv_has_the_day_of_a_later_settlement() {
+    let log = ScriptedSpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    spend(&sluice, "stream").await;
+    age(&sluice).await;
+    for table in ["receipts", "entries"] {
+        sluice.sql(&format!("UPDATE {table} SET arrived_day = date(arrived_day, '-1 day')")).await;
+    }
+
+    let (code, outcome) = reconcile(&sluice, &[]).await;
+
+    assert_eq!((code, classes(&outcome)), (0, counts([("settled", 1)])));
+    let csv = sluice.command(["receipts", "--csv"]).finish().await.expect(0).stdout;
+    let row = csv.split_terminator("\r\n").nth(1).unwrap_or_else(|| panic!("no receipt: {csv}"));
+    let mut cells = row.rsplit(',');
+    let (last_booked_on, booked_on) = (cells.next().expect("a cell"), cells.next().expect("a cell"));
+    assert_ne!(last_booked_on, booked_on);
+    let days = sluice.sql("SELECT arrived_day, (SELECT max(arrived_day) FROM entries) FROM receipts").await;
+    assert_eq!(days, format!("[[{booked_on}, {last_booked_on}]]"));
+}
+
+#[tokio::test]
 async fn differences_are_corrected_on_demand_and_once() {
     let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;

@@ -110,7 +110,7 @@ impl SpendLogError {
     /// Returns whether the error lasts until that LiteLLM is changed.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::Unreadable(UnreadablePage::Page(_)))
+        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::Unreadable(_))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Rows of LiteLLM's spend log, from the text of an answer.
 //!
 //! Pure. Amounts are read from their digits. Rows of other accounts are counted and otherwise ignored. A row of the account
-//! that cannot be read is an error, since a bill cannot leave it out.
+//! that cannot be read is kept with its names and the reason, since a bill cannot leave it out. It concerns its own call
+//! alone: LiteLLM writes what a provider states, such as a negative number of tokens.
 
 use serde::Deserialize;
 use serde_json::error::Category;
@@ -11,11 +12,19 @@ use sluice_contract::text::sanitize;
 use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey, Usd};
 
+mod row_names;
+mod unreadable;
+
+pub use row_names::RowNames;
+pub use unreadable::UnreadableRow;
+
 /// A page of the spend log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpendPage {
     /// Rows of the account.
     pub rows: Vec<SpendRow>,
+    /// Rows of the account that cannot be read.
+    pub unreadable: Vec<UnreadableRow>,
     /// Number of different rows of all accounts.
     pub distinct: usize,
     /// Number of rows of other accounts, which were not requested.
@@ -60,20 +69,9 @@ pub struct SpendRow {
 }
 
 /// An answer that is not a page of a spend log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnreadablePage {
-    /// The answer is not the expected object.
-    #[error("the answer holds no page of a spend log: {0}")]
-    Page(JsonFault),
-    /// A row of the account cannot be read.
-    #[error("row {id} of the spend log cannot be read: {why}")]
-    Row {
-        /// Name of the row, if it has one.
-        id: String,
-        /// Reason.
-        why: RowFault,
-    },
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the answer holds no page of a spend log: {0}")]
+pub struct UnreadablePage(JsonFault);
 
 /// Reason why a row cannot be read. Texts of the row are sanitized and truncated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,8 +109,6 @@ pub struct JsonFault {
 const NAME_MAX: usize = 1024;
 /// Marker that LiteLLM adds to the name of a row that a cache answered.
 const CACHE_HIT: &str = "_cache_hit";
-/// Text that LiteLLM writes between the id of a call and the number of an earlier attempt.
-const ATTEMPT: &str = "-attempt-";
 
 #[derive(Deserialize)]
 struct PageBody<'a> {
@@ -123,11 +119,13 @@ struct PageBody<'a> {
     total_is_capped: bool,
 }
 
-/// The members that name a row and its account.
+/// The members that name a row and its account, of any type.
 #[derive(Deserialize)]
-struct RowOwner {
-    request_id: Option<String>,
-    end_user: Option<String>,
+struct RowOwner<'a> {
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    end_user: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -163,31 +161,53 @@ struct SluiceMetadata {
     attempt: Option<u32>,
 }
 
+impl SluiceMetadata {
+    /// Returns the run that it names.
+    fn run(&self) -> Option<RunKey> {
+        format!("{}.{}", self.run_id.as_ref()?, self.attempt.unwrap_or(0)).parse().ok()
+    }
+}
+
 /// Reads a page, and the rows of one account on it.
 ///
 /// # Errors
 /// [`UnreadablePage`].
 pub fn page(text: &str, account: &str) -> Result<SpendPage, UnreadablePage> {
-    let answer: PageBody<'_> =
-        serde_json::from_str(text).map_err(|error| UnreadablePage::Page(JsonFault::of(&error)))?;
-    let mut page =
-        SpendPage { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
+    let answer: PageBody<'_> = serde_json::from_str(text).map_err(|error| UnreadablePage(JsonFault::of(&error)))?;
+    let mut page = SpendPage {
+        rows: Vec::new(),
+        unreadable: Vec::new(),
+        distinct: 0,
+        foreign: 0,
+        total: answer.total,
+        is_capped: answer.total_is_capped,
+    };
     let mut names = std::collections::HashSet::new();
     for raw in answer.data {
-        let owner: RowOwner = serde_json::from_str(raw.get()).map_err(|error| UnreadablePage::Row {
-            id: "without a name".to_owned(),
-            why: JsonFault::of(&error).into(),
-        })?;
+        let raw = raw.get();
+        let owner = serde_json::from_str::<RowOwner<'_>>(raw).map_err(|error| JsonFault::of(&error));
+        let id = owner.as_ref().ok().and_then(|owner| string(owner.request_id));
         // A row without a name is different from all others.
-        page.distinct += usize::from(owner.request_id.clone().is_none_or(|id| names.insert(id)));
-        if owner.end_user.as_deref() != Some(account) {
-            page.foreign += 1;
-            continue;
+        page.distinct += usize::from(id.is_none_or(|id| names.insert(id)));
+        let read = match owner {
+            Ok(owner) if string(owner.end_user).as_deref() != Some(account) => {
+                page.foreign += 1;
+                continue;
+            }
+            Ok(_) => row(raw, account),
+            Err(fault) => Err(fault.into()),
+        };
+        match read {
+            Ok(row) => page.rows.push(row),
+            Err(why) => page.unreadable.push(UnreadableRow::of(raw, account, why)),
         }
-        let id = owner.request_id.unwrap_or_default();
-        page.rows.push(row(raw.get(), account).map_err(|why| UnreadablePage::Row { id: shown(&id), why })?);
     }
     Ok(page)
+}
+
+/// Returns the text of a member, if it is a string.
+fn string(raw: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(raw?.get()).ok()
 }
 
 fn row(text: &str, account: &str) -> Result<SpendRow, RowFault> {
@@ -207,7 +227,7 @@ fn row(text: &str, account: &str) -> Result<SpendRow, RowFault> {
         // The name counts only without the column, since a provider chooses a part of the name.
         is_cache_hit: text(raw.cache_hit).map_or(raw.request_id.contains(CACHE_HIT), |hit| hit == "true"),
         request_id: raw.request_id,
-        run: sluice.run_id.and_then(|run| format!("{run}.{}", sluice.attempt.unwrap_or(0)).parse().ok()),
+        run: sluice.run(),
         sluice_call_id: name(sluice.sluice_call_id),
         litellm_call_id: name(raw.litellm_call_id),
         account: account.to_owned(),
@@ -291,26 +311,27 @@ impl SpendRow {
         self.is_cache_hit && self.nanos == 0
     }
 
-    /// Returns the id of the call if the row bills an earlier attempt at it. LiteLLM names such rows `CALL-attempt-N`, logs
-    /// them as failed, and writes the sidecar's id of the call on some of them only.
+    /// Returns the names of the call that the row bills.
+    #[must_use]
+    pub fn names(&self) -> RowNames<'_> {
+        RowNames {
+            request_id: &self.request_id,
+            sluice_call_id: self.sluice_call_id.as_deref(),
+            litellm_call_id: self.litellm_call_id.as_deref(),
+            is_failure: self.is_failure,
+        }
+    }
+
+    /// Returns the id of the call if the row bills an earlier attempt at it ([`RowNames::retried_call`]).
     #[must_use]
     pub fn retried_call(&self) -> Option<&str> {
-        let name = self.litellm_call_id.as_deref().unwrap_or(&self.request_id);
-        let (call, number) = name.rsplit_once(ATTEMPT)?;
-        let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-        (self.is_failure && is_number).then_some(call)
+        self.names().retried_call()
     }
 
-    /// Returns the id of its call: the sidecar's, else LiteLLM's.
+    /// Returns the id of its call ([`RowNames::call_id`]).
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
-        self.sluice_call_id.as_deref().or_else(|| self.retried_call()).or(self.litellm_call_id.as_deref())
-    }
-
-    /// Returns the first part of its name, which may be the id of the answer as the client saw it.
-    #[must_use]
-    pub fn response_id(&self) -> &str {
-        self.request_id.split(CACHE_HIT).next().unwrap_or_default()
+        self.names().call_id()
     }
 }
 

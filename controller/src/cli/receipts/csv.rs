@@ -8,7 +8,7 @@ use sluice_state::ledger::BookedReceipt;
 pub(super) const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
                         litellm_call_id,response_id,status,result,http_status,input_tokens,output_tokens,\
                         cached_input_tokens,cache_write_tokens,reasoning_tokens,total_tokens,cost_usd,cost_nano_usd,\
-                        price_source,null_reason,created_at,booked_on\r\n";
+                        price_source,null_reason,created_at,booked_on,last_booked_on\r\n";
 
 /// Returns the line of a receipt. All texts are quoted, since some come from a sandbox or from the upstream. A text that a
 /// spreadsheet would interpret as a formula gets an apostrophe before it.
@@ -43,6 +43,7 @@ pub(super) fn csv_row(receipt: &BookedReceipt) -> String {
         maybe(&receipt.null_reason),
         quoted(&receipt.origin),
         quoted(&receipt.period),
+        receipt.last_booked_on().map_or_else(String::new, quoted),
     ];
     cells.join(",") + "\r\n"
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluice_litellm::spend_log::row::SpendRow;
+use sluice_litellm::spend_log::row::RowNames;
 
 use super::ReceiptInQuestion;
 
@@ -33,13 +33,13 @@ impl<'a> ReceiptIndex<'a> {
     }
 
     /// Returns the receipt of a row: by the sidecar's id if the row has one, else by LiteLLM's, else by the answer's.
-    pub(super) fn find(&self, row: &SpendRow) -> Option<usize> {
-        if let Some(id) = row.sluice_call_id.as_deref() {
+    pub(super) fn find(&self, names: RowNames<'_>) -> Option<usize> {
+        if let Some(id) = names.sluice_call_id {
             return self.by_call(id);
         }
         let by_litellm = |id: &str| self.by_call(id).or_else(|| self.by_litellm.get(id).copied());
-        let by_response = || self.by_response.get(row.response_id()).copied().flatten();
-        row.call_id().and_then(by_litellm).or_else(by_response)
+        let by_response = || self.by_response.get(names.response_id()).copied().flatten();
+        names.call_id().and_then(by_litellm).or_else(by_response)
     }
 
     /// Returns the receipt of the call with this id.

@@ -1,5 +1,7 @@
 //! Receipts with a row.
 
+use std::fmt::Display;
+
 use sluice_litellm::spend_log::row::SpendRow;
 use sluice_state::ledger::{BookedReceipt, GUESS_FLOOR, IMPLAUSIBLE, IMPLAUSIBLE_FACTOR, ReceiptStatus};
 
@@ -11,11 +13,11 @@ use super::{input_tokens, side_of_row};
 const FAILED_THERE: &str = "; LiteLLM logged it as failed";
 
 /// Maximum difference between equal amounts, in nano-USD.
-const TOLERANCE: u64 = 1;
+const TOLERANCE: u128 = 1;
 
 /// Maximum difference between equal amounts, as a fraction of the amount. LiteLLM's amounts are float64 with 15 to 17
 /// digits: above a million dollars they cannot represent each nano-USD.
-const RELATIVE_TOLERANCE: u64 = 1_000_000_000_000_000;
+const RELATIVE_TOLERANCE: u128 = 1_000_000_000_000_000;
 
 /// Rank of a row among the rows of a call; the receipt is compared with the first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +62,8 @@ fn tokens(receipt: &BookedReceipt, row: &SpendRow) -> TokenCounts {
     if is_same { TokenCounts::Same } else { TokenCounts::Different }
 }
 
-fn same_amount(ledger: Option<i64>, row: i64) -> bool {
+fn same_amount(ledger: Option<i128>, row: i64) -> bool {
+    let row = i128::from(row);
     ledger.is_some_and(|nanos| {
         let most = nanos.unsigned_abs().max(row.unsigned_abs());
         nanos.abs_diff(row) <= TOLERANCE.max(most / RELATIVE_TOLERANCE)
@@ -246,6 +249,6 @@ fn both_tokens(receipt: &BookedReceipt, row: &SpendRow) -> String {
     format!("{input} tokens in and {output} out here, {} and {} there", row.input, row.output)
 }
 
-fn amount(nanos: Option<i64>) -> String {
+fn amount(nanos: Option<impl Display>) -> String {
     nanos.map_or_else(|| "nothing".to_owned(), |nanos| nanos.to_string())
 }

@@ -10,6 +10,7 @@ const OLD: i64 = NOW - 10 * GRACE_US;
 mod properties;
 mod retries;
 mod settlement;
+mod unreadable;
 
 fn usage(input: u64, output: u64) -> Usage {
     Usage { input: Some(input), output: Some(output), total: Some(input + output), ..Usage::default() }

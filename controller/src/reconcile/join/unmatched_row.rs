@@ -1,14 +1,15 @@
 //! Rows without a receipt in question.
 
-use sluice_litellm::spend_log::row::SpendRow;
+use sluice_contract::RunKey;
+use sluice_litellm::spend_log::row::{RowNames, SpendRow};
 
 use super::index::ReceiptIndex;
 use super::{Finding, FindingClass, GRACE_US, JoinInput, RowScope, side_of_row};
 
 /// Returns the finding of a row without a receipt; none if the row is not in question.
 pub(super) fn finding(row: &SpendRow, input: &JoinInput, index: &ReceiptIndex<'_>) -> Option<Finding> {
-    let payer = payer(row, input, index);
-    if payer == Some(&row.account) || !is_in_scope(row, &input.row_scope) {
+    let payer = payer(row.names(), input, index);
+    if payer == Some(&row.account) || !is_in_scope(row.run.as_ref(), Some(row.start_us), &input.row_scope) {
         return None;
     }
     let is_under_way = row.run.as_ref().is_some_and(|run| input.under_way.contains(run));
@@ -46,19 +47,19 @@ pub(super) fn finding(row: &SpendRow, input: &JoinInput, index: &ReceiptIndex<'_
 }
 
 /// Returns the account that pays the call named by the row, if the call has a receipt.
-fn payer<'a>(row: &SpendRow, input: &'a JoinInput, index: &ReceiptIndex<'_>) -> Option<&'a String> {
-    let id = row.call_id()?;
+pub(super) fn payer<'a>(names: RowNames<'_>, input: &'a JoinInput, index: &ReceiptIndex<'_>) -> Option<&'a String> {
+    let id = names.call_id()?;
     let in_question = index.by_call(id).map(|at| &input.receipts[at].receipt.account);
     in_question.or_else(|| input.elsewhere.get(id))
 }
 
-fn is_in_scope(row: &SpendRow, scope: &RowScope) -> bool {
+/// Returns whether a row of this run and of this time is in question. A row without a time is in each span.
+pub(super) fn is_in_scope(run: Option<&RunKey>, start_us: Option<i64>, scope: &RowScope) -> bool {
     match scope {
         RowScope::None => false,
-        RowScope::Run(run_id, attempt) => row
-            .run
-            .as_ref()
-            .is_some_and(|run| run.run_id.as_str() == run_id && attempt.is_none_or(|attempt| attempt == run.attempt)),
-        RowScope::Span(from, to) => (*from..=*to).contains(&row.start_us),
+        RowScope::Run(run_id, attempt) => {
+            run.is_some_and(|run| run.run_id.as_str() == run_id && attempt.is_none_or(|attempt| attempt == run.attempt))
+        }
+        RowScope::Span(from, to) => start_us.is_none_or(|start| (*from..=*to).contains(&start)),
     }
 }

@@ -44,16 +44,16 @@ pub struct BookedReceipt {
     pub usage: Option<Usage>,
     /// Dollars as the source of the newest amount writes them; several amounts are added.
     pub cost_usd: Option<String>,
-    /// Sum of the entries; a string in JSON, since a reader's number may be a float.
+    /// Exact sum of the entries; a string in JSON, since a reader's number may be a float.
     #[serde(serialize_with = "as_text")]
-    pub nano_usd: Option<i64>,
+    pub nano_usd: Option<i128>,
     /// Source of the amount; null without one.
     pub price_source: Option<String>,
     /// Reason that tokens or dollars are null.
     pub null_reason: Option<String>,
     /// Time of the call in UTC.
     pub origin: String,
-    /// Day in which the call counts.
+    /// Day on which the receipt arrived, in which the call counts. Each amount counts on the day of its entry.
     pub period: String,
     #[serde(skip)]
     pub entries: Vec<BookedEntry>,
@@ -141,9 +141,9 @@ impl BookedReceipt {
         let priced: Vec<_> = live.iter().filter(|entry| entry.nano_usd.is_some()).collect();
         let own = priced.iter().rev().find(|entry| !entry.is_retry()).or(priced.last());
         self.price_source = own.map(|entry| entry.price_source.clone());
-        self.nano_usd = priced.iter().filter_map(|entry| entry.nano_usd).reduce(i64::saturating_add);
+        self.nano_usd = priced.iter().filter_map(|entry| entry.nano_usd.map(i128::from)).reduce(|sum, more| sum + more);
         self.cost_usd = match priced[..] {
-            [_, _, ..] => self.nano_usd.map(|nanos| Usd::from_nanos(nanos).to_string()),
+            [_, _, ..] => self.nano_usd.map(|nanos| Usd::from_nano_sum(nanos).to_string()),
             _ => newest(|entry| entry.cost_usd.as_ref()),
         };
         let counted = live.iter().filter(|entry| entry.tokens != BookedTokens::default());
@@ -165,6 +165,12 @@ impl BookedReceipt {
         let mut own = Self { entries: Vec::new(), ..self.clone() };
         self.entries.iter().filter(|entry| !entry.is_retry()).for_each(|entry| own.add_entry(entry.clone()));
         Cow::Owned(own)
+    }
+
+    /// Returns the day of the last entry, on which the amount changed last; none without an entry.
+    #[must_use]
+    pub fn last_booked_on(&self) -> Option<&str> {
+        self.entries.last().map(|entry| entry.period.as_str())
     }
 
     /// Returns the entries that are not reversed.
@@ -263,6 +269,6 @@ impl From<BookedTokens> for Usage {
 }
 
 #[allow(clippy::ref_option, reason = "serde's signature")]
-fn as_text<S: Serializer>(amount: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(amount: &Option<i128>, serializer: S) -> Result<S::Ok, S::Error> {
     amount.map(|amount| amount.to_string()).serialize(serializer)
 }

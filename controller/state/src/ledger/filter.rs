@@ -13,7 +13,7 @@ pub struct Filter {
     pub account: Option<String>,
     /// Owner of the run. A run of `sluice run` has none.
     pub owner: Option<String>,
-    /// Requested model.
+    /// Requested model; empty for calls without one.
     pub model: Option<String>,
     /// Earliest arrival of the receipt or of one of its entries, in microseconds since 1970.
     pub since_us: Option<i64>,
@@ -47,7 +47,7 @@ impl Filter {
             add(&mut clauses, &mut values, OF_OWNER, Box::new(owner.clone()));
         }
         if let Some(model) = &self.model {
-            add(&mut clauses, &mut values, "model = ?", Box::new(model.clone()));
+            add(&mut clauses, &mut values, "ifnull(model, '') = ?", Box::new(model.clone()));
         }
         match (self.since_us, self.until_us) {
             (None, None) => {}

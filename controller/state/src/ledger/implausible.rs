@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use sluice_contract::Usd;
 use sluice_contract::reader::Record;
-use sluice_contract::record::{Intent, Outcome};
+use sluice_contract::record::{Control, Intent, Outcome};
 
 /// Costs above so many times the reservation of their call are implausible.
 pub const IMPLAUSIBLE_FACTOR: i64 = 10;
@@ -32,18 +32,23 @@ pub struct ImplausibleCost {
     pub plausible_usd: String,
 }
 
-/// Highest plausible cost of each open call of an audit file.
+/// Checks the costs of an audit file, record by record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CostBounds {
-    /// The cap of the run, in nano-USD.
+    /// The cap of the run in nano-USD, with the raises so far.
     cap: Option<i64>,
-    open: HashMap<u64, Bound>,
+    /// CallReservation of each open call, by its number.
+    open: HashMap<u64, CallReservation>,
 }
 
+/// CallReservation of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
-    reserved_usd: String,
+struct CallReservation {
+    /// Dollars, as the intent states them; 0 if it states none.
+    usd: String,
     nanos: i64,
+    /// True if the reservation is an upper bound of the cost.
+    is_strict: bool,
 }
 
 impl CostBounds {
@@ -52,16 +57,14 @@ impl CostBounds {
         match record {
             Record::Open(open) => self.cap = nanos_of(open.limits.max_cost_usd.as_deref()),
             Record::Intent(intent) => {
-                if let Some(bound) = bound(intent, self.cap) {
-                    self.open.insert(intent.call, bound);
-                }
+                self.open.insert(intent.call, CallReservation::of(intent));
             }
-            Record::Outcome(outcome) => return implausible(outcome, self.open.remove(&outcome.call)?),
+            Record::Outcome(outcome) => return self.open.remove(&outcome.call)?.implausible(outcome, self.cap),
+            Record::Control(control) => self.cap = raised(self.cap, control),
             // The calls of the sidecar before it have no outcome.
             Record::Recovered(_) => self.open.clear(),
             Record::Refused(_)
             | Record::Epoch(_)
-            | Record::Control(_)
             | Record::Held(_)
             | Record::Released(_)
             | Record::Close(_)
@@ -71,32 +74,39 @@ impl CostBounds {
     }
 }
 
-/// Returns the highest plausible cost of a call; none if nothing limits it.
-///
-/// A reservation that is not an upper bound, or that is missing because the price is 0 or unknown, says little about the cost:
-/// then the whole cap is the measure, or [`GUESS_FLOOR`] if that is more. Without a cap, no budget is at risk.
-fn bound(intent: &Intent<'_>, cap: Option<i64>) -> Option<Bound> {
-    let reserved = nanos_of(intent.reserved_usd.as_deref()).unwrap_or(0);
-    let is_strict = intent.reserved_strict == Some(true) && reserved > 0;
-    let measure = if is_strict { reserved } else { reserved.max(cap?).max(GUESS_FLOOR) };
-    let reserved_usd = intent.reserved_usd.as_deref().unwrap_or("0").to_owned();
-    Some(Bound { reserved_usd, nanos: measure.saturating_mul(IMPLAUSIBLE_FACTOR) })
+impl CallReservation {
+    fn of(intent: &Intent<'_>) -> Self {
+        let nanos = nanos_of(intent.reserved_usd.as_deref()).unwrap_or(0);
+        let usd = intent.reserved_usd.as_deref().unwrap_or("0").to_owned();
+        Self { usd, nanos, is_strict: intent.reserved_strict == Some(true) && nanos > 0 }
+    }
+
+    /// Returns the highest plausible cost of the call in nano-USD; none if nothing limits it.
+    ///
+    /// A reservation that is not an upper bound, or that is missing because the price is 0 or unknown, says little about the
+    /// cost: then the whole cap is the measure, or [`GUESS_FLOOR`] if that is more. Without a cap, no budget is at risk.
+    fn plausible_nanos(&self, cap: Option<i64>) -> Option<i64> {
+        let measure = if self.is_strict { self.nanos } else { self.nanos.max(cap?).max(GUESS_FLOOR) };
+        Some(measure.saturating_mul(IMPLAUSIBLE_FACTOR))
+    }
+
+    /// Returns the cost of the call, if it is implausible. `cap` is the cap of the run at the end of the call.
+    fn implausible(self, outcome: &Outcome<'_>, cap: Option<i64>) -> Option<ImplausibleCost> {
+        let cost_usd = outcome.cost_usd.as_deref()?;
+        let plausible = self.plausible_nanos(cap)?;
+        (nanos_of(Some(cost_usd))? > plausible).then(|| ImplausibleCost {
+            call_id: outcome.call_id.to_string(),
+            cost_usd: cost_usd.to_owned(),
+            reserved_usd: self.usd,
+            plausible_usd: Usd::from_nanos(plausible).to_string(),
+        })
+    }
 }
 
-fn implausible(outcome: &Outcome<'_>, bound: Bound) -> Option<ImplausibleCost> {
-    let cost_usd = outcome.cost_usd.as_deref()?;
-    (nanos_of(Some(cost_usd))? > bound.nanos).then(|| ImplausibleCost {
-        call_id: outcome.call_id.to_string(),
-        cost_usd: cost_usd.to_owned(),
-        reserved_usd: bound.reserved_usd,
-        plausible_usd: Usd::from_nanos(bound.nanos).to_string(),
-    })
-}
-
-/// Returns the cost of a call that has ended, if it is implausible. `cap` is the cap of its run in dollars.
-#[must_use]
-pub fn implausible_cost(intent: &Intent<'_>, outcome: &Outcome<'_>, cap: Option<&str>) -> Option<ImplausibleCost> {
-    implausible(outcome, bound(intent, nanos_of(cap))?)
+/// Returns the cap after a record of a change. As in the sidecar, a raise lowers no cap, and gives none to a run without one.
+fn raised(cap: Option<i64>, control: &Control<'_>) -> Option<i64> {
+    let to = nanos_of(control.to.max_cost_usd.as_ref().map(|usd| &*usd.0));
+    cap.map(|cap| cap.max(to.unwrap_or(cap)))
 }
 
 fn nanos_of(usd: Option<&str>) -> Option<i64> {
@@ -111,7 +121,7 @@ impl ImplausibleCost {
         format!(
             "the answer to call {call_id} states a cost of ${cost_usd}, which is above ${plausible_usd}, the most that is \
              plausible with ${reserved_usd} reserved; it is not posted, and the account is charged with the reservation: \
-             compare the prices of Sluice with those of LiteLLM, and look the call up with sluice reconcile --dry-run"
+             compare the prices of Sluice with those of LiteLLM, and look the call up with sluice reconcile --run RUN"
         )
     }
 }

@@ -60,14 +60,14 @@ pub struct ImportedFile {
 pub enum ImportError {
     #[error("cannot read {}", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    #[error("{} is not an audit file: its first line is no record of a sidecar", .0.display())]
+    #[error("{} is not an audit file: its first line is not a record of a sidecar", .0.display())]
     NotAnAuditFile(PathBuf),
     #[error("{path} was altered: {1}", path = .0.display())]
     Tampered(PathBuf, String),
     #[error("{path} is signed by a key that this host does not know: {1}; give --key KEY", path = .0.display())]
     UnknownKey(PathBuf, String),
     #[error(
-        "{} has no signature that vouches for all of it, so anybody may have written it; --unsigned imports it if you \
+        "{} has no signature that vouches for all of it, so any user may have written it; --unsigned imports it if you \
          vouch for it", .0.display()
     )]
     Unsigned(PathBuf),

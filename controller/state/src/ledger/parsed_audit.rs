@@ -12,6 +12,7 @@ use sluice_contract::{AuditLog, Fault, Hash, RunKey, TrustAnchors, Verdict, reas
 
 use super::LedgerError;
 use super::audit_source::{AuditSource, TrustLevel, Writer};
+use super::implausible::{CostBounds, ImplausibleCost};
 
 /// A verified audit file. The file is read again for its rows, in pieces: it may have millions of lines.
 #[derive(Debug, Clone)]
@@ -74,7 +75,7 @@ impl Doubt {
     }
 }
 
-const UNSIGNED: &str = "its audit file has no signature, so anybody may have written it; move it out of the state \
+const UNSIGNED: &str = "its audit file has no signature, so any user may have written it; move it out of the state \
                         directory, and import it with sluice ledger import --unsigned if you vouch for it";
 
 /// Number of lines whose rows are kept in memory and posted together.
@@ -233,19 +234,22 @@ impl ParsedAudit {
         self.billed <= PIECE
     }
 
-    /// Returns the parsed log, as far as it is trusted.
+    /// Returns the parsed log, as far as it is trusted, and the costs in it that are implausible.
     #[must_use]
-    pub fn log(&self) -> AuditLog {
-        let mut log = AuditLog::default();
-        let Some(mut file) = self.source.reader().ok().flatten() else { return log };
+    pub fn log_and_implausible_costs(&self) -> (AuditLog, Vec<ImplausibleCost>) {
+        let (mut log, mut bounds, mut implausible) = (AuditLog::default(), CostBounds::default(), Vec::new());
+        let Some(mut file) = self.source.reader().ok().flatten() else { return (log, implausible) };
         let (mut at, mut text) = (Cursor { line: 1, offset: 0 }, Vec::new());
         while at.line <= self.billed && read_line(&mut file, &mut text).is_ok() {
-            if AuditLine::parse(at, &text).and_then(|line| log.take(line)).is_err() {
+            let Ok(line) = AuditLine::parse(at, &text) else { break };
+            let cost = bounds.take(&line.record);
+            if log.take(line).is_err() {
                 break;
             }
+            implausible.extend(cost);
             at = Cursor { line: at.line + 1, offset: at.offset + text.len() as u64 };
         }
-        log
+        (log, implausible)
     }
 
     pub(super) fn unreadable(&self, error: io::Error) -> LedgerError {

@@ -67,8 +67,9 @@ impl Store {
                     receipt.add_entry(entry?.1);
                 }
                 listed.total.add_receipt(&receipt);
-                *open_calls.entry(format!("{}.{}", receipt.run_id, receipt.attempt)).or_default() +=
-                    u64::from(receipt.holds_budget());
+                if receipt.holds_budget() {
+                    *open_calls.entry(format!("{}.{}", receipt.run_id, receipt.attempt)).or_default() += 1;
+                }
                 if !each(receipt) {
                     break;
                 }

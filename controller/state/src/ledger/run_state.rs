@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 use sluice_contract::RunKey;
 
@@ -51,55 +51,103 @@ pub(crate) fn read_state(connection: &Connection, key: &RunKey) -> rusqlite::Res
     })
 }
 
-/// Returns the runs that are open, whose audit file is not trusted, or that have receipts of unknown cost
-/// that a provider could bill.
+/// A run that the ledger knows, with the facts that decide whether its bill is final.
+struct LedgerRun {
+    run_id: String,
+    attempt: u32,
+    /// Account that pays; none if no run and no receipt names it.
+    account: Option<String>,
+    owner: Option<String>,
+    phase: Option<String>,
+    /// Result of the last reading of the audit file, as the database names it.
+    trust_level: Option<String>,
+    fault: Option<String>,
+    /// True if the audit file was read to its end.
+    is_ended: bool,
+    /// First and last time of the run, of its receipts and of the readings of its file, in microseconds since 1970.
+    span_us: (i64, i64),
+}
+
+/// Query of [`LedgerRun`]. A receipt is known by its day, at the beginning and at the end of a run.
+const LEDGER_RUNS: &str = "
+    WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM usage_sums
+                   UNION SELECT run_id, attempt FROM readings),
+         booked AS (SELECT run_id, attempt, max(account) AS account,
+                           CAST(strftime('%s', min(day)) AS INTEGER) * 1000000 AS first_us,
+                           CAST(strftime('%s', max(day), '+1 day') AS INTEGER) * 1000000 - 1 AS last_us
+                    FROM usage_sums GROUP BY run_id, attempt),
+         read AS (SELECT run_id, attempt, max(id) AS newest, min(read_us) AS first_us, max(read_us) AS last_us
+                  FROM readings GROUP BY run_id, attempt)
+    SELECT known.run_id, known.attempt, coalesce(runs.account, booked.account), sandboxes.owner, runs.phase,
+           newest.worth, newest.fault, coalesce(newest.ended, 0),
+           min(coalesce(runs.created_us, 9223372036854775807), coalesce(booked.first_us, 9223372036854775807),
+               coalesce(read.first_us, 9223372036854775807)),
+           max(coalesce(runs.updated_us, 0), coalesce(booked.last_us, 0), coalesce(read.last_us, 0))
+    FROM known
+    LEFT JOIN sandboxes ON sandboxes.run_id = known.run_id
+    LEFT JOIN runs ON runs.run_id = known.run_id AND runs.attempt = known.attempt
+    LEFT JOIN booked ON booked.run_id = known.run_id AND booked.attempt = known.attempt
+    LEFT JOIN read ON read.run_id = known.run_id AND read.attempt = known.attempt
+    LEFT JOIN readings AS newest ON newest.id = read.newest
+    ORDER BY 1, 2";
+
+impl LedgerRun {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            run_id: row.get(0)?,
+            attempt: row.get(1)?,
+            account: row.get(2)?,
+            owner: row.get(3)?,
+            phase: row.get(4)?,
+            trust_level: row.get(5)?,
+            fault: row.get(6)?,
+            is_ended: row.get(7)?,
+            span_us: (row.get(8)?, row.get(9)?),
+        })
+    }
+
+    /// Returns whether calls of the run that the ledger does not know could belong to the selection. Their model is not
+    /// known, nor is the account of a run that neither this host nor a receipt knows.
+    fn may_have_calls_in(&self, filter: &Filter) -> bool {
+        let (first, last) = self.span_us;
+        filter.run_id.as_ref().is_none_or(|wanted| *wanted == self.run_id)
+            && filter.attempt.is_none_or(|wanted| wanted == self.attempt)
+            && (filter.account.is_none() || self.account.is_none() || filter.account == self.account)
+            && (filter.owner.is_none() || filter.owner == self.owner)
+            && filter.until_us.is_none_or(|until| first < until)
+            // More may arrive from a file that was not read to its end.
+            && filter.since_us.is_none_or(|since| !self.is_ended || last >= since)
+    }
+
+    /// Returns the reason that not all calls of the run are known; none for a run whose file was read, and is trusted.
+    fn fault(&self) -> Option<String> {
+        match (self.trust_level.as_deref(), &self.fault) {
+            (Some("tampered" | "conflict" | "absent"), Some(fault)) => Some(fault.clone()),
+            _ if self.is_ended => None,
+            _ if self.phase.as_deref() == Some("closed") => Some("its audit file was not read yet".to_owned()),
+            _ => Some("it is under way".to_owned()),
+        }
+    }
+}
+
+/// Returns the runs that are open, whose audit file is not trusted, or that have selected receipts of unknown cost that a
+/// provider could bill. Runs of the first two kinds are selected by run, account, owner and time, whatever the model is.
 ///
-/// `open_calls` has the runs whose receipts were read, each with its number of such receipts.
+/// `open_calls` has the number of such receipts in the selection, by run.
 pub(super) fn unsettled(
     connection: &Connection,
     filter: &Filter,
     open_calls: &HashMap<String, u64>,
 ) -> Result<Vec<Unsettled>, LedgerError> {
-    let mut query = connection.prepare(
-        "WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM usage_sums
-                        UNION SELECT run_id, attempt FROM readings)
-         SELECT known.run_id, known.attempt, coalesce(runs.account, ''), worth, fault, coalesce(ended, 0),
-                runs.phase, sandboxes.owner
-         FROM known
-         LEFT JOIN sandboxes ON sandboxes.run_id = known.run_id
-         LEFT JOIN runs ON runs.run_id = known.run_id AND runs.attempt = known.attempt
-         LEFT JOIN readings AS newest ON newest.id = (
-             SELECT max(id) FROM readings WHERE readings.run_id = known.run_id AND readings.attempt = known.attempt)
-         ORDER BY 1, 2",
-    )?;
+    let mut query = connection.prepare(LEDGER_RUNS)?;
     let mut unsettled = Vec::new();
-    let mut rows = query.query([])?;
-    while let Some(row) = rows.next()? {
-        let (run_id, attempt): (String, u32) = (row.get(0)?, row.get(1)?);
-        let run = format!("{run_id}.{attempt}");
-        let counted = open_calls.get(&run);
-        let calls = counted.copied().unwrap_or_default();
-        let account: String = row.get(2)?;
-        let is_selected = filter.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
-            && filter.attempt.is_none_or(|wanted| wanted == attempt)
-            && filter.account.as_ref().is_none_or(|wanted| *wanted == account)
-            && (filter.owner.is_none() || filter.owner == row.get(7)?)
-            && filter.model.is_none()
-            && filter.since_us.is_none()
-            && filter.until_us.is_none();
-        if counted.is_none() && !is_selected {
-            continue;
-        }
-        let (worth, fault): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
-        let (ended, phase): (bool, Option<String>) = (row.get(5)?, row.get(6)?);
-        let reason = match (worth.as_deref(), fault) {
-            (Some("tampered" | "conflict" | "absent"), Some(fault)) => fault,
-            _ if !ended && phase.as_deref() == Some("closed") => "its audit file was not read yet".to_owned(),
-            _ if !ended => "it is under way".to_owned(),
-            _ if calls > 0 => format!("the cost of {calls} of its calls is not known"),
-            _ => continue,
-        };
-        unsettled.push(Unsettled { run, reason });
+    for known in query.query_map([], LedgerRun::read)? {
+        let known = known?;
+        let run = format!("{}.{}", known.run_id, known.attempt);
+        let calls = open_calls.get(&run).copied().unwrap_or_default();
+        let fault = if calls > 0 || known.may_have_calls_in(filter) { known.fault() } else { None };
+        let unknown = || (calls > 0).then(|| format!("the cost of {calls} of its calls is not known"));
+        unsettled.extend(fault.or_else(unknown).map(|reason| Unsettled { run, reason }));
     }
     Ok(unsettled)
 }

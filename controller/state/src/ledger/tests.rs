@@ -15,10 +15,12 @@ use crate::layout::Layout;
 use crate::store::Store;
 
 mod files;
+mod implausible;
 mod imports;
 mod money;
 mod repeats;
 mod tokens;
+mod unsettled;
 
 /// A state directory with a database and audit files.
 struct TestLedger {
@@ -159,6 +161,15 @@ impl Log {
     }
 
     fn paid_by(key: &RunKey, account: &str) -> Self {
+        Self::opened(key, account, RunLimits::default())
+    }
+
+    /// The file of a run with a cap in dollars.
+    fn capped(key: &RunKey, cap: &str) -> Self {
+        Self::opened(key, "acct-1", RunLimits { max_cost_usd: Some(cap.to_owned()), ..RunLimits::default() })
+    }
+
+    fn opened(key: &RunKey, account: &str, limits: RunLimits) -> Self {
         let mut log = Self { key: key.clone(), chain: Chain::default(), bytes: Vec::new() };
         log.push(&line(&Open {
             attempt: key.attempt,
@@ -167,7 +178,7 @@ impl Log {
             build: "build".into(),
             graph_id: "sandbox:agent".into(),
             kind: Open::KIND.into(),
-            limits: RunLimits::default(),
+            limits,
             pid: 1,
             policy: "sha256:0".into(),
             prev: log.chain.prev.to_string().into(),

@@ -167,7 +167,8 @@ fn sum_of_half(half: &str) -> String {
     format!("sum(entries.{column} {operation})")
 }
 
-/// Adds the receipts of unknown cost that a provider could bill, and returns their number for each run.
+/// Adds the receipts of unknown cost that a provider could bill and that arrived in the time of the filter. Returns the
+/// number of such receipts for each run, with those that have an entry of that time, as a list of receipts has them.
 fn add_open(
     connection: &Connection,
     by: GroupBy,
@@ -175,22 +176,25 @@ fn add_open(
     table: &mut UsageTable,
 ) -> Result<HashMap<String, u64>, LedgerError> {
     let mut open_calls = HashMap::new();
+    let (clause, values) = filter.clause();
     let mut query = connection.prepare(&format!(
-        "SELECT * FROM (SELECT run_id, attempt, account, ifnull(model, '') AS model, arrived_day, receipts.id
-                        FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt
-                        WHERE arrived_us >= ?5 AND arrived_us < ?6) WHERE {SELECTED}"
+        "SELECT run_id, attempt, account, ifnull(model, ''), arrived_day, receipts.id, arrived_us
+         FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt WHERE {clause}"
     ))?;
-    let values = named_values(filter);
     let mut rows = query.query(params_from_iter(values.iter()))?;
     while let Some(row) = rows.next()? {
         let receipt = receipt_rows::by_id(connection, row.get(5)?)?;
         if !receipt.holds_budget() {
             continue;
         }
-        let open = Total { open: 1, reserved: receipt.reserved_nanos().map(i128::from), ..Total::default() };
-        table.total.merge(&open);
-        table.groups.entry(name(row, by)?).or_default().merge(&open);
         *open_calls.entry(name(row, GroupBy::Run)?).or_default() += 1;
+        let arrived_us: i64 = row.get(6)?;
+        let is_after_start = filter.since_us.is_none_or(|since| arrived_us >= since);
+        if is_after_start && filter.until_us.is_none_or(|until| arrived_us < until) {
+            let open = Total { open: 1, reserved: receipt.reserved_nanos().map(i128::from), ..Total::default() };
+            table.total.merge(&open);
+            table.groups.entry(name(row, by)?).or_default().merge(&open);
+        }
     }
     Ok(open_calls)
 }

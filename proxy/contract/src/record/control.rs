@@ -66,7 +66,7 @@ pub struct ControlValues<'a> {
     /// True if the run is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// True if the clock of the deadline stands still.
+    /// True if the clock of the deadline is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
 }

@@ -18,6 +18,8 @@ pub(crate) struct File {
     abandoned: u64,
     /// True if outcomes and refusals name the account, and outcomes the model.
     is_named: bool,
+    /// Cost of each answered call, if it is not the usual one.
+    price: Option<&'static str>,
     relay: Option<RelayCounts>,
 }
 
@@ -79,6 +81,11 @@ impl File {
     /// From here on, outcomes and refusals name the account, and outcomes also name the model.
     pub(crate) fn named(self) -> Self {
         Self { is_named: true, ..self }
+    }
+
+    /// From here on, each answered call costs this many dollars.
+    pub(crate) fn priced(self, price: &'static str) -> Self {
+        Self { price: Some(price), ..self }
     }
 
     fn account(&self) -> Option<OptionalText<'static>> {
@@ -158,7 +165,7 @@ impl File {
         let (call, call_id) = self.open.remove(0);
         let (is_ok, is_sent) = (result == CallResult::Ok, connect_error.is_none());
         let usage = is_ok.then_some(Usage { input: Some(11), output: Some(7), total: Some(18), ..Usage::default() });
-        let cost = is_ok.then(|| Usd::parse("0.00000585").expect("an amount"));
+        let cost = is_ok.then(|| Usd::parse(self.price.unwrap_or("0.00000585")).expect("an amount"));
         let unsent = connect_error.map(|_| NullReason::NotSent);
         let null_reason = unsent.or((!is_ok).then_some(NullReason::Cut));
         self.totals.add(cost.as_ref().map(Usd::to_nanos), null_reason, usage.as_ref());

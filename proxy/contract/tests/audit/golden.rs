@@ -35,6 +35,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("held", held().relayed().closed(Some(&key())), 0),
         ("held-killed", held().held(FIRST, "max_calls", Some("12")).restarted().closed(Some(&key())), 3),
         ("empty", File::default(), 3),
+        ("high-costs", high_costs().closed(Some(&key())), 0),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
     ]
@@ -42,6 +43,12 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
 
 const FIRST: &str = "hold-0123456789ab";
 const SECOND: &str = "hold-ba9876543210";
+
+/// Two calls whose sum is more than the highest amount of one call.
+fn high_costs() -> File {
+    let one = File::opened().priced("9000000000").intent(false).outcome(CallResult::Ok);
+    one.intent(false).outcome(CallResult::Ok)
+}
 
 /// Requests that wait, some of them for the same hold, and all ends of a wait.
 fn held() -> File {
@@ -102,6 +109,15 @@ fn every_golden_file_has_its_verdict() {
         let verdict = verify(&file.bytes, &TrustAnchors { keys: &keys, seen: &[] });
         assert_eq!(verdict.exit_code(), exit, "{name}: {verdict}");
     }
+}
+
+#[test]
+fn the_sum_of_high_costs_is_exact() {
+    let bytes = high_costs().closed(Some(&key())).bytes;
+    let verdict = verify(&bytes, &TrustAnchors::default());
+    assert_eq!(verdict.report().map(|report| report.totals.cost().to_string()).as_deref(), Some("18000000000"));
+    let (log, _) = AuditLog::read(&bytes).expect("readable");
+    assert_eq!(log.close().map(|close| close.cost_usd.to_string()).as_deref(), Some("18000000000"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use sluice_contract::record::CallResult;
-use sluice_contract::{TrustAnchors, Verdict, Witness, verify};
+use sluice_contract::{PrivateKey, TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
@@ -163,4 +163,36 @@ fn the_page_is_a_program_with_our_exit_codes() {
     }
     let killed = File::opened().intent(false).outcome(CallResult::Ok);
     assert_eq!(ours(&killed.bytes, &TrustAnchors::default()), "3 0");
+}
+
+#[test]
+fn the_page_reads_all_keys_of_a_file() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("verify_audit.py");
+    let directory = std::env::temp_dir().join(format!("sluice-page-keys-{}", std::process::id()));
+    fs::create_dir(&directory).expect("a temporary directory");
+    let put = |name: &str, text: &[u8]| {
+        let path = directory.join(name);
+        fs::write(&path, text).expect("our own directory");
+        path
+    };
+    let signers = [crate::build::key(), thief()];
+    let keys = signers.each_ref().map(PrivateKey::public);
+    // As a host prints them after a rotation.
+    let both = put("both.pub", format!("{}\n{}\n", keys[0], keys[1]).as_bytes());
+    let none = put("none.pub", b"");
+    for (signer, other) in [(&signers[0], &keys[1]), (&signers[1], &keys[0])] {
+        let file = File::opened().intent(false).outcome(CallResult::Ok).closed(Some(signer));
+        let path = put("audit.jsonl", &file.bytes);
+        let other = put("other.pub", format!("{other}\n").as_bytes());
+        assert_eq!(verify(&file.bytes, &TrustAnchors { keys: &keys, seen: &[] }).exit_code(), 0);
+        // A file without a key is an error: otherwise no signature would be checked.
+        for (key_file, exit) in [(&both, 0), (&other, 1), (&none, 2)] {
+            let mut python = Command::new("python3");
+            python.arg("-B").arg(&page).arg(&path).arg("--key").arg(key_file);
+            let Output { status, stdout, .. } = python.output().expect("python3 is there");
+            let said = String::from_utf8_lossy(&stdout);
+            assert_eq!(status.code(), Some(exit), "{}: {said}", key_file.display());
+        }
+    }
+    fs::remove_dir_all(&directory).expect("our own directory");
 }

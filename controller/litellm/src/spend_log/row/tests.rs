@@ -21,8 +21,13 @@ fn answer(rows: &[String]) -> String {
     format!(r#"{{"data":[{}],"total":{},"page":1,"page_size":500,"total_pages":1}}"#, rows.join(","), rows.len())
 }
 
-fn only(text: &str) -> Result<SpendRow, UnreadablePage> {
-    page(&answer(&[text.to_owned()]), "acct-1").map(|mut page| page.rows.pop().expect("it is the account's"))
+/// Returns the only row of a page, or the reason why it cannot be read.
+fn only(text: &str) -> Result<SpendRow, String> {
+    let mut page = page(&answer(&[text.to_owned()]), "acct-1").map_err(|error| error.to_string())?;
+    match page.unreadable.pop() {
+        Some(row) => Err(row.to_string()),
+        None => Ok(page.rows.pop().expect("it is the account's")),
+    }
 }
 
 #[test]
@@ -72,7 +77,7 @@ fn optional_members_of_a_row_may_be_missing() {
             "endTime":"2026-11-20T19:34:39.5Z","metadata":"{\"spend_logs_metadata\":{\"sluice_call_id\":\"cid\"}}"}"#,
     )
     .expect("it is one");
-    assert_eq!((row.is_cache_hit, row.response_id(), row.sluice_call_id.as_deref()), (true, "x", Some("cid")));
+    assert_eq!((row.is_cache_hit, row.names().response_id(), row.sluice_call_id.as_deref()), (true, "x", Some("cid")));
     assert_eq!((row.nanos, row.usage(), row.end_us - row.start_us), (0, None, 1_500_000));
     for metadata in [r#"{}"#, "null", "[]", "7", r#""no JSON""#, r#"{"spend_logs_metadata":[1]}"#] {
         let text = written_row(&serde_json::json!({})).replace(
@@ -124,14 +129,42 @@ fn an_unreadable_row_of_the_account_is_named() {
         (serde_json::json!({"request_id": ""}), "request_id"),
         (serde_json::json!({"request_id": null}), "cannot be read"),
     ] {
-        let error = only(&written_row(&members)).expect_err("it is none").to_string();
+        let error = only(&written_row(&members)).expect_err("it is none");
         assert!(error.contains(why), "{members}: {error}");
     }
-    for text in ["", "[]", "{}", r#"{"data":{},"total":0}"#, r#"{"data":[],"total":-1}"#, r#"{"data":[7],"total":1}"#] {
+    let error = only(&written_row(&serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn an_answer_that_is_no_page_is_refused() {
+    for text in ["", "[]", "{}", r#"{"data":{},"total":0}"#, r#"{"data":[],"total":-1}"#, r#"{"data":[{]},"total":1}"#]
+    {
         assert!(page(text, "acct-1").is_err(), "{text}");
     }
-    let error = only(&written_row(&serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none").to_string();
-    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn an_unreadable_row_leaves_the_others_readable() {
+    let bad = written_row(&serde_json::json!({"request_id": "bad", "spend": -0.5, "status": "failure"}));
+    let good = written_row(&serde_json::json!({"request_id": "good"}));
+    let theirs = written_row(&serde_json::json!({"request_id": "theirs", "end_user": "acct-2", "spend": -0.5}));
+    let nameless = written_row(&serde_json::json!({"request_id": ["x"]}));
+    let twice = good.replacen('{', r#"{"end_user":"acct-1","#, 1);
+
+    let page = page(&answer(&[bad, good, theirs, nameless, "7".into(), twice]), "acct-1").expect("it is a page");
+
+    assert_eq!((page.rows.len(), page.foreign, page.distinct, page.total), (1, 1, 6, 6));
+    assert_eq!(page.rows[0].request_id, "good");
+    let names: Vec<_> = page.unreadable.iter().map(|row| row.request_id.as_deref()).collect();
+    assert_eq!(names, [Some("bad"), None, None, Some("good")]);
+    let of_call = &page.unreadable[0];
+    assert_eq!((of_call.names().call_id(), of_call.run.clone()), (Some("cid-1"), "r1.2".parse().ok()));
+    assert_eq!((of_call.start_us, of_call.is_failure), (Some(1_795_203_278_529_000), true));
+    assert_eq!(page.unreadable[1].names().call_id(), Some("cid-1"));
+    // Rows without a name are told apart by their text.
+    assert_ne!(page.unreadable[1].key(), page.unreadable[2].key());
+    assert!(page.unreadable[2].to_string().starts_with("row without a name of the spend log"), "{page:?}");
 }
 
 #[test]
@@ -141,7 +174,7 @@ fn an_amount_that_cannot_be_counted_is_refused() {
     };
     assert_eq!(with("9223372036.854775807").map(|row| row.nanos), Ok(i64::MAX));
     for spend in ["9223372036.854775808", "1e30", "9.3E+9", "1e400"] {
-        let error = with(spend).expect_err("it is none").to_string();
+        let error = with(spend).expect_err("it is none");
         assert!(error.contains("row chatcmpl-1") && error.contains(spend), "{error}");
     }
 }

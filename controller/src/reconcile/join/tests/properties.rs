@@ -62,8 +62,8 @@ proptest! {
         prop_assert_eq!(named, there);
         let receipts = findings.iter().filter(|finding| finding.ledger.is_some()).count();
         prop_assert_eq!(receipts, known.len());
-        let money: i64 = findings.iter().filter_map(|finding| finding.spend_log.as_ref()?.nano_usd).sum();
-        prop_assert_eq!(money, rows.iter().map(|row| row.nanos).sum::<i64>());
+        let money: i128 = findings.iter().filter_map(|finding| finding.spend_log.as_ref()?.nano_usd).sum();
+        prop_assert_eq!(money, rows.iter().map(|row| i128::from(row.nanos)).sum::<i128>());
 
         // As many rounds of posting as a reconciliation has.
         let (mut settled, mut findings) = (known, findings);

@@ -85,7 +85,7 @@ fn earlier_attempts_of_a_call_belong_to_its_receipt() {
 
         let again = join(&input(vec![settled.clone()], rows));
         assert!(again.iter().all(|finding| finding.remedy.is_none() && !finding.class.is_mismatch()), "{again:?}");
-        let sum = |side: fn(&Finding) -> Option<&SideAmounts>| -> i64 {
+        let sum = |side: fn(&Finding) -> Option<&SideAmounts>| -> i128 {
             again.iter().filter_map(|finding| side(finding)?.nano_usd).sum()
         };
         assert_eq!((sum(|f| f.ledger.as_ref()), sum(|f| f.spend_log.as_ref())), (5600, 5600));

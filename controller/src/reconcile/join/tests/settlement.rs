@@ -17,7 +17,7 @@ fn a_settled_receipt_keeps_its_class_and_needs_nothing() {
     ] {
         let before = join(&input(vec![known.clone()], vec![row.clone()]));
         let settled = after(known, remedy(&before[0]), period);
-        assert_eq!(settled.receipt.nano_usd, Some(row.nanos));
+        assert_eq!(settled.receipt.nano_usd, Some(i128::from(row.nanos)));
         assert_eq!(
             settled.receipt.usage.map(|usage| (usage.input, usage.output)),
             Some((Some(row.input), Some(row.output)))

@@ -15,7 +15,7 @@ proptest! {
             let log = Log::paid_by(&key, &format!("acct-{account}"));
             let bytes = written(log, calls).close();
             let (log, _) = AuditLog::read(&bytes).expect("it was well made");
-            by_files += i128::from(log.totals().nanos);
+            by_files += log.totals().nanos;
             ledger.put(&key, &bytes);
             wait(ledger.ingest(&key, &bytes, Writer::Gone)).expect("it is new");
             exact += calls.iter().map(nanos).sum::<i128>();
@@ -44,7 +44,7 @@ proptest! {
         }
         let open = i128::from(whole.open);
         prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
-        let lines: i128 = bills.iter().filter_map(|bill| bill.nano_usd).map(i128::from).sum();
+        let lines: i128 = bills.iter().filter_map(|bill| bill.nano_usd).sum();
         prop_assert_eq!(lines, exact);
         let rebuilt = wait(ledger.check());
         prop_assert!(rebuilt.differences.is_empty(), "{:?}", rebuilt.differences);
@@ -164,6 +164,8 @@ async fn a_late_amount_settles_the_run() {
     assert_eq!((statuses(&found), found.unsettled), (vec!["settled"], vec![]));
     let bill = &found.receipts[0];
     assert_eq!((bill.cost_usd.as_deref(), bill.nano_usd), (Some("5.4e-06"), Some(5400)));
+    // The amount counts on the day of its entry.
+    assert_eq!(bill.last_booked_on(), Some("2026-11-20"));
     // Its tokens come from the outcome, once.
     assert_eq!(bill.usage.and_then(|usage| usage.total), Some(15));
     assert_eq!(total(&found.receipts).usage.total, Some(15));
@@ -232,4 +234,41 @@ async fn usage_is_selected_by_time_account_and_model() {
         let list = ledger.store.select(filter.clone()).await.expect("it is readable");
         assert_eq!(list.receipts.len() as u64, calls, "{filter:?}");
     }
+}
+
+#[tokio::test]
+async fn high_costs_have_one_exact_total() {
+    const NANOS: i64 = 9_000_000_000_000_000_000;
+    let ledger = TestLedger::new();
+    let run = key("r1.0");
+    let bytes = file(&run, &[priced("9000000000"), priced("9000000000")]);
+    ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
+
+    let usage = ledger.store.usage(GroupBy::Run, Filter::default()).await.expect("it is readable");
+    assert_eq!(usage.total.cost_usd().as_deref(), Some("18000000000"));
+    let tally = crate::receipt::tally(&reading(&run, &bytes, Writer::Gone));
+    assert_eq!(tally.cost_usd.as_deref(), Some("18000000000"));
+    let (log, _) = AuditLog::read(&bytes).expect("it was well made");
+    assert_eq!(log.totals().cost().to_string(), "18000000000");
+
+    // An earlier try of the first call cost as much again.
+    let retry = Settlement {
+        receipt: "r1/0/call-1".into(),
+        reference: "r1/0/call-1#row".into(),
+        hash: Hash::of(&[1]),
+        cost_usd: Some("9e9".into()),
+        nano_usd: Some(NANOS),
+        price_source: PriceSource::Retry,
+        usage: None,
+        null_reason: None,
+        litellm_call_id: None,
+        model_served: None,
+        origin_us: 0,
+        replaces: Vec::new(),
+        cause: None,
+    };
+    ledger.store.settle(vec![retry]).await.expect("the call is posted");
+    let found = ledger.all().await;
+    let bill = &found.receipts[0];
+    assert_eq!((bill.nano_usd, bill.cost_usd.as_deref()), (Some(2 * i128::from(NANOS)), Some("18000000000")));
 }
