@@ -6,7 +6,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sluice_contract::record::Usage;
+use sluice_contract::record::{RunLimits, Usage};
 use sluice_contract::{AuditLog, Usd};
 
 /// A cap with more use than it allows.
@@ -23,7 +23,7 @@ pub struct OverCap {
 /// Returns the caps that the known use of a run exceeds.
 #[must_use]
 pub fn over_caps(log: &AuditLog, usage: &Usage) -> Vec<OverCap> {
-    let Some(limits) = log.open().map(|open| &open.limits) else { return Vec::new() };
+    let limits = limits_at_end(log);
     let over = |cap, limit: String, used: String| OverCap { cap, limit, used };
     let tokens = Usage::all(usage);
     let cost = log.totals().cost();
@@ -35,6 +35,25 @@ pub fn over_caps(log: &AuditLog, usage: &Usage) -> Vec<OverCap> {
         .into_iter()
         .chain(by_cost.map(|limit| over("max_cost_usd", limit.to_string(), cost.to_string())))
         .collect()
+}
+
+/// Returns the limits of a run at its end: those of its start, with the caps that were raised since.
+pub(crate) fn limits_at_end(log: &AuditLog) -> RunLimits {
+    let mut limits = log.open().map(|open| open.limits.clone()).unwrap_or_default();
+    // A change names the new value of each cap that it raises. It gives no cap to a run without one.
+    for to in log.controls().iter().map(|control| &control.to) {
+        let RunLimits { max_calls, max_cost_usd, max_tokens, .. } = &mut limits;
+        replace(max_calls, to.max_calls.as_ref().map(|count| count.0));
+        replace(max_tokens, to.max_tokens.as_ref().map(|count| count.0));
+        replace(max_cost_usd, to.max_cost_usd.as_ref().map(|usd| usd.0.to_string()));
+    }
+    limits
+}
+
+fn replace<T>(cap: &mut Option<T>, new: Option<T>) {
+    if cap.is_some() && new.is_some() {
+        *cap = new;
+    }
 }
 
 impl fmt::Display for OverCap {

@@ -11,7 +11,7 @@ use sluice_contract::{AuditLog, LoggedCall, RunKey, Usd, could_be_billed, reader
 
 use crate::ledger::{IMPLAUSIBLE, ImplausibleCost, ParsedAudit, ReceiptStatus, reference, status, usd};
 use crate::no_connection::no_connection;
-use crate::over_cap::{OverCap, over_caps};
+use crate::over_cap::{OverCap, limits_at_end, over_caps};
 
 /// Receipt of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -106,7 +106,7 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
 
 /// Names the caps that can have refused a call, and how much of each is used. A cap on calls that are all made is the reason.
 fn cap_reached(log: &AuditLog, used: &Usage) -> String {
-    let limits = log.open().map(|open| open.limits.clone()).unwrap_or_default();
+    let limits = limits_at_end(log);
     let calls = log.calls().len() as u64;
     let caps = match limits.max_calls {
         Some(max) if max <= calls => vec![format!("{max} calls (--max-calls; {calls} made)")],

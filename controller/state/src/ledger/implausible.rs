@@ -37,11 +37,11 @@ pub struct ImplausibleCost {
 pub struct CostBounds {
     /// The cap of the run in nano-USD, with the raises so far.
     cap: Option<i64>,
-    /// CallReservation of each open call, by its number.
+    /// Reservation of each open call, by its number.
     open: HashMap<u64, CallReservation>,
 }
 
-/// CallReservation of a call.
+/// Reservation of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CallReservation {
     /// Dollars, as the intent states them; 0 if it states none.

@@ -67,6 +67,10 @@ async fn a_raised_cap_is_the_measure_of_plausibility() {
             let tally = crate::receipt::tally(&reading(&run, &bytes, Writer::Gone));
             assert_eq!(tally.receipts[0].status.as_str(), status, "{to} {at:?}");
             assert_eq!(tally.implausible.is_empty(), known.is_some(), "{to} {at:?}");
+            // $15 are within a cap of $200, and not within one of $1.40, whether they are posted or not.
+            let over: Vec<String> = tally.over_caps.iter().map(ToString::to_string).collect();
+            let expected = format!("$15 spent, and --max-cost-usd is ${to}");
+            assert_eq!(over, if to == "200" { vec![] } else { vec![expected] }, "{at:?}");
             let mut live = LiveUsageReader::default();
             assert_eq!(live.read_new(&ledger.path(&run)).expect("it is ours").nano_usd, known, "{to} {at:?}");
         }
