@@ -167,6 +167,24 @@ async fn a_push_elsewhere_names_the_allowed_branch() {
     assert_eq!(branches(&bare), ["refs/heads/main"]);
 }
 
+/// Each refused push counts. The sidecar refuses some of them earlier, since it takes ten requests a second.
+#[tokio::test]
+async fn git_shows_that_a_run_pushes_too_often() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let script = format!(
+        "{COMMIT}; n=0; while [ $n != 300 ]; do git push -q origin HEAD:refs/heads/main >../said 2>&1; \
+         grep -q 'within an hour' ../said && break; grep -q 429 ../said && sleep 1; n=$((n + 1)); done; cat ../said"
+    );
+
+    let (report, out, _) = run(&sluice, &bare, &["--ticket", "AB-8"], &script, 0).await;
+
+    let said = &report.stdout;
+    assert!(said.contains("remote: this run has pushed 30 times within an hour"), "{said}");
+    assert!(said.contains("they are collected at the end of the run"), "{said}");
+    assert_eq!((&out["ahead"], &out["pushes"]), (&1.into(), &0.into()), "{out}");
+}
+
 #[tokio::test]
 async fn nothing_in_the_clone_runs_on_the_host() {
     let (sluice, _upstream) = without_calls().await;
@@ -197,7 +215,7 @@ async fn a_clone_that_is_gone_keeps_what_was_pushed() {
     let (report, out, _) = run(&sluice, &bare, &[], &script, 74).await;
 
     assert_eq!((&out["ahead"], &out["pushes"]), (&1.into(), &1.into()), "{out}");
-    assert!(report.error_message.expect("an error").contains("/workspace/repo is gone"));
+    assert!(report.error_message.expect("an error").contains("/workspace/repo is missing"));
     assert!(report.workspace.is_some(), "what did not come out is kept");
 }
 

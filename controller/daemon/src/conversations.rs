@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::RunKey;
 use sluice_contract::control::{InjectedMessage, PendingMessage};
+use sluice_runs::run_clone::PushLimit;
 use sluice_state::sandboxes::SandboxActivity;
 
 use crate::limits::HttpLimits;
@@ -37,6 +38,8 @@ pub(crate) enum GivenMessages {
 #[derive(Debug)]
 pub(crate) struct Conversations {
     rates: Mutex<[(Counted, RequestRate<String>); 3]>,
+    /// Pushes of runs to their repositories.
+    pushes: PushLimit,
     /// Attempts whose worker is recorded.
     workers: Mutex<HashSet<RunKey>>,
     signs: Mutex<HashMap<RunKey, SandboxActivity>>,
@@ -57,6 +60,7 @@ impl Conversations {
         ];
         Self {
             rates: Mutex::new(rates),
+            pushes: PushLimit::default(),
             workers: Mutex::default(),
             signs: Mutex::default(),
             given: Mutex::default(),
@@ -72,6 +76,11 @@ impl Conversations {
         let mut rates = lock(&self.rates);
         let (_, rate) = rates.iter_mut().find(|(of, _)| *of == counted).expect("each has a rate");
         rate.take(run.to_owned(), Instant::now())
+    }
+
+    /// Returns the limit of pushes, which holds for all attempts of a run together.
+    pub(crate) fn pushes(&self) -> &PushLimit {
+        &self.pushes
     }
 
     /// Returns true if the worker of an attempt is not known to be recorded yet.

@@ -1,29 +1,29 @@
 //! Exports a run's branch from this host: its publication, its pull request, and the merge.
 //!
 //! Publishing is egress, since the forge runs the agent's code with a network of its own. So a publication names the
-//! commit that was reviewed, and confirms changes of files that CI executes. Each step is recorded after it
-//! was done, and can be repeated: before an object is created, the forge is asked whether it exists.
+//! commit that was reviewed, and confirms changes of files that CI executes. It goes to the repository that the run began
+//! with, and to no other. Each step is recorded after it was done, and can be repeated: before an object is created, the
+//! forge is asked whether it exists. A push is also recorded before it is made. One step of a run is made at a time.
 
 use sluice_contract::RunId;
-use sluice_git::branch_name::candidate;
-use sluice_git::forge::{
-    Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge, retrying,
-};
+use sluice_git::forge::{Forge, MergeMethod, MergeOutcome, MergeRequest, NewPullRequest, RuntimePause, merge};
 use sluice_git::pull_request_text::{self, PullRequestFacts};
-use sluice_git::{Branch, BranchSummary, GitError, GitHome, ObjectId, RunRepository, visible_path};
+use sluice_git::{BranchSummary, GitHome, ObjectId, RepositoryUrl, RunRepository, visible_path};
 use sluice_state::git_runs::{GitRun, GitStep, PublishRule};
 use sluice_state::store::{Store, now_us};
 
 use crate::project_access;
 use crate::project_repository::ProjectRepository;
 
+mod export_lock;
+mod push;
 mod summary;
 
 pub use crate::publication_error::PublicationError;
 pub use summary::{RunSummary, last_task};
 
-/// Maximum number of names that are tried when the branch's name is taken.
-const CANDIDATES: u32 = 20;
+use export_lock::lock_export;
+use push::BranchPush;
 
 /// The branch of a run, and the targets of its publication.
 #[derive(Debug)]
@@ -56,6 +56,16 @@ impl Publication<'_> {
         self.store.find_git_run(self.run_id).await?.ok_or(PublicationError::NoRepository)
     }
 
+    /// Returns the state of the branch if the project still has the repository that the run began with. Nothing was reviewed
+    /// for another one.
+    ///
+    /// # Errors
+    /// [`PublicationError::NoRepository`], [`PublicationError::OtherRepository`]
+    pub async fn row_at_project(&self) -> Result<GitRun, PublicationError> {
+        let row = self.row().await?;
+        if is_repository_of(&row, self.project) { Ok(row) } else { Err(PublicationError::OtherRepository) }
+    }
+
     /// Returns what came out of the run.
     ///
     /// # Errors
@@ -69,9 +79,11 @@ impl Publication<'_> {
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays on this host.
     pub async fn publish(&self, consent: &Consent) -> Result<String, PublicationError> {
-        let row = self.row().await?;
+        let _lock = lock_export(self.run_id).await;
         let repository = self.repository()?;
         let look = repository.look().await?;
+        // Read after the look: another process that was pushing an older commit has recorded that push by now.
+        let row = self.row_at_project().await?;
         if self.project.publish == PublishRule::Never {
             return Err(PublicationError::Never);
         }
@@ -91,7 +103,8 @@ impl Publication<'_> {
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays at the forge.
     pub async fn open_pull_request(&self, forge: &Forge, summary: &RunSummary) -> Result<GitRun, PublicationError> {
-        let row = self.row().await?;
+        let _lock = lock_export(self.run_id).await;
+        let row = self.row_at_project().await?;
         let head_sha = row.published_sha.clone().ok_or(PublicationError::NotPublished)?;
         if row.pull_request.is_some() {
             return Ok(row);
@@ -121,7 +134,8 @@ impl Publication<'_> {
         if !self.project.may_merge {
             return Err(PublicationError::MergeIsOff);
         }
-        let row = self.row().await?;
+        let _lock = lock_export(self.run_id).await;
+        let row = self.row_at_project().await?;
         let number = row.pull_request.ok_or(PublicationError::NoPullRequest)?;
         if row.published_sha.as_deref() != Some(head.as_str()) {
             return Err(PublicationError::HeadMoved { head: row.published_sha.unwrap_or_default() });
@@ -142,33 +156,17 @@ impl Publication<'_> {
         self.home.run_repository(self.run_id)?.ok_or(PublicationError::NoClone)
     }
 
-    /// Pushes the commit to the first name that no other branch has.
+    /// Pushes the commit to the branch of the run at the forge, and returns its name there.
     async fn push(
         &self,
         row: &GitRun,
         repository: &RunRepository,
         head: &ObjectId,
     ) -> Result<String, PublicationError> {
+        let (store, run_id, url) = (self.store, self.run_id, &self.project.url);
         let credentials = project_access::credentials(self.project).await?;
-        // A published branch keeps its name, and is moved only from the commit that this run has pushed.
-        if let Some(last) = &row.published_sha {
-            let lease: ObjectId = last.parse().map_err(|_| PublicationError::NotPublished)?;
-            let target: Branch = row.new.branch.parse()?;
-            let push = || repository.publish(&self.project.url, &credentials, &target, head, Some(&lease));
-            retrying(&RuntimePause, push).await?;
-            return Ok(row.new.branch.clone());
-        }
-        for nth in 1..=CANDIDATES {
-            let name = candidate(&row.new.branch, nth);
-            let target: Branch = name.parse()?;
-            let push = || repository.publish(&self.project.url, &credentials, &target, head, None);
-            match retrying(&RuntimePause, push).await {
-                Ok(_) => return Ok(name),
-                Err(GitError::BranchTaken { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(PublicationError::Taken(row.new.branch.clone()))
+        let push = BranchPush { store, run_id, repository, url, credentials: &credentials, head };
+        push.push(row).await
     }
 
     fn facts<'a>(&'a self, row: &'a GitRun, summary: &'a RunSummary) -> PullRequestFacts<'a> {
@@ -191,6 +189,12 @@ impl Publication<'_> {
         }
         done
     }
+}
+
+/// Returns true if the repository that the run began with is still that of the project, in any spelling of its address.
+#[must_use]
+pub fn is_repository_of(row: &GitRun, project: &ProjectRepository) -> bool {
+    RepositoryUrl::parse(&row.new.url).is_ok_and(|url| url.is_same_place(&project.url))
 }
 
 /// Checks whether the branch may be exported, and returns the commit to export.

@@ -18,7 +18,9 @@ pub enum PublicationError {
     Branch(#[from] BranchError),
     #[error("this run must not publish its branch (publish = never); its commits can be read as a patch")]
     Never,
-    #[error("the project has another repository now than the approved one; look at the branch, and publish it anew")]
+    #[error(
+        "the project has another repository now than when the run began, and the branch is not published there; an admin sets the earlier address under [[projects]], or create a new run"
+    )]
     OtherRepository,
     #[error("the run has committed nothing: its branch is where it began")]
     Nothing,

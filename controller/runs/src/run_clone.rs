@@ -25,6 +25,7 @@ mod bundle;
 mod error;
 mod handover;
 mod message;
+mod push_limit;
 mod push_relay;
 mod push_routes;
 mod report;
@@ -33,6 +34,7 @@ pub(crate) use adopted::remember;
 pub use adopted::{AdoptedClone, CloneCollector, recall};
 pub(crate) use bundle::remove_collector;
 pub use error::CloneError;
+pub use push_limit::PushLimit;
 pub use push_routes::{PushAnswer, answer_push};
 pub use report::{CloneReport, GuardedChange, ReportedCommit};
 

@@ -9,6 +9,10 @@ use crate::approvals::close_published;
 use crate::events::announce;
 use crate::store::{Store, StoreError};
 
+mod begun_pushes;
+
+pub use begun_pushes::BegunPush;
+
 /// Rule by which the branch of a run leaves the host, the strictest one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PublishRule {
@@ -192,7 +196,7 @@ impl Store {
     }
 
     /// Records a step. A step that was done ends the count of failed tries. The approval of a publication that was made ends
-    /// with it, unless it was decided.
+    /// with it, unless it was decided; and so do the records of its push and of earlier ones.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -222,8 +226,11 @@ impl Store {
                 GitStep::Merged { sha } => change(&format!("merged_sha = ?3, {DONE}"), &[sha]),
                 GitStep::Failed { error } => change("last_error = ?3, retry_count = retry_count + 1", &[error]),
             }?;
-            let is_published = matches!(step, GitStep::Published { .. });
-            let last = if is_published { close_published(&transaction, &run_id, now_us)? } else { None };
+            let mut last = None;
+            if let GitStep::Published { branch, sha } = &step {
+                begun_pushes::end(&transaction, &run_id, branch, sha)?;
+                last = close_published(&transaction, &run_id, now_us)?;
+            }
             transaction.commit()?;
             if let Some(seq) = last {
                 announce(&signal, seq);

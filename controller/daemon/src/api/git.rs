@@ -8,9 +8,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use serde::Serialize;
-use sluice_git::{BranchSummary, ChangedFile, visible_path};
-use sluice_runs::publication::guarded_of;
+use serde::{Deserialize, Serialize};
+use sluice_git::{BranchSummary, ChangedFile, ObjectId, RunRepository, visible_path};
+use sluice_runs::publication::{PublicationError, guarded_of};
 use sluice_state::git_runs::GitRun;
 use sluice_state::sandboxes::Sandbox;
 use utoipa::{OpenApi, ToSchema};
@@ -173,12 +173,24 @@ async fn commits(
     Ok(Json(Commits { commits, is_too_large: look.is_some_and(|look| look.too_large) }))
 }
 
+/// Selection of a commit.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct DiffQuery {
+    /// Commit that must be the newest of the run.
+    head_sha: Option<String>,
+}
+
 /// Returns the difference of a run's branch from its base, as `git apply` takes it. The sandbox has written it.
 #[utoipa::path(
     get, path = "/api/v1/sandboxes/{id}/git/diff",
-    params(("id" = String, Path, description = "Id, or a name of the own owner")),
+    params(("id" = String, Path, description = "Id, or a name of the own owner"), DiffQuery),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (
+            status = 200, body = Vec<u8>, content_type = "application/octet-stream",
+            headers(("x-head-sha" = String, description = "Commit that the difference leads to"))
+        ),
         (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 429, body = ErrorBody),
         (status = 503, body = ErrorBody)
@@ -188,9 +200,10 @@ async fn diff(
     State(context): Context,
     principal: Principal,
     PathNames([id]): PathNames<1>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
     let run = lookup::named(&context, &principal, Operation::ReadContent, &id).await?;
+    let seen = query.head_sha.as_deref().map(publishing::object_id).transpose()?;
     let _counted = admit_look(&context, &principal)?;
     row(&context, &run).await?;
     let repository = context
@@ -198,13 +211,31 @@ async fn diff(
         .run_repository(&run.key.run_id)
         .map_err(|error| errors::of_git(&error))?
         .ok_or_else(no_clone_yet)?;
+    let head = newest(&repository, seen.as_ref()).await?;
     let Some(text) = repository.diff(DIFF_MAX).await.map_err(|error| errors::of_git(&error))? else {
         let message = "the difference is larger than 4 MiB; fetch the branch once it is published";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_large", message));
     };
-    let headers =
-        [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"run.patch\"")];
+    // A push may have come meanwhile.
+    newest(&repository, Some(&head)).await?;
+    let headers = [
+        (CONTENT_TYPE.as_str(), "application/octet-stream"),
+        (CONTENT_DISPOSITION.as_str(), "attachment; filename=\"run.patch\""),
+        ("x-head-sha", head.as_str()),
+    ];
     Ok((headers, text).into_response())
+}
+
+/// Returns the newest commit of a run.
+///
+/// # Errors
+/// 409 `head_moved` if it is not the expected one.
+async fn newest(repository: &RunRepository, expected: Option<&ObjectId>) -> Result<ObjectId, ApiError> {
+    let head = repository.head().await.map_err(|error| errors::of_git(&error))?;
+    match expected {
+        Some(expected) if *expected != head => Err(PublicationError::HeadMoved { head: head.to_string() }.into()),
+        _ => Ok(head),
+    }
 }
 
 /// Returns the branch of a run as the API shows it.
@@ -221,13 +252,14 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
         Some(look) => behind(context, run, &row, look).await,
         None => None,
     };
+    let head_sha = newest_seen(&row, look.as_ref());
     let files = look.as_ref().map(|look| look.files.iter().map(file).collect()).unwrap_or_default();
     Ok(GitView {
         url: row.new.url,
         base_branch: row.new.base_branch,
         base_sha: row.base_sha.or_else(|| look.as_ref().map(|look| look.base.to_string())),
         branch: row.new.branch,
-        head_sha: row.head_sha,
+        head_sha,
         published_sha: row.published_sha,
         publish: row.new.publish.as_str(),
         ticket: row.new.ticket,
@@ -244,6 +276,12 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
         last_error: row.last_error,
         retry_count: row.retry_count,
     })
+}
+
+/// Returns the newest commit of a run. It is that of the look, whose files a person sees with it, and not a later one.
+fn newest_seen(row: &GitRun, look: Option<&BranchSummary>) -> Option<String> {
+    let looked = look.filter(|look| look.head != look.base).map(|look| look.head.to_string());
+    looked.or_else(|| row.head_sha.clone())
 }
 
 /// Returns how far the base of a run has moved. What is not found is not known: the mirror may be removed at any time.

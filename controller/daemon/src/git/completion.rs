@@ -7,7 +7,7 @@ use sluice_contract::text::error_chain;
 use sluice_git::ObjectId;
 use sluice_runs::publication::{Consent, PublicationError};
 use sluice_runs::run_clone::{CloneReport, recall};
-use sluice_state::git_runs::PublishRule;
+use sluice_state::git_runs::{GitRun, PublishRule};
 use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxVerdict};
 use sluice_state::store::now_us;
 
@@ -76,15 +76,13 @@ async fn publish_by_rule(
     let publication = publication(context, run).await?;
     let row = publication.row().await?;
     // The rule of the project may have become stricter since.
-    match row.new.publish.stricter(publication.project.publish) {
-        PublishRule::Auto => {}
-        PublishRule::Never => return Ok(()),
-        PublishRule::Approve => {
-            if row.published_sha.is_none() && !report.too_large {
-                approval::ask(context, run, &row, report).await;
-            }
-            return Ok(());
-        }
+    let rule = row.new.publish.stricter(publication.project.publish);
+    if rule == PublishRule::Never {
+        return Ok(());
+    }
+    publication.row_at_project().await?;
+    if rule == PublishRule::Approve {
+        return ask_about_new_commits(context, run, &row, report).await;
     }
     let head: Option<ObjectId> = report.head.parse().ok();
     if is_stopped(context, run).await {
@@ -94,6 +92,26 @@ async fn publish_by_rule(
     if row.new.wants_pull_request && !is_stopped(context, run).await {
         open_pull_request(context, run).await?;
     }
+    Ok(())
+}
+
+/// Asks a person about commits that the forge does not have, also if it has those of an earlier attempt.
+///
+/// # Errors
+/// [`PublicationError::TooLarge`]: a person could not review the change.
+async fn ask_about_new_commits(
+    context: &ApiContext,
+    run: &Sandbox,
+    row: &GitRun,
+    report: &CloneReport,
+) -> Result<(), PublicationError> {
+    if row.published_sha.as_deref() == Some(report.head.as_str()) {
+        return Ok(());
+    }
+    if report.too_large {
+        return Err(PublicationError::TooLarge);
+    }
+    approval::ask(context, run, row, report).await;
     Ok(())
 }
 

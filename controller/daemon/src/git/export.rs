@@ -31,12 +31,14 @@ pub(super) async fn publication<'a>(
     Ok(Publication { store: &context.store, home: &context.git, project, run_id: &run.key.run_id })
 }
 
-/// Returns the forge of a run's project.
+/// Returns the forge of a run's project, if the project still has the repository that the run began with.
 ///
 /// # Errors
-/// The errors of [`publication`] and of [`project_access::forge`].
+/// The errors of [`publication`], of [`Publication::row_at_project`] and of [`project_access::forge`].
 pub(crate) async fn forge(context: &ApiContext, run: &Sandbox) -> Result<Forge, PublicationError> {
-    project_access::forge(publication(context, run).await?.project, &context.git)
+    let publication = publication(context, run).await?;
+    publication.row_at_project().await?;
+    project_access::forge(publication.project, &context.git)
 }
 
 /// Publishes the branch of a run.

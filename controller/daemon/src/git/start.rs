@@ -3,6 +3,7 @@
 use sluice_git::{Branch, CommitterIdentity};
 use sluice_runs::project_access;
 use sluice_runs::project_repository::ProjectRepository;
+use sluice_runs::publication::is_repository_of;
 use sluice_runs::run_clone::{AdoptedClone, CloneCollector, RunClone};
 use sluice_state::git_runs::{NewGitRun, PublishRule};
 use sluice_state::sandboxes::Sandbox;
@@ -13,7 +14,7 @@ use crate::run_refusal::RunRefusal;
 use crate::stored_request::{StoredRepository, StoredRequest};
 
 /// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
-/// that the run has pushed.
+/// that the run has pushed. It is refused if the project has another repository than at the first attempt.
 ///
 /// # Errors
 /// [`RunRefusal`]
@@ -38,6 +39,11 @@ pub(crate) async fn begin(
         wants_pull_request: stored.pull_request,
     };
     context.store.begin_git_run(new, now_us()).await.map_err(RunRefusal::host)?;
+    let begun = context.store.find_git_run(&run.key.run_id).await.map_err(RunRefusal::host)?;
+    if begun.is_some_and(|row| !is_repository_of(&row, project)) {
+        let message = "the project has another repository now than when the run began; create a new run";
+        return Err(RunRefusal::Owner(message.to_owned()));
+    }
     Ok(RunClone {
         home: context.git.clone(),
         url: project.url.clone(),

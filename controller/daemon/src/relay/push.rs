@@ -31,7 +31,7 @@ pub(super) async fn push(
     };
     // A separate task: the push is recorded even if its client hangs up after the body.
     let task = tokio::spawn(async move {
-        let answer = answer_push(&repository, request).await;
+        let answer = answer_push(&repository, context.conversations.pushes(), request).await;
         if let Some(fault) = answer.fault {
             (context.log)(&format!("run {}: a push failed: {}", run.key, error_chain(&fault)));
         }

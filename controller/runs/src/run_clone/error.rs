@@ -28,7 +28,7 @@ pub enum CloneError {
     #[error("cannot collect what the run committed")]
     Engine(#[from] EngineError),
     /// The program removed its clone.
-    #[error("/workspace/repo is gone or is no directory any more; only what was pushed is left of the run")]
+    #[error("/workspace/repo is missing, or is not a directory any more; only what was pushed is left of the run")]
     Gone,
     /// The image cannot collect.
     #[error("the image has no git, so only what was pushed came out; install git in the image")]

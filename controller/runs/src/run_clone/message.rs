@@ -17,11 +17,17 @@ pub struct WholeBody(pub(super) Bytes);
 pub(super) struct RequestBytes<B> {
     body: B,
     piece: Bytes,
+    taken: u64,
 }
 
 impl<B> RequestBytes<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { body, piece: Bytes::new() }
+        Self { body, piece: Bytes::new(), taken: 0 }
+    }
+
+    /// Returns the number of bytes that were read so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
     }
 }
 
@@ -61,6 +67,7 @@ where
         let len = this.piece.len().min(buf.remaining());
         buf.put_slice(&this.piece[..len]);
         this.piece.advance(len);
+        this.taken += len as u64;
         Poll::Ready(Ok(()))
     }
 }

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -19,6 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use super::PushTally;
+use super::push_limit::PushLimit;
 use super::push_routes::{answer_push, has_token, unauthorized};
 use crate::rundir;
 
@@ -35,6 +37,7 @@ pub(super) struct PushRelay(#[allow(dead_code, reason = "the task ends with this
 struct PushService {
     repository: RunRepository,
     token: sluice_contract::Hash,
+    limit: Arc<PushLimit>,
     pushes: PushTally,
 }
 
@@ -54,7 +57,7 @@ impl PushRelay {
         let listener = UnixListener::bind(&paths.relay)?;
         fs::set_permissions(&paths.relay, Permissions::from_mode(0o600))?;
         chown(&paths.relay, Some(uid), None)?;
-        let service = PushService { repository, token: token.hash(), pushes };
+        let service = PushService { repository, token: token.hash(), limit: Arc::default(), pushes };
         let mut task = JoinSet::new();
         task.spawn(serve(listener, uid, service));
         Ok(Self(task))
@@ -89,7 +92,7 @@ async fn connection(stream: UnixStream, service: PushService) {
             if !has_token(request.headers(), service.token) {
                 return Ok::<_, Infallible>(unauthorized());
             }
-            let answer = answer_push(&service.repository, request).await;
+            let answer = answer_push(&service.repository, &service.limit, request).await;
             service.pushes.add(&answer);
             Ok(answer.response)
         }

@@ -1,5 +1,7 @@
 //! The two requests of a push, as git sends them.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -8,6 +10,10 @@ use sluice_contract::Hash;
 use sluice_git::{GitError, Push, RunRepository};
 
 use super::message::{RequestBytes, WholeBody};
+use super::push_limit::{PushLimit, TooManyPushes};
+
+/// Length of a body without a command: git probes a server so before a large push.
+const PROBE_BYTES: u64 = 4;
 
 /// The response to a request of a push, and the effect of the request.
 #[derive(Debug)]
@@ -25,6 +31,10 @@ impl PushAnswer {
         Self { response, pushed: None, fault: None }
     }
 
+    fn too_many(error: TooManyPushes) -> Self {
+        Self::of(text(StatusCode::TOO_MANY_REQUESTS, &error.to_string()))
+    }
+
     fn failed(error: GitError) -> Self {
         let message =
             "the push was not taken: this host has a fault, and its operator's log says which; push again later";
@@ -32,8 +42,9 @@ impl PushAnswer {
     }
 }
 
-/// Answers a request of a push to the repository of a run. The caller has authenticated the request.
-pub async fn answer_push<B>(repository: &RunRepository, request: Request<B>) -> PushAnswer
+/// Answers a request of a push to the repository of a run. The caller has authenticated the request. `limit` has the earlier
+/// pushes of the run.
+pub async fn answer_push<B>(repository: &RunRepository, limit: &PushLimit, request: Request<B>) -> PushAnswer
 where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -46,20 +57,43 @@ where
         return PushAnswer::of(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     match (request.method(), path.as_str(), query) {
-        (&Method::GET, "info/refs", Some("service=git-receive-pack")) => match repository.advertise().await {
-            Ok(refs) => PushAnswer::of(git(sluice_git::ADVERTISEMENT_TYPE, refs)),
-            Err(error) => PushAnswer::failed(error),
-        },
-        (&Method::POST, "git-receive-pack", _) => {
-            match repository.receive(RequestBytes::new(request.into_body())).await {
-                Ok(received) => PushAnswer {
-                    pushed: received.pushed,
-                    ..PushAnswer::of(git(sluice_git::RESULT_TYPE, received.report))
-                },
-                Err(error) => PushAnswer::failed(error),
-            }
-        }
+        (&Method::GET, "info/refs", Some("service=git-receive-pack")) => advertise(repository, limit).await,
+        (&Method::POST, "git-receive-pack", _) => receive(repository, limit, request.into_body()).await,
         _ => PushAnswer::of(text(StatusCode::NOT_FOUND, "this repository takes a push, and nothing else")),
+    }
+}
+
+/// Answers the request with which each push begins. Git shows the text of a refusal here, and not that of a later one.
+async fn advertise(repository: &RunRepository, limit: &PushLimit) -> PushAnswer {
+    if let Err(error) = limit.check(repository.run(), Instant::now()) {
+        return PushAnswer::too_many(error);
+    }
+    match repository.advertise().await {
+        Ok(refs) => PushAnswer::of(git(sluice_git::ADVERTISEMENT_TYPE, refs)),
+        Err(error) => PushAnswer::failed(error),
+    }
+}
+
+/// Counts and receives a push.
+async fn receive<B>(repository: &RunRepository, limit: &PushLimit, body: B) -> PushAnswer
+where
+    B: Body<Data = Bytes> + Send + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let now = Instant::now();
+    if let Err(error) = limit.count(repository.run(), now) {
+        return PushAnswer::too_many(error);
+    }
+    let mut body = RequestBytes::new(body);
+    let received = repository.receive(&mut body).await;
+    if body.taken() <= PROBE_BYTES {
+        limit.take_back(repository.run(), now);
+    }
+    match received {
+        Ok(received) => {
+            PushAnswer { pushed: received.pushed, ..PushAnswer::of(git(sluice_git::RESULT_TYPE, received.report)) }
+        }
+        Err(error) => PushAnswer::failed(error),
     }
 }
 

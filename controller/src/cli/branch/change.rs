@@ -66,6 +66,10 @@ impl BranchChange {
             let path = sanitize(&one.path);
             text.push_str(&format!("  +{} -{}  {path}{mark}\n", count(one.added), count(one.removed)));
         }
+        // A file that a later commit took back is in the commits alone.
+        for path in self.guarded.iter().filter(|path| !self.files.iter().any(|one| one.path == **path)) {
+            text.push_str(&format!("  {}  (in an earlier commit; CI or the forge obey it)\n", sanitize(path)));
+        }
         if self.is_too_large {
             text.push_str("  and more, which is too much to be looked at\n");
         }
@@ -96,7 +100,7 @@ mod tests {
             head: "h".to_owned(),
             commits: vec![ShownCommit { id: "0123456789abcdef".to_owned(), subject: "say \u{1b}[31mred".to_owned() }],
             files: vec![file(".github/workflows/ci.yml", Some(3)), file("a.png", None)],
-            guarded: vec![".github/workflows/ci.yml".to_owned()],
+            guarded: vec![".github/workflows/ci.yml".to_owned(), "Jenkinsfile".to_owned()],
             is_too_large: true,
         };
         let text = change.text();
@@ -105,7 +109,8 @@ mod tests {
         assert!(lines[1].starts_with("  0123456789ab  say ") && !lines[1].contains('\u{1b}'), "{text:?}");
         assert_eq!(lines[2], "  +3 -0  .github/workflows/ci.yml  (CI or the forge obey it)");
         assert_eq!(lines[3], "  +- -0  a.png");
-        assert_eq!(lines[4], "  and more, which is too much to be looked at");
-        assert_eq!(change.json("r")["guarded_paths"], json!([".github/workflows/ci.yml"]));
+        assert_eq!(lines[4], "  Jenkinsfile  (in an earlier commit; CI or the forge obey it)");
+        assert_eq!(lines[5], "  and more, which is too much to be looked at");
+        assert_eq!(change.json("r")["guarded_paths"], json!([".github/workflows/ci.yml", "Jenkinsfile"]));
     }
 }

@@ -208,8 +208,10 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
     audit_sync: Option<String>,
 
-    /// Let a daemon drive the run, print its id, and return: sluice logs -f and sluice wait follow it. Of the other flags, those
-    /// for the program, its model, image, variables and limits apply
+    /// Let a daemon drive the run, print its id, and return: sluice logs -f and sluice wait follow it. Of the other flags of a
+    /// run, these apply: --messages, --message-file, --agent, --model, --image, --env, --env-file, --memory, --cpus, --pids,
+    /// --timeout, --rate, --max-calls, --max-tokens, --max-cost-usd, --max-concurrency, --metadata, --keep-workspace and
+    /// --json; any other is refused
     #[arg(long, short, conflicts_with_all = ["interactive", "tty", "quiet"], help_heading = "The daemon")]
     pub(super) detach: bool,
     /// A name for the run, unique among the live runs of its owner

@@ -1,7 +1,7 @@
 //! The branch of a run at its end: recorded, and published if that was requested.
 
-use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_contract::{RunId, RunKey};
 use sluice_git::ObjectId;
 use sluice_git::forge::Forge;
 use sluice_runs::host::Host;
@@ -50,7 +50,7 @@ pub(super) async fn end(settings: &Settings, host: &Host, key: &RunKey, clone: &
     let ok = done.report.ok;
     let published = publish(settings, host, key, clone, &mut report, done).await;
     if let Err(error) = published {
-        let error = with_advice(&error, key, &report);
+        let error = with_advice(&error, &key.run_id, &report);
         done.notes.push(format!("git: the branch stays on this host: {error}"));
         report.held = Some(error.clone());
         if ok {
@@ -83,12 +83,7 @@ async fn publish(
     let head: Option<ObjectId> = report.head.parse().ok();
     let is_asked = row.new.publish == PublishRule::Auto;
     if !is_asked || !done.report.ok {
-        let (run, head) = (&key.run_id, &report.head);
-        let advice = match row.new.publish {
-            PublishRule::Never => format!("git: see it with sluice diff {run}"),
-            _ => format!("git: see it with sluice diff {run}, publish it with sluice push {run} --head {head}"),
-        };
-        done.notes.push(advice);
+        done.notes.push(next_commands(row.new.publish, &key.run_id, report));
         return Ok(());
     }
     let branch = publication.publish(&Consent { head, has_guarded: false }).await?;
@@ -140,13 +135,74 @@ fn shown(row: &GitRun) -> String {
     row.pull_request_url.clone().filter(|url| !url.is_empty()).or(number).unwrap_or_default()
 }
 
-/// Returns the error with the command that a person would use.
-fn with_advice(error: &PublicationError, key: &RunKey, report: &CloneReport) -> String {
-    let (text, run, head) = (error_chain(error), &key.run_id, &report.head);
+/// Returns the commands for a branch that a person publishes.
+fn next_commands(rule: PublishRule, run: &RunId, report: &CloneReport) -> String {
+    let see = format!("git: see it with sluice diff {run}");
+    match rule {
+        PublishRule::Never => see,
+        _ if report.too_large => {
+            format!("{see}; it is too large for sluice push, so publish it by hand from its repository")
+        }
+        _ => format!("{see}, publish it with sluice push {run} --head {}", report.head),
+    }
+}
+
+/// Returns the error with the command that a person would use, if one can succeed.
+fn with_advice(error: &PublicationError, run: &RunId, report: &CloneReport) -> String {
+    let (text, head) = (error_chain(error), &report.head);
     match error {
         PublicationError::Guarded { .. } => {
             format!("{text}: sluice push {run} --head {head} --accept-guarded")
         }
+        // sluice push refuses these, too.
+        PublicationError::TooLarge | PublicationError::Never | PublicationError::OtherRepository => text,
         _ => format!("{text}; sluice push {run} --head {head} tries again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(too_large: bool) -> CloneReport {
+        CloneReport { head: "abc".to_owned(), too_large, ..CloneReport::default() }
+    }
+
+    fn run() -> RunId {
+        "r1".parse().expect("an id")
+    }
+
+    #[test]
+    fn an_error_names_only_commands_that_can_succeed() {
+        for (error, advice) in [
+            (PublicationError::TooLarge, None),
+            (PublicationError::Never, None),
+            (PublicationError::OtherRepository, None),
+            (PublicationError::NotPublished, Some("; sluice push r1 --head abc tries again")),
+            (
+                PublicationError::Guarded { head: "abc".to_owned(), paths: vec!["ci.yml".to_owned()] },
+                Some(": sluice push r1 --head abc --accept-guarded"),
+            ),
+        ] {
+            let text = with_advice(&error, &run(), &report(false));
+            match advice {
+                Some(advice) => assert!(text.ends_with(advice), "{text}"),
+                None => assert!(!text.contains("sluice push"), "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_branch_too_large_is_published_by_hand() {
+        for (rule, too_large, names_push) in [
+            (PublishRule::Never, false, false),
+            (PublishRule::Approve, true, false),
+            (PublishRule::Approve, false, true),
+            (PublishRule::Auto, false, true),
+        ] {
+            let text = next_commands(rule, &run(), &report(too_large));
+            assert!(text.starts_with("git: see it with sluice diff r1"), "{text}");
+            assert_eq!(text.contains("sluice push r1 --head abc"), names_push, "{text}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Schemas of the database.
 
 /// The step from each schema to the next. A step that was released is never changed.
-pub(super) const MIGRATIONS: [&str; 18] = [
+pub(super) const MIGRATIONS: [&str; 19] = [
     include_str!("migrations/1-runs.sql"),
     include_str!("migrations/2-witnesses.sql"),
     include_str!("migrations/3-ledger.sql"),
@@ -20,6 +20,7 @@ pub(super) const MIGRATIONS: [&str; 18] = [
     include_str!("migrations/16-git.sql"),
     include_str!("migrations/17-chat-workers.sql"),
     include_str!("migrations/18-run-sums.sql"),
+    include_str!("migrations/19-git-pushes.sql"),
 ];
 /// Schema of this build.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;

@@ -1,0 +1,48 @@
+//! The limit of pushes, as a sandbox meets it.
+
+use axum::body::{Body, to_bytes};
+use http::Request;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+
+use super::*;
+use crate::relay::{RelayCaller, router};
+
+const REFS: &str = "info/refs?service=git-receive-pack";
+const PUSH: &str = "git-receive-pack";
+
+impl CommittedRun {
+    /// Sends a request of a push, as the sidecar does, and returns status and text.
+    async fn send(&self, method: &str, path: &str, body: &'static str) -> (u16, String) {
+        let uri = format!("/git/{}.git/{path}", self.run.key.run_id);
+        let mut request = Request::builder().method(method).uri(uri).body(Body::from(body)).expect("a request");
+        request.extensions_mut().insert(RelayCaller { key: self.run.key.clone() });
+        let router = TowerToHyperService::new(router(&self.daemon.running.context));
+        let response = router.call(request).await.expect("it always answers");
+        let status = response.status().as_u16();
+        let text = to_bytes(response.into_body(), 1 << 16).await.expect("it is short");
+        (status, String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// A push counts even if it is refused.
+#[tokio::test]
+async fn a_push_over_the_limit_is_refused_with_advice() {
+    let test = CommittedRun::new().await;
+    for nth in 0..40 {
+        // Git probes the server so before a large push.
+        assert_eq!(test.send("POST", PUSH, "0000").await, (200, String::new()), "{nth}");
+    }
+    for nth in 0..30 {
+        let (status, text) = test.send("POST", PUSH, "not a list of commands").await;
+        assert_eq!(status, 200, "{nth}: {text}");
+        let expected = if nth < 29 { 200 } else { 429 };
+        assert_eq!(test.send("GET", REFS, "").await.0, expected, "after {nth}");
+    }
+
+    for (method, path, body) in [("GET", REFS, ""), ("POST", PUSH, "not a list of commands")] {
+        let (status, text) = test.send(method, path, body).await;
+        assert_eq!(status, 429, "{method}: {text}");
+        assert!(text.contains("30 times within an hour") && text.contains("at the end of the run"), "{text}");
+    }
+}
