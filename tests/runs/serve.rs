@@ -9,6 +9,7 @@ use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod approvals;
+mod approved_keys;
 mod canaries;
 mod chat;
 mod chat_clients;

@@ -95,6 +95,7 @@ impl Access {
             (RequestCredential::None, Entrance::Admin, Some(0)) => Ok(Principal::root(0)),
             (RequestCredential::None, ..) => Err(AccessRefusal::NoCredential),
             (RequestCredential::Invalid, ..) => Err(AccessRefusal::BadCredential(self.failed_login(peer))),
+            (RequestCredential::InvalidSession, ..) => Err(AccessRefusal::BadSession(self.failed_login(peer))),
             (RequestCredential::Bearer(token), ..) => {
                 let found = self.tokens.find(&token).await.map_err(AccessRefusal::Unavailable)?;
                 let principal = found.ok_or_else(|| AccessRefusal::BadCredential(self.failed_login(peer)))?;

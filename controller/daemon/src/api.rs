@@ -20,7 +20,6 @@ use crate::principal::Principal;
 
 mod accounts;
 mod admission;
-mod agent_accounts;
 mod agents;
 mod approvals;
 mod attachment;

@@ -18,6 +18,8 @@ pub(crate) enum RequestCredential {
     Bearer(String),
     /// The value of a session.
     Session(String),
+    /// The cookie of a session, twice or with a value that no session has.
+    InvalidSession,
     /// An invalid credential.
     Invalid,
 }
@@ -26,18 +28,18 @@ pub(crate) enum RequestCredential {
 const TOKEN_MAX: usize = 128;
 
 impl RequestCredential {
-    /// Returns the credential of a request. A token in the query is never one. Where the listener has no sessions, every cookie
-    /// is a credential that fails.
+    /// Returns the credential of a request. A token in the query is never one. Where the listener has no sessions, every
+    /// cookie is a credential that fails.
     #[must_use]
     pub(crate) fn of(headers: &HeaderMap, cookie: Option<&SessionCookie>) -> Self {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next(), headers.contains_key(COOKIE)) {
             (None, _, false) => Self::None,
-            (None, _, true) => match cookie.map(|cookie| cookie.sent(headers)) {
-                Some(SentCookie::None) => Self::None,
-                Some(SentCookie::Value(value)) if value.len() <= TOKEN_MAX => Self::Session(value.to_owned()),
-                Some(SentCookie::Value(_) | SentCookie::Invalid) | None => Self::Invalid,
-            },
+            (None, _, true) => cookie.map_or(Self::Invalid, |cookie| match cookie.sent(headers) {
+                SentCookie::None => Self::None,
+                SentCookie::Value(value) if value.len() <= TOKEN_MAX => Self::Session(value.to_owned()),
+                SentCookie::Value(_) | SentCookie::Invalid => Self::InvalidSession,
+            }),
             (Some(value), None, false) => {
                 let token = value.to_str().ok().and_then(|value| value.split_once(' ')).filter(|(scheme, token)| {
                     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -59,6 +61,7 @@ impl std::fmt::Debug for RequestCredential {
             Self::None => "None",
             Self::Bearer(_) => "Bearer",
             Self::Session(_) => "Session",
+            Self::InvalidSession => "InvalidSession",
             Self::Invalid => "Invalid",
         })
     }
@@ -112,6 +115,7 @@ mod tests {
         };
         assert_eq!(with(&[("cookie", "a=b; sluice-8787=v")]), RequestCredential::Session("v".to_owned()));
         assert_eq!(with(&[("cookie", "a=b")]), RequestCredential::None, "pages of other ports have cookies too");
+        assert_eq!(with(&[("cookie", "sluice-8787=v; sluice-8787=v")]), RequestCredential::InvalidSession);
         let both = [("authorization", "Bearer slu_abc"), ("cookie", "sluice-8787=v")];
         assert_eq!(with(&both), RequestCredential::Invalid);
         assert_eq!(of(&[("cookie", "sluice-8787=v")]), RequestCredential::Invalid, "a socket has no sessions");

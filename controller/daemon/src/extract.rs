@@ -49,7 +49,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<ApiContext>> for JsonBody<T> {
 
     async fn from_request(request: Request, context: &Arc<ApiContext>) -> Result<Self, ApiError> {
         if !is_json(request.headers()) {
-            let message = "the body is no JSON; send it with Content-Type: application/json";
+            let message = "the body is not JSON; send it with Content-Type: application/json";
             return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
         }
         let body = read_body(request.into_body(), context).await?;
@@ -112,7 +112,7 @@ fn parse<T: DeserializeOwned>(body: &[u8], context: &ApiContext) -> Result<T, Ap
 fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     if !error.is_data() {
-        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is no JSON: {text}"));
+        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not valid JSON: {text}"));
     }
     field_error(path, &text)
 }

@@ -143,7 +143,8 @@ impl RequestFront {
             }
             Ok(principal) => Ok(Some(principal)),
             Err(AccessRefusal::NoCredential) if self.is_anonymous(path) => Ok(None),
-            // A browser keeps the cookie of a session that has ended: its next page is the login.
+            // A browser keeps the cookie of a session that has ended, and a page of another port can plant a second one: the
+            // next page is the login.
             Err(AccessRefusal::BadSession(_)) if pages::is_page(path) => Ok(None),
             Err(refused) => Err(refuse(refused).await),
         }

@@ -4,6 +4,7 @@
 //! source and its principal, then routed. Decisions are in pure files.
 
 pub mod access;
+mod agent_accounts;
 pub mod api;
 pub mod api_error;
 mod approvals;

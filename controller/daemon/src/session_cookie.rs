@@ -25,7 +25,7 @@ pub(crate) enum SentCookie<'a> {
     None,
     /// Value.
     Value(&'a str),
-    /// The cookie occurs twice or is not text.
+    /// The cookie occurs twice, or its value is not text.
     Invalid,
 }
 
@@ -38,23 +38,21 @@ impl SessionCookie {
         Self { name: format!("{prefix}sluice-{}", origin.port), is_secure }
     }
 
-    /// Returns the value that a request has.
+    /// Returns the value that a request has. Cookies of other pages may have any bytes.
     #[must_use]
     pub(crate) fn sent<'a>(&self, headers: &'a HeaderMap) -> SentCookie<'a> {
-        let mut found = SentCookie::None;
-        for header in headers.get_all(COOKIE) {
-            let Ok(text) = header.to_str() else { return SentCookie::Invalid };
-            for (name, value) in text.split(';').filter_map(|pair| pair.trim().split_once('=')) {
-                if name != self.name {
-                    continue;
-                }
-                if found != SentCookie::None {
-                    return SentCookie::Invalid;
-                }
-                found = SentCookie::Value(value);
-            }
+        let pairs = headers.get_all(COOKIE).iter().flat_map(|header| header.as_bytes().split(|byte| *byte == b';'));
+        let mut values = pairs.filter_map(|pair| self.value_in(pair));
+        match (values.next(), values.next()) {
+            (None, _) => SentCookie::None,
+            (Some(value), None) => std::str::from_utf8(value).map_or(SentCookie::Invalid, SentCookie::Value),
+            (Some(_), Some(_)) => SentCookie::Invalid,
         }
-        found
+    }
+
+    /// Returns the value in a pair of a name and a value, if the name is that of this cookie.
+    fn value_in<'a>(&self, pair: &'a [u8]) -> Option<&'a [u8]> {
+        pair.trim_ascii().strip_prefix(self.name.as_bytes())?.strip_prefix(b"=")
     }
 
     /// Returns the header that sets the cookie.
@@ -94,12 +92,11 @@ mod tests {
 
     #[test]
     fn cookies_of_other_pages_are_not_looked_at() {
-        let sent = |rows: &[&'static str]| {
-            let rows = rows.iter().map(|row| (COOKIE, HeaderValue::from_static(row)));
-            let headers: HeaderMap = rows.fold(HeaderMap::new(), |mut all, (name, value)| {
-                all.append(name, value);
-                all
-            });
+        let sent = |rows: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for row in rows {
+                headers.append(COOKIE, HeaderValue::from_bytes(row.as_bytes()).expect("a value"));
+            }
             match cookie(ListenScheme::Http).sent(&headers) {
                 SentCookie::Value(value) => value.to_owned(),
                 other => format!("{other:?}"),
@@ -109,6 +106,8 @@ mod tests {
         assert_eq!(sent(&["a=b; sluice-8788=x; xsluice-8787=y; sluice-8787"]), "None");
         assert_eq!(sent(&["a=b; sluice-8787=v"]), "v");
         assert_eq!(sent(&["a=b", "sluice-8787=v=w"]), "v=w");
+        assert_eq!(sent(&["é=é; sluice-8787=v; ü", "é"]), "v");
+        assert_eq!(sent(&["é; xsluice-8787=é; sluice-8787é=v"]), "None");
         assert_eq!(sent(&["sluice-8787=v; sluice-8787=v"]), "Invalid");
         assert_eq!(sent(&["sluice-8787=v", "sluice-8787=w"]), "Invalid");
     }

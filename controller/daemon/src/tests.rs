@@ -22,6 +22,7 @@ mod relay;
 mod resumed;
 mod roles;
 mod sandboxes;
+mod session_cookies;
 mod sessions;
 mod storm;
 mod stream_client;

@@ -240,7 +240,12 @@ fn check_digest(given: &str, found: &str) -> Result<(), CommandError> {
 fn outcome(decided: &ApiApproval) -> String {
     let id = &decided.approval_id;
     match (decided.decision.as_deref(), &decided.cap, &decided.raised_to) {
-        (Some("approve"), Some(cap), Some(to)) => format!("approval {id}: approved; {cap} is {to} now"),
+        (Some("approve"), Some(cap), Some(to)) if decided.applied_at.is_some() => {
+            format!("approval {id}: approved; {cap} is {to} now")
+        }
+        (Some("approve"), Some(cap), Some(to)) => {
+            format!("approval {id}: approved; {cap} is not {to} yet, and the daemon tries again")
+        }
         (Some("approve"), None, _) => {
             let branch = approval_word(decided, "branch");
             format!("approval {id}: approved; {branch} is published")
@@ -363,7 +368,10 @@ mod tests {
             raised_to: to.map(str::to_owned),
             ..approval()
         };
-        assert_eq!(outcome(&decided("approve", Some("9"))), "approval apr-1: approved; max_calls is 9 now");
+        let raised = decided("approve", Some("9"));
+        assert!(outcome(&raised).ends_with("max_calls is not 9 yet, and the daemon tries again"));
+        let applied = ApiApproval { applied_at: Some("now".to_owned()), ..raised };
+        assert_eq!(outcome(&applied), "approval apr-1: approved; max_calls is 9 now");
         assert!(outcome(&decided("deny", None)).contains("the run goes on"));
         assert_eq!(outcome(&decided("expired", None)), "approval apr-1: expired");
     }

@@ -302,7 +302,7 @@ async fn two_runs_are_compared_and_live_ones_shown() {
     assert!(text.contains("event llm.call") && text.contains("container_failed"), "{text}");
     assert_eq!((&top["runs"][0]["name"], &top["runs"][0]["state"]), (&json!("live"), &json!("RUNNING")), "{top}");
     assert!(shown.contains("live") && !shown.contains('\u{1b}'), "{shown}");
-    assert!(none.contains("no run goes on"), "{none}");
+    assert!(none.contains("no run is live"), "{none}");
     let found = faults(&[("compare", here), ("compare", remote), ("top", top)]).await;
     assert!(found.is_empty(), "{found:?}");
 }

@@ -7,7 +7,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
+use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap, raised_run_cap};
+use sluice_state::sandboxes::Sandbox;
 use utoipa::{OpenApi, ToSchema};
 
 use super::idempotent::{IdempotentRepeat, RequestKey, release};
@@ -65,6 +66,9 @@ struct ApprovalView {
     old: Option<String>,
     /// Value that is proposed.
     new: Option<String>,
+    /// Cap of the run with all its attempts after the proposed raise: limits of who may approve it apply to this value. Null
+    /// once it is decided.
+    new_run_cap: Option<String>,
     /// SHA-256 of what a person sees. A decision names it.
     digest: String,
     created_at: String,
@@ -84,7 +88,8 @@ struct ApprovalView {
 }
 
 impl ApprovalView {
-    fn of(approval: Approval) -> Self {
+    fn of(approval: Approval, sandbox: &Sandbox) -> Self {
+        let open = approval.cap.filter(|_| approval.decision.is_none());
         let cap = approval.cap.map(|(cap, _, _)| cap);
         let value = |value: Option<i64>| cap.zip(value).map(|(cap, value)| cap.show(value));
         Self {
@@ -95,6 +100,7 @@ impl ApprovalView {
             cap: cap.map(RaisableCap::as_str),
             old: value(approval.cap.map(|(_, old, _)| old)),
             new: value(approval.cap.map(|(_, _, new)| new)),
+            new_run_cap: value(open.map(|raise| raised_run_cap(sandbox.cap, raise))),
             raised_to: value(approval.raised_to),
             created_at: timestamp(approval.created_us),
             expires_at: timestamp(approval.expires_us),
@@ -127,7 +133,7 @@ async fn list(
 ) -> Result<Json<Approvals>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Read, &id).await?;
     let approvals = context.store.approvals_of(&sandbox.key.run_id).await?;
-    Ok(Json(Approvals { approvals: approvals.into_iter().map(ApprovalView::of).collect() }))
+    Ok(Json(Approvals { approvals: approvals.into_iter().map(|one| ApprovalView::of(one, &sandbox)).collect() }))
 }
 
 /// A decision.
@@ -228,7 +234,7 @@ async fn decision(
     let key = match key.reserve(&context, &principal, body.digest).await? {
         IdempotentRepeat::Done(_) => {
             let found = context.store.find_approval(&sandbox.key.run_id, &approval_id).await?;
-            return found.map(|found| Json(ApprovalView::of(found))).ok_or_else(ApiError::not_found);
+            return found.map(|found| Json(ApprovalView::of(found, &sandbox))).ok_or_else(ApiError::not_found);
         }
         IdempotentRepeat::New(key) => key,
     };
@@ -238,11 +244,54 @@ async fn decision(
                 context.store.complete_key(key, &approval.id).await?;
             }
             let done = carry_out(&context, Some(&principal), &sandbox, approval).await;
-            Ok(Json(ApprovalView::of(done.map_err(|error| error.after(DECIDED))?)))
+            Ok(Json(ApprovalView::of(done.map_err(|error| error.after(DECIDED))?, &sandbox)))
         }
         Err(error) => {
             release(&context, key).await?;
             Err(error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::test_daemon::TestDaemon;
+
+    const USD: i64 = 1_000_000_000;
+
+    #[tokio::test]
+    async fn a_view_has_the_cap_of_all_attempts() {
+        let daemon = TestDaemon::with_runs().await;
+        let id = daemon.create("slu_alice", json!({ "task": "x", "max_cost_usd": 3 })).await;
+        let id = id.parse().expect("an id");
+        let run = daemon.store().find_sandbox(None, &id).await.expect("it is readable").expect("it is there");
+        let shown = |cap, decision| {
+            let approval = Approval {
+                id: "apr-1".to_owned(),
+                key: run.key.clone(),
+                cap,
+                subject: "{}".to_owned(),
+                digest: String::new(),
+                created_us: 1,
+                expires_us: 2,
+                held_us: None,
+                decision,
+                decided_by: None,
+                reason: None,
+                raised_to: None,
+                decided_us: None,
+                applied_us: None,
+            };
+            ApprovalView::of(approval, &run).new_run_cap
+        };
+        // Earlier attempts have spent two dollars of the three.
+        let cost = Some((RaisableCap::MaxCostUsd, USD, 2 * USD));
+        assert_eq!(shown(cost, None).as_deref(), Some("4"));
+        assert_eq!(shown(cost, Some(ApprovalDecision::Approve)), None, "the cap of the run has the raise already");
+        assert_eq!(shown(Some((RaisableCap::MaxCalls, 10, 20)), None).as_deref(), Some("20"));
+        assert_eq!(shown(None, None), None);
     }
 }

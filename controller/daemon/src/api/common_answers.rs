@@ -17,7 +17,7 @@ const OF_ALL: [(StatusCode, &str); 6] = [
 ];
 /// Statuses of routes with a body.
 const OF_BODIES: [(StatusCode, &str); 4] = [
-    (StatusCode::BAD_REQUEST, "The body is no JSON"),
+    (StatusCode::BAD_REQUEST, "The body is not valid JSON"),
     (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
     (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not stated to be JSON"),

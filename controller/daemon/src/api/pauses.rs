@@ -37,7 +37,7 @@ enum PauseChange {
     Resume,
 }
 
-/// Lets a run stand still: calls under way end first, then its program is frozen. Its clocks stand still meanwhile.
+/// Pauses a run: its open calls end first, then its program is frozen and its clocks are stopped.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/pause",
     params(
@@ -45,7 +45,7 @@ enum PauseChange {
         ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key pauses once")
     ),
     responses(
-        (status = 200, description = "The run; observed_state says when it stands still", body = SandboxView),
+        (status = 200, description = "The run; observed_state says when it is paused", body = SandboxView),
         (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 429, body = ErrorBody),
         (status = 503, body = ErrorBody)
@@ -61,7 +61,7 @@ async fn pause_run(
     once(&context, &principal, &id, key, PauseChange::Pause).await
 }
 
-/// Lets a paused run go on.
+/// Continues a paused run.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/resume",
     params(

@@ -134,8 +134,8 @@ async fn answer(
     body: JsonBody<QuestionAnswer>,
 ) -> Result<Json<QuestionView>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Decide, &id).await?;
-    let run_id = sandbox.key.run_id.clone();
-    let found = context.store.find_question(&run_id, &question_id).await?.ok_or_else(ApiError::not_found)?;
+    let found = context.store.find_question(&sandbox.key.run_id, &question_id).await?;
+    let found = found.ok_or_else(ApiError::not_found)?;
     let text = &body.value.answer;
     let is_text = (1..=ANSWER_MAX).contains(&text.chars().count())
         && !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t'));
@@ -143,20 +143,35 @@ async fn answer(
         let message = "an answer is 1 to 1,000 characters, without control characters";
         return Err(ApiError::invalid("answer", message));
     }
-    let key = match key.reserve(&context, &principal, body.digest).await? {
-        IdempotentRepeat::Done(_) => return Ok(Json(QuestionView::of(found))),
+    let answered = answer_once(&context, &principal, (&sandbox.owner, &found), key, (text, body.digest)).await?;
+    Ok(Json(QuestionView::of(answered)))
+}
+
+/// Answers a question; a repeated request returns the question as it is now.
+async fn answer_once(
+    context: &ApiContext,
+    principal: &Principal,
+    (owner, question): (&str, &Question),
+    key: RequestKey,
+    (text, request): (&str, Hash),
+) -> Result<Question, ApiError> {
+    let key = match key.reserve(context, principal, request).await? {
+        IdempotentRepeat::Done(_) => {
+            // The question was read before: the first request may have answered it since then.
+            let present = context.store.find_question(&question.key.run_id, &question.id).await?;
+            return present.ok_or_else(ApiError::not_found);
+        }
         IdempotentRepeat::New(key) => key,
     };
-    let answered = record_and_answer(&context, &principal, (&sandbox.owner, &found), text, body.digest).await;
-    match answered {
-        Ok(question) => {
+    match record_and_answer(context, principal, (owner, question), text, request).await {
+        Ok(answered) => {
             if let Some(key) = key {
-                context.store.complete_key(key, &question.id).await?;
+                context.store.complete_key(key, &answered.id).await?;
             }
-            Ok(Json(QuestionView::of(question)))
+            Ok(answered)
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(context, key).await?;
             Err(error)
         }
     }
@@ -184,5 +199,42 @@ async fn record_and_answer(
     match context.store.answer_question(run_id, &question.id, text, &principal.id, now_us()).await {
         Ok(question) => Ok(question),
         Err(error) => Err(context.record_failure(principal, OPERATION, seq, error.into()).await),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::FromRequestParts;
+    use http::Request;
+    use sluice_contract::RunKey;
+
+    use super::*;
+    use crate::principal::Role;
+    use crate::questions::{QuestionRequest, ask};
+    use crate::test_daemon::TestDaemon;
+
+    #[tokio::test]
+    async fn a_repeated_answer_returns_the_present_question() {
+        let daemon = TestDaemon::with_runs().await;
+        let (id, _) = daemon.working_run().await;
+        let context = &daemon.running.context;
+        let key: RunKey = format!("{id}.0").parse().expect("a key");
+        let request = QuestionRequest { question: "go on?".to_owned(), options: Vec::new() };
+        let asked = ask(context, &key, request).await.expect("it works");
+        let found = context.store.find_question(&key.run_id, &asked.question_id).await.expect("it is readable");
+        // Both requests have read the question while it was open.
+        let open = found.expect("it was asked");
+        let principal = Principal::for_tests(Role::Owner, "alice", &["acct-1"]);
+        let answer = async || {
+            let path = format!("/api/v1/sandboxes/{id}/questions/{}/answer", open.id);
+            let request = Request::post(path).header("idempotency-key", "one").body(()).expect("a request");
+            let key = RequestKey::from_request_parts(&mut request.into_parts().0, context).await.expect("a key");
+            answer_once(context, &principal, ("alice", &open), key, ("yes", Hash::of(b"yes"))).await
+        };
+
+        let (first, second) = (answer().await.expect("it is open"), answer().await.expect("it is a repetition"));
+
+        assert_eq!((first.state.as_str(), first.answer.as_deref()), ("answered", Some("yes")));
+        assert_eq!(second, first);
     }
 }

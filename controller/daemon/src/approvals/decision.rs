@@ -4,7 +4,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_contract::text::error_chain;
-use sluice_runs::virtual_key;
 use sluice_state::approvals::{
     Approval, ApprovalDecision, ApprovalError, DecisionRequest, RaisableCap, raised_run_cap,
 };
@@ -14,6 +13,7 @@ use sluice_state::store::now_us;
 
 use super::apply::apply;
 use super::raise_rule::{RaiseRefusal, RaiseRule, check, check_session, highest};
+use crate::agent_accounts;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::permission::Operation;
@@ -56,21 +56,8 @@ pub(crate) async fn decide(
         check_publication(principal, input.decision)?;
     }
     let raise = raise_of(&found, &input)?;
-    if let Some((cap, old, to)) = raise {
-        // Limits bound the run, and not one attempt: raises of several attempts add up.
-        let of_run = raised_run_cap(sandbox.cap, (cap, old, to));
-        if principal.way == Way::Session {
-            let max = context.policy.as_ref().and_then(|policy| policy.session_approval_max);
-            check_session(max, (cap, of_run))?;
-        }
-        let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
-        let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
-        let creator = context.stored_request(&sandbox.key.run_id).await?.creator;
-        let is_second = is_second_person(principal, &sandbox.owner, creator.as_ref());
-        check(rule, (cap, of_run), principal.role, is_second)?;
-        if cap == RaisableCap::MaxCostUsd {
-            context.check_budget_log(&sandbox.account).await?;
-        }
+    if let Some(raise) = raise {
+        check_raise(context, principal, sandbox, raise).await?;
     }
     let entry = ControlEntry {
         operation: OPERATION.to_owned(),
@@ -93,6 +80,8 @@ pub(crate) async fn decide(
     }
 }
 
+/// Writes the decision, and then carries it out. No other system changes before the transaction has checked the budget of
+/// the account, and whether another decision was first.
 async fn carry_out(
     context: &ApiContext,
     principal: &Principal,
@@ -100,9 +89,6 @@ async fn carry_out(
     (found, raise): (Approval, Option<(RaisableCap, i64, i64)>),
     input: DecisionInput,
 ) -> Result<Approval, ApiError> {
-    if let Some((cap, _, to)) = raise {
-        raise_key(context, sandbox, (cap, to)).await?;
-    }
     let request = DecisionRequest {
         run_id: sandbox.key.run_id.clone(),
         id: found.id,
@@ -118,7 +104,7 @@ async fn carry_out(
         // `crate::git` carries it out.
         return Ok(decided);
     }
-    // The decision is recorded. A sidecar that cannot be reached now gets it at the next check.
+    // The decision is recorded. A LiteLLM or a sidecar that cannot be reached now gets it at the next check.
     match apply(context, &decided).await {
         Ok(()) => decided.applied_us = Some(now_us()),
         Err(error) => {
@@ -127,6 +113,33 @@ async fn carry_out(
     }
     context.work.notify_one();
     Ok(decided)
+}
+
+/// Checks that a principal may raise a cap of a run, given as the cap, its old and its new value, and that the raise can be
+/// carried out.
+async fn check_raise(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: &Sandbox,
+    (cap, old, to): (RaisableCap, i64, i64),
+) -> Result<(), ApiError> {
+    // Limits bound the run, and not one attempt: raises of several attempts add up.
+    let of_run = raised_run_cap(sandbox.cap, (cap, old, to));
+    if principal.way == Way::Session {
+        let max = context.policy.as_ref().and_then(|policy| policy.session_approval_max);
+        check_session(max, (cap, of_run))?;
+    }
+    let second_person = context.policy.as_ref().and_then(|policy| policy.second_person);
+    let rule = RaiseRule { highest: highest(context.policy.as_deref(), cap), second_person };
+    let creator = context.stored_request(&sandbox.key.run_id).await?.creator;
+    let is_second = is_second_person(principal, &sandbox.owner, creator.as_ref());
+    check(rule, (cap, of_run), principal.role, is_second)?;
+    // More calls and more tokens cost money, too.
+    agent_accounts::check(principal, &sandbox.account)?;
+    if cap == RaisableCap::MaxCostUsd {
+        context.check_budget_log(&sandbox.account).await?;
+    }
+    check_key(context, sandbox).await
 }
 
 /// Checks a decision about a publication: it leaves this host, so it needs the right to publish, which no session has.
@@ -160,15 +173,17 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(Raisab
     }
 }
 
-/// Raises the virtual key of the run before its cap: a raised cap with an old key would refuse calls.
-async fn raise_key(context: &ApiContext, sandbox: &Sandbox, (cap, to): (RaisableCap, i64)) -> Result<(), ApiError> {
+/// Checks that the virtual key of the run, if it has one, is at the upstream: no later try could raise another one.
+async fn check_key(context: &ApiContext, sandbox: &Sandbox) -> Result<(), ApiError> {
     let Some(host) = context.execs.host() else { return Ok(()) };
-    let max_cost = (cap == RaisableCap::MaxCostUsd).then_some(to);
-    virtual_key::raise_of(host, &sandbox.key, max_cost, sandbox.ends_us(now_us())).await.map_err(|error| {
-        (context.log)(&format!("run {}: its virtual key is not raised: {}", sandbox.key, error_chain(&error)));
-        let message = "LiteLLM did not raise the key of the run, so the cap stays; the log of the daemon says why";
-        ApiError::new(StatusCode::CONFLICT, "key_not_raised", message)
-    })
+    let upstream = host.litellm.as_ref().map(|(upstream, _)| upstream.as_str());
+    let keys = host.store.live_keys().await?;
+    if keys.iter().filter(|key| key.key == sandbox.key).all(|key| Some(key.upstream.as_str()) == upstream) {
+        return Ok(());
+    }
+    let message = "the virtual key of the run is at a LiteLLM that is not the upstream any more, so the cap stays; start \
+                   the daemon with that upstream, or cancel the run";
+    Err(ApiError::new(StatusCode::CONFLICT, "key_not_raised", message))
 }
 
 fn values(approval: &Approval) -> Value {

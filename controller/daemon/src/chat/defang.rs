@@ -66,6 +66,12 @@ enum LinePart {
 }
 
 impl Defang {
+    /// Returns the safe form of a name. A name is no document: a client shows it within a text, where it begins no code.
+    pub(crate) fn name(name: &str) -> String {
+        let mut filter = Self { block: Block::Unclear, ..Self::default() };
+        filter.push(name) + &filter.finish()
+    }
+
     /// Returns the safe form of the next part of a text.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut safe = String::with_capacity(text.len());

@@ -68,6 +68,7 @@ pub(crate) struct Translation {
     partial: String,
     /// True if a message was complete: the next one begins with a paragraph.
     is_paragraph_due: bool,
+    /// Ids of calls of tools without a result, as the client sees them.
     open_tools: BTreeSet<String>,
     /// Status of the last call of a model; none before the first.
     last_call: Option<Option<u16>>,
@@ -189,20 +190,25 @@ impl Translation {
     }
 
     fn tool_start(&mut self, data: &Value) -> Option<ChatEvent> {
-        let (id, name) = (data["id"].as_str()?, data["name"].as_str()?);
-        if self.open_tools.len() >= OPEN_TOOLS_MAX || !self.open_tools.insert(id.to_owned()) {
+        let (id, name) = (self.safe_name(data["id"].as_str()?), self.safe_name(data["name"].as_str()?));
+        if self.open_tools.len() >= OPEN_TOOLS_MAX || !self.open_tools.insert(id.clone()) {
             return None;
         }
-        Some(ChatEvent::ToolStart { id: id.to_owned(), name: name.to_owned(), args: self.safe(&data["input"]) })
+        Some(ChatEvent::ToolStart { id, name, args: self.safe(&data["input"]) })
     }
 
     fn tool_result(&mut self, data: &Value) -> Option<ChatEvent> {
-        let id = data["tool_use_id"].as_str()?;
-        self.open_tools.remove(id).then(|| ChatEvent::ToolResult {
-            id: id.to_owned(),
+        let id = self.safe_name(data["tool_use_id"].as_str()?);
+        self.open_tools.remove(&id).then(|| ChatEvent::ToolResult {
+            id,
             result: self.safe(&data["content"]),
             is_error: data["is_error"] == true,
         })
+    }
+
+    /// Returns the id or the name of a tool, which loads nothing either. A call and its result have the same id.
+    fn safe_name(&self, name: &str) -> String {
+        if self.defang.is_some() { Defang::name(name) } else { name.to_owned() }
     }
 
     /// Returns a value whose texts load nothing in a client that renders them as Markdown.
@@ -218,7 +224,7 @@ fn defanged(value: &Value) -> Value {
             Value::String(defang.push(text) + &defang.finish())
         }
         Value::Array(items) => items.iter().map(defanged).collect(),
-        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), defanged(value))).collect(),
+        Value::Object(members) => members.iter().map(|(name, value)| (Defang::name(name), defanged(value))).collect(),
         other => other.clone(),
     }
 }

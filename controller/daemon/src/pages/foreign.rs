@@ -16,22 +16,32 @@ const CODES_MAX: usize = 1000;
 /// Digits and semicolons of the longest sequence that is a colour.
 const COLOUR_MAX: usize = 64;
 
+/// What a text has shown so far. A colour between two characters resets no counter.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Combining marks on the last letter.
+    marks: usize,
+    /// Codes.
+    codes: usize,
+}
+
 /// Returns a text as an element. Characters that lie about a text are codes, and colours of a terminal are left out.
 pub(super) fn foreign(text: &str) -> String {
     let mut html = String::from("<bdi>");
+    let mut shown = Shown::default();
     let (mut piece, mut rest) = (0, 0);
     while let Some(found) = text[rest..].find(['\u{1b}', '\u{9b}']) {
         let begin = rest + found;
         match colour_len(&text[begin..]) {
             Some(len) => {
-                visible(&text[piece..begin], &mut html);
+                shown.add(&text[piece..begin], &mut html);
                 rest = begin + len;
                 piece = rest;
             }
             None => rest = begin + text[begin..].chars().next().map_or(1, char::len_utf8),
         }
     }
-    visible(&text[piece..], &mut html);
+    shown.add(&text[piece..], &mut html);
     html.push_str("</bdi>");
     html
 }
@@ -48,45 +58,45 @@ fn colour_len(text: &str) -> Option<usize> {
     (digits <= COLOUR_MAX && rest[digits..].starts_with('m')).then(|| text.len() - rest.len() + digits + 1)
 }
 
-/// Adds a piece of text.
-fn visible(piece: &str, html: &mut String) {
-    let mut codes = 0;
-    let mut chars = without_stacks(piece).peekable();
-    while let Some(c) = chars.next() {
-        if !is_hidden(c) {
-            escape_char(c, html);
-            continue;
+impl Shown {
+    /// Adds a piece of the text.
+    fn add(&mut self, piece: &str, html: &mut String) {
+        let mut chars = piece.chars().peekable();
+        while let Some(c) = chars.next() {
+            if !is_hidden(c) {
+                if self.has_room_for(c) {
+                    escape_char(c, html);
+                }
+                continue;
+            }
+            let mut times = 1;
+            while chars.next_if_eq(&c).is_some() {
+                times += 1;
+            }
+            let is_end_of_line = c == '\r' && times == 1 && chars.peek() == Some(&'\n');
+            if self.codes > CODES_MAX || is_end_of_line {
+                continue;
+            }
+            self.codes += 1;
+            self.marks = 0;
+            if self.codes > CODES_MAX {
+                html.push_str("<span class=\"codepoint\">more hidden characters</span>");
+                continue;
+            }
+            let _ = write!(html, "<span class=\"codepoint\">U+{:04X}", u32::from(c));
+            if times > 1 {
+                let _ = write!(html, " ×{times}");
+            }
+            html.push_str("</span>");
         }
-        let mut times = 1;
-        while chars.next_if_eq(&c).is_some() {
-            times += 1;
-        }
-        if c == '\r' && times == 1 && chars.peek() == Some(&'\n') {
-            continue;
-        }
-        codes += 1;
-        if codes > CODES_MAX {
-            html.push_str("<span class=\"codepoint\">more hidden characters</span>");
-            chars.filter(|c| !is_hidden(*c)).for_each(|c| escape_char(c, html));
-            return;
-        }
-        let _ = write!(html, "<span class=\"codepoint\">U+{:04X}", u32::from(c));
-        if times > 1 {
-            let _ = write!(html, " ×{times}");
-        }
-        html.push_str("</span>");
     }
-}
 
-/// Leaves out the marks that a letter has too many of.
-fn without_stacks(text: &str) -> impl Iterator<Item = char> {
-    let categories = CodePointMapData::<GeneralCategory>::new();
-    let mut marks = 0;
-    text.chars().filter(move |c| {
-        let is_mark = GeneralCategoryGroup::Mark.contains(categories.get(*c));
-        marks = if is_mark { marks + 1 } else { 0 };
-        marks <= MARKS_MAX
-    })
+    /// Counts a character, and returns whether it is shown: a letter has a limited number of marks.
+    fn has_room_for(&mut self, c: char) -> bool {
+        let category = CodePointMapData::<GeneralCategory>::new().get(c);
+        self.marks = if GeneralCategoryGroup::Mark.contains(category) { self.marks + 1 } else { 0 };
+        self.marks <= MARKS_MAX
+    }
 }
 
 /// Returns whether a character lies about a text: controls, direction, zero width, tags, variation selectors.

@@ -37,8 +37,7 @@ pub(super) fn agent_rows(agents: &[Agent]) -> String {
         );
     }
     if rows.is_empty() {
-        return "<p>No agent is registered. <code>sluice agent register reviewer --sandbox</code> registers one.</p>\n"
-            .to_owned();
+        return "<p>No agent is registered. <code>sluice agent add reviewer</code> registers one.</p>\n".to_owned();
     }
     format!(
         "<table class=\"list\"><thead><tr><th scope=\"col\">Agent</th><th scope=\"col\">State</th>\

@@ -205,6 +205,29 @@ async fn a_browser_session_denies_and_raises_nothing() {
 }
 
 #[tokio::test]
+async fn a_token_raises_caps_of_its_accounts_alone() {
+    let asking = Asking::with(RunPolicy { session_approval_max: Some(3_000_000_000), ..policy() }).await;
+    let _sidecar = asking.sidecar(1);
+    let cost = asking.ask(RaisableCap::MaxCostUsd, 1_000_000_000, 3_600_000_000).await;
+    let calls = asking.ask(RaisableCap::MaxCalls, 10, 3_600_000_000).await;
+    let browser = log_in(&asking.daemon, "slu_alice2", false).await;
+    let body = json!({ "decision": "approve", "digest": cost["digest"] });
+
+    let by_session = browser.api("POST", &asking.path(&cost), Some(&body)).await;
+    let by_token =
+        [asking.decide("slu_alice2", &cost, json!({})).await, asking.decide("slu_alice2", &calls, json!({})).await];
+    let open = asking.list().await;
+    let denied = asking.decide("slu_alice2", &cost, json!({ "decision": "deny" })).await;
+    let of_account = asking.decide("slu_alice", &calls, json!({})).await;
+
+    for refused in by_token.iter().chain([&by_session]) {
+        assert_eq!(refused.error(), (403, "account_not_allowed".to_owned()));
+    }
+    assert!(open.iter().all(|approval| approval["decision"].is_null()), "{open:?}");
+    assert_eq!((denied.status, of_account.status), (200, 200), "{denied:?} {of_account:?}");
+}
+
+#[tokio::test]
 async fn a_browser_session_raises_up_to_its_amount() {
     let asking = Asking::with(RunPolicy { session_approval_max: Some(3_000_000_000), ..policy() }).await;
     let budget = json!({ "kind": "set", "usd": "100" });

@@ -15,7 +15,8 @@ const CONFIRM: &str = "/login/confirm";
 /// A browser that is logged in.
 pub(super) struct Browser<'a> {
     daemon: &'a TestDaemon,
-    cookie: String,
+    /// The header with its cookie.
+    pub(super) cookie: String,
 }
 
 impl Browser<'_> {

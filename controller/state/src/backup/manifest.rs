@@ -43,7 +43,7 @@ pub(super) struct ManifestFile {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
 pub enum ManifestError {
-    #[error("{} is no backup of sluice: it has no {MANIFEST} that can be read", .0.display())]
+    #[error("{} is not a backup of sluice: it has no {MANIFEST} that can be read", .0.display())]
     NoBackup(PathBuf, #[source] io::Error),
     #[error("{path} is not the list of a backup: {1}", path = .0.display())]
     NotAList(PathBuf, String),

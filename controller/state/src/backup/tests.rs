@@ -178,5 +178,5 @@ async fn a_backup_with_a_fault_is_not_restored() {
         assert!(error.contains("a backup has no file"), "{error}");
     }
     fs::remove_file(copy.join(MANIFEST)).expect("it is there");
-    assert!(restore(&copy, &state.path("third")).expect_err("it is no backup").to_string().contains("no backup"));
+    assert!(restore(&copy, &state.path("third")).expect_err("it is no backup").to_string().contains("not a backup"));
 }

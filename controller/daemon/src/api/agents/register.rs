@@ -12,8 +12,9 @@ use sluice_state::control_log::ControlEntry;
 use utoipa::ToSchema;
 
 use super::{AgentView, entry};
+use crate::agent_accounts;
 use crate::api::names::{check_agent_id, check_text};
-use crate::api::{Context, NoQuery, agent_accounts};
+use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
 use crate::extract::{JsonBody, Query};

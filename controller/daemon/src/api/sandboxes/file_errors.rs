@@ -15,9 +15,9 @@ impl From<FileError> for ApiError {
             // Paths outside the roots do not exist for a client, and links are not followed outside.
             FileError::NotFound | FileError::Outside | FileError::BadPath => no_file(),
             FileError::NotAFile => {
-                conflict("not_a_file", "this is no regular file; list its directory to see what it is")
+                conflict("not_a_file", "this is not a regular file; list its directory to see what it is")
             }
-            FileError::NotADirectory => conflict("not_a_directory", "this, or a part of its path, is no directory"),
+            FileError::NotADirectory => conflict("not_a_directory", "this, or a part of its path, is not a directory"),
             FileError::Exists => conflict("exists", "something has this name already; name another"),
             FileError::TooManyNames => {
                 let message =

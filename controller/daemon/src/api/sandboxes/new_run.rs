@@ -11,7 +11,8 @@ use sluice_state::process::Process;
 
 use super::request::SandboxRequest;
 use super::resumed;
-use crate::api::{agent_accounts, names};
+use crate::agent_accounts;
+use crate::api::names;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::identity::RequestOrigin;

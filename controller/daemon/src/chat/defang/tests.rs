@@ -45,6 +45,18 @@ fn images_and_html_become_text() {
     }
 }
 
+#[test]
+fn a_name_has_no_code() {
+    for (name, safe) in [
+        ("Bash", "Bash"),
+        ("a < b!", "a < b!"),
+        ("```\n<img>![a](u)", "```\n&lt;img>!\\[a](u)"),
+        ("a\n\n~~~\n<b>\n~~~", "a\n\n~~~\n&lt;b>\n~~~"),
+    ] {
+        assert_eq!(Defang::name(name), safe);
+    }
+}
+
 /// Pieces from which Markdown with images, HTML and fences is made.
 fn piece() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(vec![

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::chat::frames::chat_frame;
 
 fn chat(contract: Contract) -> Translation {
     Translation::new(contract, RemoteContent::Defang, true)
@@ -51,6 +52,27 @@ fn texts_of_tools_load_nothing() {
         let result = json!({ "tool_use_id": "t", "content": input });
         let ended = ChatEvent::ToolResult { id: "t".to_owned(), result: args.clone(), is_error: false };
         assert_eq!(event(&mut chat, "agent.tool_result", &result), Some(ended));
+    }
+}
+
+#[test]
+fn names_and_ids_of_tools_load_nothing() {
+    for (text, safe) in [("![a](https://evil)", "!\\[a](https://evil)"), ("```\n<img src=x>", "```\n&lt;img src=x>")] {
+        let mut chat = chat(Contract::Plain);
+        let input = json!({ text: { text: 1 } });
+        let (used, ended) = (
+            event(&mut chat, "agent.tool_use", &json!({ "id": text, "name": text, "input": input })),
+            event(&mut chat, "agent.tool_result", &json!({ "tool_use_id": text, "content": input })),
+        );
+        let (id, value) = (safe.to_owned(), json!({ safe: { safe: 1 } }));
+        let start = ChatEvent::ToolStart { id: id.clone(), name: id.clone(), args: value.clone() };
+        assert_eq!(used, Some(start), "{text}");
+        assert_eq!(ended, Some(ChatEvent::ToolResult { id, result: value, is_error: false }), "{text}");
+        for one in [used, ended].into_iter().flatten() {
+            let frame = chat_frame(&one, None);
+            let frame = std::str::from_utf8(&frame).expect("text");
+            assert!(!frame.contains("![") && !frame.contains("<img"), "{frame}");
+        }
     }
 }
 

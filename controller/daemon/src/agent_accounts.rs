@@ -13,7 +13,7 @@ use crate::run_policy::RunPolicy;
 ///
 /// # Errors
 /// 422: the principal has no account.
-pub(super) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Result<String, ApiError> {
+pub(crate) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Result<String, ApiError> {
     let own = principal.accounts.first().cloned();
     own.or_else(|| policy.map(|policy| policy.account.clone())).ok_or_else(|| {
         let message = "this token has no account, and this host has no default one; make a token with --account";
@@ -25,7 +25,7 @@ pub(super) fn default(principal: &Principal, policy: Option<&RunPolicy>) -> Resu
 ///
 /// # Errors
 /// 403
-pub(super) fn check(principal: &Principal, account: &str) -> Result<(), ApiError> {
+pub(crate) fn check(principal: &Principal, account: &str) -> Result<(), ApiError> {
     let has_all = principal.accounts.is_empty() || principal.may(Operation::GrantAgent).is_some();
     if has_all || principal.accounts.iter().any(|own| own == account) {
         return Ok(());

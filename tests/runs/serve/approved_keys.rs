@@ -1,0 +1,106 @@
+//! Raised costs of runs with a virtual key: LiteLLM gets the budget of the cap that is in force, after the decision.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sluice_testkit::upstream::{Script, UpstreamPlan};
+
+use super::approvals::held;
+use super::*;
+
+/// A call whose client waits for as long as a person thinks.
+const PATIENT: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","max_tokens":20,"messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
+
+/// A LiteLLM that makes keys, and changes them while this is true.
+fn litellm(changes_keys: &Arc<AtomicBool>) -> UpstreamPlan {
+    let changes_keys = Arc::clone(changes_keys);
+    Upstream::with(move |request| match request.target.as_str() {
+        "/key/generate" => Script::json(200, json!({"key": "sk-virtual-key-1", "token": "hash"})),
+        "/key/update" if !changes_keys.load(Ordering::Relaxed) => {
+            Script::json(500, json!({"error": {"message": "internal"}}))
+        }
+        "/key/update" | "/key/delete" => Script::json(200, json!({})),
+        _ => Script::provider("hello"),
+    })
+}
+
+/// The budgets that LiteLLM was told to give to the key, in their order.
+fn key_budgets(upstream: &Upstream) -> Vec<Value> {
+    let requests = upstream.requests();
+    let updates = requests.iter().filter(|request| request.target == "/key/update");
+    updates.filter_map(|update| update.json().get("max_budget").cloned()).collect()
+}
+
+/// Number of the calls of models.
+fn calls(upstream: &Upstream) -> usize {
+    upstream.requests().iter().filter(|request| request.target == "/v1/chat/completions").count()
+}
+
+/// Sets virtual keys and prices, and starts a daemon with a budget of three dollars for its account.
+async fn keyed(sluice: &Sluice) -> Daemon<'_> {
+    let info = r#"{"input_cost_per_token":1e-5,"output_cost_per_token":1e-5}"#;
+    let prices = sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{info}}}]}}"#));
+    sluice.file("sluice.toml", &format!("prices = '{prices}'\nkey_mode = 'per-run'\n"));
+    let daemon = sluice.serve().await;
+    daemon.request("PUT", "/api/v1/budgets/default", &json!({"kind": "set", "usd": "3"})).await.expect(200);
+    daemon
+}
+
+/// Creates a run whose only call needs more than its cap, and waits until the call waits. Returns the run and its approval.
+async fn asking(daemon: &Daemon<'_>) -> (String, Value) {
+    let request = json!({"argv": ["sh", "-c", PATIENT], "model": "m", "on_cap": "ask", "max_cost_usd": "0.0001"});
+    let id = daemon.create(request).await;
+    let approval = held(daemon, &id).await;
+    (id, approval)
+}
+
+/// Approves this cap of the cost.
+async fn raise(daemon: &Daemon<'_>, (id, approval): &(String, Value), usd: &str) -> ClientAnswer {
+    let approval_id = approval["approval_id"].as_str().expect("an id");
+    let path = format!("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision");
+    let body = json!({"decision": "approve", "digest": approval["digest"], "raise": {"max_cost_usd": usd}});
+    daemon.request("POST", &path, &body).await
+}
+
+#[tokio::test]
+async fn a_refused_raise_leaves_the_key_alone() {
+    let upstream = litellm(&Arc::new(AtomicBool::new(true))).start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = keyed(&sluice).await;
+    let asked = asking(&daemon).await;
+
+    raise(&daemon, &asked, "5").await.expect(402);
+    let after_refusal = key_budgets(&upstream);
+    let (first, second) = tokio::join!(raise(&daemon, &asked, "2"), raise(&daemon, &asked, "2.5"));
+    let run = daemon.reaches(&asked.0, "COMPLETED").await;
+
+    assert_eq!(after_refusal, Vec::<Value>::new(), "the account has no five dollars");
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409], "{} {}", first.text(), second.text());
+    let expected = if run["max_cost_usd"] == "2" { json!(200) } else { json!(250) };
+    let budgets = key_budgets(&upstream);
+    assert!(!budgets.is_empty() && budgets.iter().all(|budget| *budget == expected), "{budgets:?} of {run}");
+    assert_eq!((&run["outcome"], calls(&upstream)), (&json!("success"), 1), "{run}");
+}
+
+#[tokio::test]
+async fn an_approved_raise_waits_for_litellm() {
+    let changes_keys = Arc::new(AtomicBool::new(false));
+    let upstream = litellm(&changes_keys).start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = keyed(&sluice).await;
+    let asked = asking(&daemon).await;
+
+    let decided = raise(&daemon, &asked, "2").await.expect(200).json();
+    daemon.kill().await;
+    let before = calls(&upstream);
+    changes_keys.store(true, Ordering::Relaxed);
+    let daemon = sluice.serve().await;
+    let run = daemon.reaches(&asked.0, "COMPLETED").await;
+
+    assert_eq!((&decided["decision"], &decided["applied_at"]), (&json!("approve"), &Value::Null), "{decided}");
+    assert_eq!(before, 0, "the sidecar had the old cap");
+    assert_eq!((&run["outcome"], calls(&upstream)), (&json!("success"), 1), "{run}");
+    assert_eq!(key_budgets(&upstream).last(), Some(&json!(200)));
+}
