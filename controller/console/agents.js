@@ -2,9 +2,9 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, isFinal, post } from "./api.js";
+import { changeText, errorText, get, isFinal, post, readText } from "./api.js";
 import { age, count, dateTime, now } from "./format.js";
-import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
+import { Badge, Command, Empty, Fault, html, Live, Refusal } from "./parts.js";
 import { collect, follow, looks } from "./stream.js";
 
 const LIVE = "PENDING,CREATING,RUNNING,COMPLETING";
@@ -17,7 +17,10 @@ const more = signal(null);
 let wanted = 200;
 const begin = looks();
 const runs = signal([]);
+/** Why the agents could not be read: gone once they are read. */
 const fault = signal("");
+/** Why the last change was refused. */
+const refusal = signal("");
 let stream;
 
 async function load() {
@@ -53,9 +56,9 @@ function History({ path }) {
   const [events, setEvents] = useState(null);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    get(`${path}/events?limit=30`).then((page) => setEvents(page.events), (error) => setProblem(errorText(error)));
+    get(`${path}/events?limit=30`).then((page) => setEvents(page.events), (error) => setProblem(readText(error)));
   }, []);
-  if (problem) return html`<p class="fault-text">${problem}</p>`;
+  if (problem) return html`<p class="fault-text" role="alert">${problem}</p>`;
   if (!events) return html`<p class="quiet">Reading.</p>`;
   if (events.length === 0) return html`<p class="quiet">Nothing has happened to it yet.</p>`;
   return html`<ol class="plain-events small">${events.map((event) => html`<li key=${event.seq}>
@@ -69,12 +72,13 @@ function Suspension({ agent, path }) {
   const move = async () => {
     if (!isSuspended && !confirm(`Suspend ${agent.agent_id}? It gets no new runs until it is resumed.`)) return;
     setBusy(true);
+    refusal.value = "";
     try {
       await post(`${path}/transition`, { target_state: isSuspended ? "CONNECTED" : "SUSPENDED", expected_generation: agent.generation });
-      await load();
     } catch (error) {
-      fault.value = errorText(error);
+      refusal.value = changeText(error);
     }
+    await load();
     setBusy(false);
   };
   return html`<button disabled=${busy} class=${isSuspended ? "" : "danger"} onClick=${move}
@@ -103,10 +107,11 @@ function Page() {
   const found = agents.value;
   return html`<div class="page">
     <div class="row"><h1 class="grow">Agents</h1><${Live} state=${stream.state.value} /></div>
+    <${Refusal} of=${refusal} />
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${found?.length === 0 && html`<${Empty} title="No agent is registered"><p>A registered agent has an account, a history, and a
       state that can be suspended. Runs without one get an agent of their own.</p>
-      <${Command} words=${["sluice", "agent", "register", "reviewer", "--sandbox"]} /><//>`}
+      <${Command} words=${["sluice", "agent", "add", "reviewer"]} /><//>`}
     ${found?.length > 0 && html`<table class="list"><thead><tr><th scope="col">Agent</th><th scope="col">State</th><th scope="col">Generation</th>
       <th scope="col">Live runs</th><th scope="col">Account</th><th scope="col">Change</th></tr></thead>
       <tbody>${found.map((agent) => html`<${Agent} key=${`${agent.owner_id}/${agent.agent_id}`} agent=${agent} />`)}</tbody></table>`}

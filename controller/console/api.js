@@ -25,6 +25,16 @@ export const isFinal = (error) => error instanceof ApiError && [403, 404, 410, 4
 /** Number of attempts of a reading request while the daemon answers that there are too many. */
 const ATTEMPTS = 4;
 
+/** Waits for a time. A person who stops the request ends the wait, which fails then. */
+const wait = (ms, stop) => new Promise((resolve, reject) => {
+  stop?.throwIfAborted();
+  const timer = setTimeout(resolve, ms);
+  stop?.addEventListener("abort", () => {
+    clearTimeout(timer);
+    reject(stop.reason);
+  }, { once: true });
+});
+
 /** Sends a request, and returns the response of a success. */
 export async function send(method, path, body, options = {}) {
   const headers = { ...HEADERS, ...options.headers };
@@ -33,7 +43,7 @@ export async function send(method, path, body, options = {}) {
   let answer = await fetch(path, request);
   for (let attempt = 1; answer.status === 429 && method === "GET" && attempt < ATTEMPTS; attempt += 1) {
     const seconds = Number(answer.headers.get("Retry-After")) || 1;
-    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    await wait(seconds * 1000, options.signal);
     answer = await fetch(path, request);
   }
   loggedOut.value = answer.status === 401;
@@ -60,8 +70,17 @@ export async function saveAs(path, name, headers) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** Returns a text for a person about a failed request. */
-export function errorText(error) {
-  if (error instanceof ApiError) return error.message;
-  return "The daemon does not answer. This page tries again by itself.";
+/** Returns a text for a person about a failed request. `unanswered` is that of a request without an answer. */
+function textFor(error, unanswered) {
+  return error instanceof ApiError ? error.message : unanswered;
 }
+
+/** The text of a request that the page repeats. */
+export const errorText = (error) => textFor(error, "The daemon does not answer. This page tries again by itself.");
+
+/** The text of a request that reads something once. */
+export const readText = (error) => textFor(error, "The daemon does not answer. Try it again.");
+
+/** The text of a change, which nothing repeats. */
+export const changeText = (error) =>
+  textFor(error, "The daemon did not answer, so this may not have been done. Look, and do it again if it was not.");

@@ -40,7 +40,19 @@ const page = PAGES[document.body.dataset.page];
 if (page) {
   const { start } = await import(page);
   await start((view) => {
+    const before = [...main.childNodes];
     main.replaceChildren();
-    render(view, main);
+    try {
+      render(view, main);
+    } catch (error) {
+      // What the daemon has rendered comes back, and nothing draws into it any more.
+      render(null, main);
+      const text = document.createElement("p");
+      text.className = "fault";
+      text.setAttribute("role", "alert");
+      text.textContent = "This page cannot be shown. Below is its state when it was opened. The commands of sluice work in a terminal.";
+      main.replaceChildren(text, ...before);
+      throw error;
+    }
   });
 }

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { errorText, get, post, RETRY_MS } from "./api.js";
+import { changeText, get, post, RETRY_MS } from "./api.js";
 import { age, dollars } from "./format.js";
 import { Command, Foreign, html, useSettled } from "./parts.js";
 
@@ -23,7 +23,9 @@ function amount(approval, value) {
 function limitOf(approval) {
   if (!approval.cap) return "A browser session publishes nothing.";
   if (mostHere.value === null) return "A browser session cannot raise a cap here.";
-  return `A browser session can raise a cap of cost to at most ${dollars(mostHere.value)}.`;
+  const most = `A browser session can raise a cap of cost to at most ${dollars(mostHere.value)}`;
+  if (approval.cap !== "max_cost_usd") return `${most}.`;
+  return `${most}, and this run with all its attempts would have ${dollars(approval.new_run_cap)}.`;
 }
 
 /** The cap that is to be raised. */
@@ -48,7 +50,7 @@ function Publication({ subject, hasLink }) {
 
 /** An approval. All its words are those of this page, from typed members. */
 export function Approval({ approval, changed, title, place = "" }) {
-  const isAllowed = approval.cap === "max_cost_usd" && mostHere.value !== null && Number(approval.new) <= Number(mostHere.value);
+  const isAllowed = approval.cap === "max_cost_usd" && mostHere.value !== null && Number(approval.new_run_cap) <= Number(mostHere.value);
   const settled = useSettled(`${place} ${approval.approval_id} ${approval.digest} ${isAllowed}`);
   const [fault, setFault] = useState("");
   const [busy, setBusy] = useState(false);
@@ -59,7 +61,7 @@ export function Approval({ approval, changed, title, place = "" }) {
     try {
       await post(path, { decision, digest: approval.digest });
     } catch (error) {
-      setFault(errorText(error));
+      setFault(changeText(error));
     }
     setBusy(false);
     changed();
@@ -93,7 +95,7 @@ export function Question({ question, changed, title, place = "" }) {
     try {
       await post(path, { answer: words });
     } catch (error) {
-      setFault(errorText(error));
+      setFault(changeText(error));
     }
     setBusy(false);
     changed();

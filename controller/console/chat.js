@@ -2,7 +2,7 @@
 
 import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { ApiError, errorText, get, loggedOut, send } from "./api.js";
+import { ApiError, changeText, errorText, get, isFinal, loggedOut, RETRY_MS, send } from "./api.js";
 import { Empty, Fault, Foreign, FromAgent, html } from "./parts.js";
 import { collect, frames, pause } from "./stream.js";
 
@@ -145,7 +145,7 @@ async function ask() {
   } catch (error) {
     // A text that no run has taken can be sent again.
     if (!turns.value.at(-1).run && !draft.value) draft.value = text;
-    change({ fault: abort.signal.aborted ? "You have stopped it." : errorText(error), phase: "" });
+    change({ fault: abort.signal.aborted ? "You have stopped it." : changeText(error), phase: "" });
   }
   busy.value = false;
 }
@@ -198,7 +198,10 @@ function Page() {
   </div>`;
 }
 
+let retry;
+
 async function load() {
+  clearTimeout(retry);
   try {
     const catalog = await get("/api/v1/ai/agents");
     agents.value = catalog.agents;
@@ -206,6 +209,8 @@ async function load() {
     fault.value = "";
   } catch (error) {
     fault.value = errorText(error);
+    clearTimeout(retry);
+    if (!isFinal(error)) retry = setTimeout(load, RETRY_MS);
     return;
   }
   if (isRestored) return;

@@ -2,10 +2,11 @@
 
 import { Component } from "preact";
 import { useState } from "preact/hooks";
-import { errorText, get, send } from "./api.js";
+import { get, readText, send } from "./api.js";
 import { DiffLines } from "./diff.js";
 import { callCost, count, dollars, duration, time } from "./format.js";
-import { Commands, Foreign, FromAgent, html } from "./parts.js";
+import { Commands, Foreign, FromAgent, Guard, html } from "./parts.js";
+import { cut, textOf } from "./text.js";
 
 const TEXTS = new Set([
   "agent.assistant_message", "agent.user_message", "agent.thinking", "agent.message", "agent.system_message",
@@ -14,13 +15,13 @@ const LABELS = { "agent.thinking": "from the agent, thinking", "agent.user_messa
 
 function first(input) {
   const value = input?.command ?? input?.file_path ?? input?.path ?? input?.pattern ?? input?.query ?? input?.description;
-  const text = Array.isArray(value) ? value.join(" ") : value;
-  return typeof text === "string" ? text.split("\n")[0].slice(0, 160) : "";
+  const text = Array.isArray(value) ? value.map(textOf).join(" ") : value;
+  return typeof text === "string" ? cut(text.split("\n")[0], 160) : "";
 }
 
 function content(value) {
   if (!Array.isArray(value)) return value ?? "";
-  return value.map((part) => (typeof part === "string" ? part : (part?.text ?? JSON.stringify(part)))).join("\n");
+  return value.map((part) => textOf(part?.text ?? part)).join("\n");
 }
 
 function ToolRow({ event, result }) {
@@ -30,7 +31,7 @@ function ToolRow({ event, result }) {
   const took = result ? Math.max(0, Date.parse(result.created_at) - Date.parse(event.created_at)) : null;
   const end = data ? [Number.isInteger(data.exit_code) && `exit ${data.exit_code}`, `${(took / 1000).toFixed(1)} s`].filter(Boolean).join(" · ") : "no result yet";
   return html`<details class="tool">
-    <summary><span class="kind">Tool</span> <strong><${Foreign} inline text=${String(name ?? "")} max=${80} /></strong>
+    <summary><span class="kind">Tool</span> <strong><${Foreign} inline text=${name ?? ""} max=${80} /></strong>
       <code class="one-line"><${Foreign} inline text=${first(input)} /></code>
       <span class=${failed ? "bad" : "quiet"}>${failed ? "failed · " : ""}${end}</span></summary>
     <${FromAgent}><${Foreign} text=${input} />
@@ -47,17 +48,17 @@ function FileRow({ event, base }) {
     try {
       setWhole(await (await send("GET", `${base}/file-diffs/${event.id}`)).text());
     } catch (error) {
-      setWhole(errorText(error));
+      setWhole(readText(error));
     }
   };
   const claim = event.source === "system" ? "" : " (reported by the agent)";
   // An agent may report anything; outside of its frame there are only known words and numbers.
-  const word = /^[a-z_]{1,20}$/.test(change) ? change : "changed";
+  const word = typeof change === "string" && /^[a-z_]{1,20}$/.test(change) ? change : "changed";
   return html`<details class="file">
     <summary><span class="kind">File</span> <code class="one-line"><${Foreign} inline text=${path ?? ""} /></code>
       <span class="quiet">${word}${claim}</span>
       ${Number.isInteger(added) && Number.isInteger(removed) && html`<span class="add">+${added}</span> <span class="del">−${removed}</span>`}</summary>
-    <${FromAgent}>${preview || whole ? html`<${DiffLines} text=${whole ?? preview} />` : html`<p class="quiet">No diff${omitted && `: ${omitted}`}</p>`}
+    <${FromAgent}>${preview || whole ? html`<${DiffLines} text=${whole ?? preview} />` : html`<p class="quiet">No diff${omitted && html`: <${Foreign} inline text=${omitted} max=${200} />`}</p>`}
       ${truncated && whole === null && html`<button class="link" onClick=${load}>Show the whole diff</button>`}<//>
   </details>`;
 }
@@ -115,11 +116,11 @@ function EventCommands({ base, seq }) {
   const [fault, setFault] = useState("");
   const toggle = () => {
     if (commands) return setCommands(null);
-    get(`${base}/commands?event=${seq}`).then((found) => setCommands(found.commands), (error) => setFault(errorText(error)));
+    get(`${base}/commands?event=${seq}`).then((found) => setCommands(found.commands), (error) => setFault(readText(error)));
   };
   return html`<button class="link copy" title="Commands for this event" aria-label=${`Commands for event ${seq}`} aria-expanded=${commands !== null}
       onClick=${toggle}>$_</button>
-    ${fault && html`<p class="fault-text">${fault}</p>`}${commands && html`<div class="stack"><${Commands} commands=${commands} /></div>`}`;
+    ${fault && html`<p class="fault-text" role="alert">${fault}</p>`}${commands && html`<div class="stack"><${Commands} commands=${commands} /></div>`}`;
 }
 
 /** The head of a turn: what it has in this window. */
@@ -143,6 +144,6 @@ export class Row extends Component {
     return html`<article id=${`seq-${seq}`} tabindex="-1" class=${row.turn ? "begins" : undefined}>
       ${row.turn && html`<${TurnHead} turn=${row.turn} />`}
       <a class="at" href=${`#seq-${seq}`} title=${`Event ${seq}`}>${time(at)}</a>
-      <div class="body"><${Body} row=${row} base=${base} /><${EventCommands} base=${base} seq=${seq} /></div></article>`;
+      <div class="body"><${Guard} text="This event cannot be shown."><${Body} row=${row} base=${base} /><//><${EventCommands} base=${base} seq=${seq} /></div></article>`;
   }
 }

@@ -1,7 +1,7 @@
 // The difference of a branch from its base, file by file. It is read when a person asks for it.
 
 import { useState } from "preact/hooks";
-import { errorText, send } from "./api.js";
+import { readText, send } from "./api.js";
 import { DiffLines } from "./diff.js";
 import { count } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
@@ -42,7 +42,7 @@ export function PatchFiles({ base }) {
       setFiles(filesOf(await (await send("GET", `${base}/git/diff`)).text()));
       setFault("");
     } catch (error) {
-      setFault(errorText(error));
+      setFault(readText(error));
     }
     setBusy(false);
   };

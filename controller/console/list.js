@@ -1,9 +1,9 @@
 // The list of runs, kept up to date by the event stream.
 
 import { signal } from "@preact/signals";
-import { errorText, get, isFinal, send } from "./api.js";
+import { changeText, errorText, get, isFinal, send } from "./api.js";
 import { age, count, dollars, isLive } from "./format.js";
-import { Badge, Command, Empty, Fault, html, Live } from "./parts.js";
+import { Badge, Command, Empty, Fault, html, Live, Refusal } from "./parts.js";
 import { collect, follow, looks } from "./stream.js";
 
 /** Rows that the page begins with, and that it adds. */
@@ -22,7 +22,10 @@ const FILTERS = [
 
 const query = signal(Object.fromEntries(new URLSearchParams(location.search)));
 const found = signal(null);
+/** Why the list could not be read: gone once it is read. */
 const fault = signal("");
+/** Why the last action was refused. */
+const refusal = signal("");
 let stream;
 const begin = looks();
 /** Rows that the reader wants to see. Each look reads all of them. */
@@ -88,10 +91,11 @@ function Cancel({ run }) {
   const name = run.name ?? run.sandbox_id;
   const cancel = async () => {
     if (!confirm(`Cancel ${name}? Its sandbox is removed, and its record stays.`)) return;
+    refusal.value = "";
     try {
       await send("DELETE", `/api/v1/sandboxes/${run.sandbox_id}`);
     } catch (error) {
-      fault.value = errorText(error);
+      refusal.value = changeText(error);
     }
     soon();
   };
@@ -143,6 +147,7 @@ function Page() {
           onInput=${(event) => filter({ q: event.currentTarget.value })} /></label>
       <${Filters} page=${page} />
     </div>
+    <${Refusal} of=${refusal} />
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${page?.sandboxes.length === 0 && html`<${Nothing} />`}
     ${page?.sandboxes.length > 0 && html`<table class="runs"><thead><tr><th scope="col">Sandbox</th><th scope="col">State</th>

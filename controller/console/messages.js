@@ -1,14 +1,16 @@
 // Messages to a run: the box to write one, and the states of sent ones.
 
 import { useState } from "preact/hooks";
-import { errorText, post } from "./api.js";
+import { changeText, post } from "./api.js";
 import { time } from "./format.js";
-import { html } from "./parts.js";
+import { Foreign, html } from "./parts.js";
 
 const WORDS = {
   queued: "waits for the agent", leased: "taken by the worker", offered: "goes with the next call", sent: "sent with a call",
   delivered: "delivered", deleted: "removed", lost: "lost",
 };
+/** Kinds of messages. Those of others are here, too: of admins, of programs, and of the guardian. */
+const KINDS = { user_message: "message", interrupt: "interrupt", guardian_nudge: "nudge", system: "system message" };
 
 export function MessageBox({ base, run, messages, changed }) {
   const [text, setText] = useState("");
@@ -24,7 +26,7 @@ export function MessageBox({ base, run, messages, changed }) {
       setText((now) => (now === text ? "" : now));
       setFault("");
     } catch (error) {
-      setFault(errorText(error));
+      setFault(changeText(error));
     }
     setBusy(false);
     changed();
@@ -37,7 +39,8 @@ export function MessageBox({ base, run, messages, changed }) {
   };
   return html`<div class="message-box">
     ${messages.slice(0, 5).map((message) => html`<p class="small message" key=${message.message_id}>
-      <span class="quiet">${time(message.created_at)} you:</span> ${message.content.slice(0, 200)}
+      <span class="quiet">${time(message.created_at)} ${KINDS[message.message_type] ?? message.message_type}:</span>
+      ${" "}<${Foreign} inline text=${message.content} max=${200} />
       ${" "}<em>${WORDS[message.status] ?? message.status}${message.delivered_at && ` at ${time(message.delivered_at)}`}</em></p>`)}
     <label><span class="visually-hidden">Message to the agent</span>
       <textarea rows="2" maxlength="10000" placeholder="Message to the agent" value=${text}

@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { signal } from "@preact/signals";
-import { ApiError, errorText, post } from "./api.js";
+import { ApiError, changeText, errorText, post, RETRY_MS } from "./api.js";
 import { dollars, duration, now } from "./format.js";
 import { Badge, Commands, Fault, html, Live } from "./parts.js";
 import { follow, looks } from "./stream.js";
@@ -11,6 +11,11 @@ const LIMITS = ["timeout", "memory", "cpus"];
 const REPOSITORY = ["base", "ticket", "title", "type", "pull_request"];
 /** Milliseconds after the last key. */
 const QUIET = 300;
+/** Texts of a click after one without an answer. */
+const REPEATED = {
+  idempotency_in_use: "An earlier click is still at work. Click again in a moment: the same form creates one run.",
+  idempotency_conflict: "An earlier click has created a run from the form as it was then. Look at the sandboxes. To create a further run, click again.",
+};
 
 /** Returns the request of the form: what is left out is that of the host. */
 function request(form) {
@@ -43,21 +48,26 @@ function showRepository(form) {
 
 const begin = looks();
 
+/** Shows the commands of the form as it is. Returns false if the daemon has to be asked again. */
 async function showCommands(form, box) {
   const look = begin();
   const body = request(form);
-  if (!body.task) return look.take() && render(html`<p class="quiet">The commands come with the task.</p>`, box);
+  let shown = html`<p class="quiet">The commands come with the task.</p>`;
+  let isDone = true;
   try {
-    const { commands } = await post("/api/v1/commands", body);
-    if (!look.take()) return undefined;
-    return render(html`<${Commands} commands=${commands} />
-      ${!commands[0].cli && html`<p class="small quiet">The program has no flag for all of this, or the task has several lines: curl takes both.</p>`}`, box);
+    const { commands } = body.task ? await post("/api/v1/commands", body) : {};
+    if (commands) {
+      shown = html`<${Commands} commands=${commands} />
+        ${!commands[0].cli && html`<p class="small quiet">The program has no flag for all of this, or the task has several lines: curl takes both.</p>`}`;
+    }
   } catch (error) {
-    if (!look.take()) return undefined;
-    const text = error instanceof ApiError && error.status < 500
-      ? "There is no command to copy for a text with characters that a terminal does not show." : errorText(error);
-    return render(html`<p class="quiet">${text}</p>`, box);
+    isDone = error instanceof ApiError && error.status < 500;
+    const text = isDone ? "There is no command to copy for a text with characters that a terminal does not show." : errorText(error);
+    shown = html`<p class="quiet">${text}</p>`;
   }
+  if (!look.take()) return true;
+  render(shown, box);
+  return isDone;
 }
 
 const run = signal(null);
@@ -114,14 +124,19 @@ export function start(show) {
   const refusal = document.getElementById("refusal");
   box.replaceChildren();
   let timer;
-  const changed = () => {
-    showRepository(form);
+  const soon = (ms) => {
     clearTimeout(timer);
-    timer = setTimeout(() => showCommands(form, box), QUIET);
+    timer = setTimeout(async () => {
+      const mine = timer;
+      if (!(await showCommands(form, box)) && mine === timer) soon(RETRY_MS);
+    }, ms);
   };
-  form.addEventListener("input", changed);
+  form.addEventListener("input", () => {
+    showRepository(form);
+    soon(QUIET);
+  });
   showRepository(form);
-  showCommands(form, box);
+  soon(0);
   // The same key makes one run of two clicks.
   const key = crypto.randomUUID();
   let tries = 0;
@@ -135,9 +150,10 @@ export function start(show) {
       const created = await post("/api/v1/sandboxes", body, { "Idempotency-Key": `${key}-${tries}` });
       follows(created.sandbox_id, body.name, show);
     } catch (error) {
-      // Without an answer the run may exist already: a retry with the same key finds it.
-      if (error instanceof ApiError && error.status < 500) tries += 1;
-      refusal.textContent = errorText(error);
+      // Without an answer the run may exist already: the next click has the same key, and finds it. A further run needs another
+      // key once the form was changed.
+      if (error.code === "idempotency_conflict") tries += 1;
+      refusal.textContent = REPEATED[error.code] ?? changeText(error);
       button.disabled = false;
     }
   });

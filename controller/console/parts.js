@@ -1,9 +1,9 @@
 // Pieces that more than one page has.
 
-import { h } from "preact";
+import { Component, h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
-import { foreign } from "./text.js";
+import { cut, foreign, textOf } from "./text.js";
 
 export const html = htm.bind(h);
 
@@ -46,8 +46,8 @@ export function FromAgent({ children, label = "from the agent" }) {
 /** A text of a sandbox. Long ones begin folded; in a line, the rest is counted. */
 export function Foreign({ text, max = 4096, inline = false, terminal = false }) {
   const [all, setAll] = useState(false);
-  const whole = typeof text === "string" ? text : (JSON.stringify(text, null, 2) ?? "");
-  const shown = all ? whole : whole.slice(0, max);
+  const whole = textOf(text);
+  const shown = all ? whole : cut(whole, max);
   const body = html`<bdi class="foreign">${foreign(shown, terminal)}</bdi>`;
   const left = whole.length - shown.length;
   if (inline) return left === 0 ? body : html`${body} <em class="quiet">[${left.toLocaleString("en")} characters more]</em>`;
@@ -96,5 +96,20 @@ export function useSettled(key) {
 export const Empty = ({ title, children }) =>
   html`<div class="empty"><h2>${title}</h2><div>${children}</div></div>`;
 
-export const Fault = ({ text, retry }) => html`<div class="fault" role="alert"><p>${text}</p>
-  ${retry && html`<button onClick=${retry}>Try again</button>`}</div>`;
+export const Fault = ({ text, retry, close }) => html`<div class="fault" role="alert"><p>${text}</p>
+  ${retry && html`<button onClick=${retry}>Try again</button>`}${close && html`<button onClick=${close}>Close</button>`}</div>`;
+
+/** The reason why an action was refused. It stays until the next action, or until the reader closes it. */
+export const Refusal = ({ of }) => of.value && html`<${Fault} text=${of.value} close=${() => { of.value = ""; }} />`;
+
+/** Draws its children. If one of them cannot be drawn, a text is in their place, and the rest of the page stays. */
+export class Guard extends Component {
+  componentDidCatch(error) {
+    reportError(error);
+    this.setState({ isBroken: true });
+  }
+
+  render({ children, text }, { isBroken }) {
+    return isBroken ? html`<p class="fault-text" role="alert">${text}</p>` : children;
+  }
+}

@@ -2,11 +2,11 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { errorText, get, isFinal, RETRY_MS, send } from "./api.js";
+import { changeText, errorText, get, isFinal, RETRY_MS, send } from "./api.js";
 import { Approval, Question } from "./asks.js";
 import { count, dollars, duration, isLive, now } from "./format.js";
 import { MessageBox } from "./messages.js";
-import { Badge, Fault, html, Live, stateWords } from "./parts.js";
+import { Badge, Fault, Guard, html, Live, Refusal, stateWords } from "./parts.js";
 import { collect, follow, looks, pause } from "./stream.js";
 import { askForNotifications, notifies, sign, tell } from "./state_signs.js";
 import { Tabs } from "./tabs.js";
@@ -20,7 +20,10 @@ const run = signal(null);
 const asks = signal({ approvals: [], questions: [] });
 const messages = signal([]);
 const calls = signal([]);
+/** Why the newest state could not be read: gone once it is read. */
 const fault = signal("");
+/** Why the last action was refused. */
+const refusal = signal("");
 const stream = signal(null);
 /** What follows a run that has ended; null while its own stream is open. */
 let afterEnd = null;
@@ -145,12 +148,12 @@ function Action({ words, method = "POST", path, body, sure, tone, after }) {
   const act = async () => {
     if (sure && !confirm(sure)) return;
     setBusy(true);
+    refusal.value = "";
     try {
       await send(method, `${base}${path}`, body);
-      fault.value = "";
       after?.();
     } catch (error) {
-      fault.value = errorText(error);
+      refusal.value = changeText(error);
     }
     setBusy(false);
     soon();
@@ -212,12 +215,13 @@ function Page() {
   return html`<div class="page run">
     <p class="crumb"><a href="/sandboxes">Sandboxes</a></p>
     <${Header} />
+    <${Refusal} of=${refusal} />
     ${fault.value && html`<${Fault} text=${fault.value} retry=${load} />`}
     ${approvals.map((approval) => html`<${Approval} key=${approval.approval_id} approval=${approval} changed=${load} place=${place} />`)}
     ${questions.map((question) => html`<${Question} key=${question.question_id} question=${question} changed=${load} place=${place} />`)}
     <div class="columns">
       <section class="left" aria-label="Transcript">
-        <${Transcript} log=${log} base=${base} />
+        <${Guard} text="The transcript cannot be shown."><${Transcript} log=${log} base=${base} /><//>
         <${MessageBox} base=${base} run=${run.value} messages=${messages.value} changed=${load} />
       </section>
       <section class="right" aria-label="Details">

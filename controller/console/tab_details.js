@@ -1,7 +1,7 @@
 // The facts about a run, and the commands for a terminal.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get } from "./api.js";
+import { get, readText } from "./api.js";
 import { bytes, count, dateTime, dollars, duration, now } from "./format.js";
 import { Commands, Foreign, FromAgent, html } from "./parts.js";
 
@@ -10,9 +10,9 @@ function Terminal({ base, run }) {
   const [commands, setCommands] = useState([]);
   const [fault, setFault] = useState("");
   useEffect(() => {
-    get(`${base}/commands`).then((found) => setCommands(found.commands), (error) => setFault(errorText(error)));
+    get(`${base}/commands`).then((found) => setCommands(found.commands), (error) => setFault(readText(error)));
   }, [run.state]);
-  return html`<details><summary>In a terminal</summary>${fault && html`<p class="fault-text">${fault}</p>`}
+  return html`<details><summary>In a terminal</summary>${fault && html`<p class="fault-text" role="alert">${fault}</p>`}
     <div class="stack"><${Commands} commands=${commands} /></div></details>`;
 }
 
@@ -25,10 +25,10 @@ function Receipts({ base, run }) {
   const [fault, setFault] = useState("");
   const [open, setOpen] = useState(false);
   useEffect(() => {
-    if (open) get(`${base}/receipts?limit=${RECEIPTS}`).then(setPage, (error) => setFault(errorText(error)));
+    if (open) get(`${base}/receipts?limit=${RECEIPTS}`).then(setPage, (error) => setFault(readText(error)));
   }, [open, run.state]);
   return html`<details onToggle=${({ currentTarget }) => setOpen(currentTarget.open)}><summary>Receipts</summary>
-    ${fault && html`<p class="fault-text">${fault}</p>`}
+    ${fault && html`<p class="fault-text" role="alert">${fault}</p>`}
     ${page?.receipts.length === 0 && html`<p class="quiet">None yet: they are written at the end of an attempt.</p>`}
     ${page?.receipts.length > 0 && html`<table><thead><tr><th scope="col">Call</th><th scope="col">Model</th><th scope="col">Result</th>
       <th scope="col">Tokens</th><th scope="col">Cost</th></tr></thead><tbody>${page.receipts.map((receipt) => html`<tr key=${receipt.source_reference}>

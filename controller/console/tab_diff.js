@@ -1,7 +1,7 @@
 // The changes of a run in its workspace, by file, as observed by Sluice and in their order.
 
 import { useEffect, useState } from "preact/hooks";
-import { errorText, get, send } from "./api.js";
+import { get, readText, send } from "./api.js";
 import { count, time } from "./format.js";
 import { DiffLines } from "./diff.js";
 import { Foreign, FromAgent, html } from "./parts.js";
@@ -37,7 +37,7 @@ function Change({ event, base }) {
     try {
       setWhole(await (await send("GET", `${base}/file-diffs/${event.id}`)).text());
     } catch (error) {
-      setWhole(errorText(error));
+      setWhole(readText(error));
     }
   };
   return html`<div><p class="small quiet"><a href=${`#seq-${event.seq}`}>${time(event.created_at)}</a> ${change}</p>
@@ -64,7 +64,7 @@ export function Diff({ base, log }) {
     let closed = false;
     changes(base).then(
       (read) => !closed && (setFound(read), setFault("")),
-      (error) => !closed && setFault(errorText(error)),
+      (error) => !closed && setFault(readText(error)),
     );
     return () => {
       closed = true;

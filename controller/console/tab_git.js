@@ -1,12 +1,11 @@
 // The repository of a run: its branch, commits, changed files, pull request, and the commands that publish it.
 
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, errorText, get, RETRY_MS } from "./api.js";
+import { ApiError, errorText, get, readText, RETRY_MS } from "./api.js";
 import { PatchFiles } from "./git_patch.js";
 import { count, isLive } from "./format.js";
 import { Commands, Foreign, FromAgent, html } from "./parts.js";
 
-/** Milliseconds before a failed look is tried again. */
 /** Milliseconds in which events lead to one look. */
 const SETTLE_MS = 150;
 /** Commits and files that are shown. */
@@ -23,7 +22,7 @@ async function pullRequest(base, recorded) {
   try {
     return await get(`${base}/git/pr`);
   } catch (error) {
-    return { ...recorded, fault: errorText(error) };
+    return { ...recorded, fault: readText(error) };
   }
 }
 

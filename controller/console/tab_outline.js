@@ -18,15 +18,15 @@ function entry(event, failures) {
   if (type === "llm.call" && data.result !== "ok") return ["Failed call", data.result];
   if (!LABELS[type]) return null;
   const text = type === "run.state_changed" ? data.to : (data.text ?? data.message ?? data.question ?? data.reason ?? "");
-  return [LABELS[type], text];
+  return [LABELS[type], typeof text === "string" ? text.split("\n")[0] : text];
 }
 
 export function Outline({ log }) {
   const events = log.events.value;
-  const failures = new Set(events.filter(({ event_data: data }) => data.is_error === true).map(({ event_data: data }) => data.tool_use_id));
+  const failures = new Set(events.filter(({ event_data: data }) => data?.is_error === true).map(({ event_data: data }) => data.tool_use_id));
   const entries = events.map((event) => [event, entry(event, failures)]).filter(([, found]) => found).slice(-SHOWN);
   if (entries.length === 0) return html`<p class="quiet">Nothing to list yet.</p>`;
   return html`<ol class="outline">${entries.map(([event, [label, text]]) => html`<li key=${event.seq}>
     <a href=${`#seq-${event.seq}`}><span class="quiet">${time(event.created_at)}</span> <span class="kind">${label}</span>
-      ${" "}<${Foreign} inline text=${String(text ?? "").split("\n")[0]} max=${80} /></a></li>`)}</ol>`;
+      ${" "}<${Foreign} inline text=${text ?? ""} max=${80} /></a></li>`)}</ol>`;
 }

@@ -1,7 +1,7 @@
 // The output of a run: what its program has written to stdout and stderr.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { errorText, isFinal, saveAs, send } from "./api.js";
+import { errorText, isFinal, readText, saveAs, send } from "./api.js";
 import { count, isLive } from "./format.js";
 import { Foreign, FromAgent, html } from "./parts.js";
 
@@ -94,7 +94,7 @@ export function Output({ base, run }) {
   return html`<div>
     <div class="row wrap">${[["", "Both"], ["stdout", "stdout"], ["stderr", "stderr"]].map(([value, words]) =>
       html`<button key=${value} aria-pressed=${only === value} onClick=${() => setOnly(value)}>${words}</button>`)}
-      <button onClick=${() => save(base, run).catch((error) => setFault(errorText(error)))}>Download</button></div>
+      <button onClick=${() => save(base, run).catch((error) => setFault(readText(error)))}>Download</button></div>
     <label class="row"><span class="visually-hidden">Search the output</span><input type="search" id="output-search" maxlength="200"
       placeholder="Search the output" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} /></label>
     ${wanted && html`<p class="small quiet" role="status">${count(lines)} ${lines === 1 ? "line" : "lines"} of the output in this page</p>`}

@@ -12,8 +12,9 @@ const HIDDEN = new RegExp(
 );
 /** Codes that one text shows. More of them would make the page slow, and nobody reads them. */
 const CODES = 1000;
-/** More combining marks than any language has on one letter. */
-const STACKED = /(\p{M}{8})\p{M}+/gu;
+/** Combining marks on one letter: more than any language has. */
+const MARKS = 8;
+const STACK = /\p{M}+/gu;
 /** Escape sequences of terminals. The first group is that of colours. A string without its end hides nothing. */
 const ESCAPES =
   /(?:\u001b\[|\u009b)([0-9;]{0,64})m|(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b[\]PX^_]|[\u0090\u0098\u009d-\u009f])[^\u0007\u001b\u0090\u0098\u009c-\u009f\n]*(?:\u0007|\u001b\\|\u009c)|\u001b[ -/]*[0-~]?/gu;
@@ -21,25 +22,52 @@ const ESCAPES =
 const COLOURS_ALONE = /(?:\u001b\[|\u009b)([0-9;]{0,64})m/gu;
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
-function visible(text, out) {
-  const shortened = text.replace(STACKED, "$1");
+/**
+ * Returns a value of a sandbox as text. A string stays. An object is never asked for its text: an agent names its members, and
+ * `toString` can be one of them.
+ */
+export const textOf = (value) => (typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? ""));
+
+/** Returns the beginning of a text. It cuts no character into halves. */
+export const cut = (text, max) => text.slice(0, /^[\ud800-\udbff]$/.test(text[max - 1]) ? max - 1 : max);
+
+/** Returns a text without the marks that a letter has too many of. `shown` has those of the letter before it. */
+function unstacked(text, shown) {
+  if (!text) return "";
+  let last = 0;
+  const kept = text.replace(STACK, (stack, at) => {
+    const marks = [...stack];
+    const before = at === 0 ? shown.marks : 0;
+    if (at + stack.length === text.length) last = before + marks.length;
+    return marks.slice(0, Math.max(0, MARKS - before)).join("");
+  });
+  shown.marks = last;
+  return kept;
+}
+
+/** Adds a piece of a text to `out`. `shown` counts over all pieces: a colour between two of them resets no counter. */
+function visible(piece, out, shown) {
+  let plain = "";
   let from = 0;
-  let codes = 0;
-  for (const match of shortened.matchAll(HIDDEN)) {
+  const code = (words) => {
+    if (plain) out.push(plain);
+    out.push(h("span", { class: "codepoint" }, words));
+    plain = "";
+    shown.marks = 0;
+  };
+  for (const match of piece.matchAll(HIDDEN)) {
     const next = match.index + match[0].length;
-    out.push(shortened.slice(from, match.index));
+    plain += unstacked(piece.slice(from, match.index), shown);
     from = next;
-    if (match[0] === "\r" && shortened[next] === "\n") continue;
-    codes += 1;
-    if (codes > CODES) {
-      out.push(h("span", { class: "codepoint" }, "more hidden characters"), shortened.slice(from).replace(HIDDEN, ""));
-      return;
-    }
-    const code = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    if (shown.codes > CODES || (match[0] === "\r" && piece[next] === "\n")) continue;
+    shown.codes += 1;
+    const point = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
     const times = match[0].length / match[1].length;
-    out.push(h("span", { class: "codepoint" }, times === 1 ? `U+${code}` : `U+${code} ×${times}`));
+    if (shown.codes > CODES) code("more hidden characters");
+    else code(times === 1 ? `U+${point}` : `U+${point} ×${times}`);
   }
-  out.push(shortened.slice(from));
+  plain += unstacked(piece.slice(from), shown);
+  if (plain) out.push(plain);
 }
 
 function colour(style, codes) {
@@ -63,14 +91,15 @@ function colour(style, codes) {
  * would show, and visible elsewhere.
  */
 export function foreign(value, isTerminal = false) {
-  const text = typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? "");
+  const text = textOf(value);
+  const shown = { marks: 0, codes: 0 };
   const out = [];
   let style = {};
   let from = 0;
   const add = (piece) => {
-    if (!piece) return;
     const children = [];
-    visible(piece, children);
+    visible(piece, children, shown);
+    if (children.length === 0) return;
     const classes = [style.colour && `ansi-${style.colour}`, style.bold && "ansi-bold", style.under && "ansi-under"];
     const names = classes.filter(Boolean).join(" ");
     if (names) out.push(h("span", { class: names }, children));

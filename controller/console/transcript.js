@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { errorText, get } from "./api.js";
+import { get, readText } from "./api.js";
 import { Row } from "./events.js";
 import { html } from "./parts.js";
 import { rowsOf } from "./rows.js";
@@ -37,6 +37,8 @@ export class Log {
     this.follows = true;
     /** Number of the last change of the window: an earlier one that is still at work ends. */
     this.turn = 0;
+    /** Number of pages that are being opened in place of the window. */
+    this.opening = 0;
   }
 
   async #page(cursor, direction) {
@@ -50,21 +52,22 @@ export class Log {
   async open(seq = 0) {
     this.turn += 1;
     const mine = this.turn;
+    this.opening += 1;
     try {
       const page = await this.#page(seq && seq + 1, "older");
       let events = page.events;
       let isEnd = true;
+      let lost = 0;
       if (seq) {
         const after = await this.#page(seq, "newer");
         events = [...events, ...after.events];
         isEnd = !after.has_more;
         // The stream begins after the newest event, and the window may end before.
-        if (after.has_more) {
-          this.newest = Math.max(this.newest, (await get(`${this.base}/events?limit=1`)).events[0].seq);
-          this.lost = this.newest;
-        }
+        if (after.has_more) lost = (await get(`${this.base}/events?limit=1`)).events[0].seq;
       }
       if (mine !== this.turn) return;
+      this.newest = Math.max(this.newest, lost);
+      this.lost = Math.max(this.lost, lost);
       // At first, only the newest rows are shown. An anchor needs all rows.
       const shown = seq ? events : events.slice(-SLICE);
       this.hasOlder.value = page.has_more || shown.length < events.length;
@@ -74,7 +77,10 @@ export class Log {
       this.fault.value = "";
       this.#before(events.slice(0, events.length - shown.length), page.has_more);
     } catch (error) {
-      if (mine === this.turn) this.fault.value = errorText(error);
+      if (mine === this.turn) this.fault.value = readText(error);
+    } finally {
+      this.opening -= 1;
+      this.#release();
     }
   }
 
@@ -119,7 +125,7 @@ export class Log {
     const isWhole = isEnd && last >= this.lost;
     const all = isWhole ? [...events, ...this.tail.filter((event) => event.seq > last)] : events;
     if (isWhole) this.tail = [];
-    this.hasNewer.value = !isWhole && last < this.newest;
+    this.hasNewer.value = !isWhole;
     if (all.length > WINDOW) this.hasOlder.value = true;
     this.events.value = all.slice(-WINDOW);
   }
@@ -129,6 +135,14 @@ export class Log {
     this.tail.push(...events);
     const extra = this.tail.splice(0, Math.max(0, this.tail.length - PAGE));
     this.lost = Math.max(this.lost, extra.at(-1)?.seq ?? 0);
+  }
+
+  /** Shows what was kept while pages were opened, if the window has stayed at the end. */
+  #release() {
+    if (this.opening > 0 || this.hasNewer.value || this.tail.length === 0) return;
+    const last = this.events.value.at(-1)?.seq ?? 0;
+    if (last < this.lost) this.hasNewer.value = true;
+    else this.#append(this.tail.splice(0).filter((event) => event.seq > last));
   }
 
   /** Adds an event of the stream. Events of one frame of the screen are added together. */
@@ -146,11 +160,13 @@ export class Log {
     this.pending = [];
     if (added.length === 0) return;
     if (!this.follows) this.unseen.value += added.length;
-    // The reader is elsewhere in the transcript: new rows are shown when the window gets there.
-    if (this.hasNewer.value) {
-      this.#keep(added);
-      return;
-    }
+    // The reader is elsewhere in the transcript, or on the way: new rows are shown when the window gets there.
+    if (this.hasNewer.value || this.opening > 0) this.#keep(added);
+    else this.#append(added);
+  }
+
+  /** Adds events after the others. */
+  #append(added) {
     const events = [...this.events.value, ...added];
     if (events.length <= WINDOW) {
       this.events.value = events;
@@ -224,16 +240,16 @@ function Search({ base, log }) {
     if (!text) return setFound(null);
     try {
       const page = await get(`${base}/events?limit=50&q=${encodeURIComponent(text)}`);
-      setFound({ count: `${page.total_count}${page.total_count_capped ? "+" : ""}`, events: page.events });
+      setFound({ title: `${page.total_count}${page.total_count_capped ? "+" : ""} found`, events: page.events });
     } catch (error) {
-      setFound({ count: errorText(error), events: [] });
+      setFound({ title: readText(error), events: [] });
     }
   };
   return html`<form class="row search" role="search" onSubmit=${search}>
     <label class="grow"><span class="visually-hidden">Search the events</span>
       <input id="search" name="q" type="search" maxlength="200" placeholder="Search the events" /></label>
     <button>Search</button>
-    ${found && html`<div class="found" role="status"><strong>${found.count} found</strong>
+    ${found && html`<div class="found" role="status"><strong>${found.title}</strong>
       <ul>${found.events.map((event) => html`<li key=${event.seq}><a href=${`#seq-${event.seq}`}
         onClick=${() => log.open(event.seq)}>${event.seq}</a> ${event.event_type}</li>`)}</ul>
       <button type="button" class="link" onClick=${() => setFound(null)}>Close</button></div>`}
@@ -285,7 +301,7 @@ export function Transcript({ log, base }) {
       await log[side]();
       log.fault.value = "";
     } catch (error) {
-      log.fault.value = errorText(error);
+      log.fault.value = readText(error);
     }
     anchor.current = null;
     setLoading(false);

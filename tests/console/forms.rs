@@ -81,6 +81,28 @@ async fn a_session_approves_up_to_its_amount() {
 }
 
 #[tokio::test]
+async fn a_session_approves_within_the_cap_of_all_attempts() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let config = configured(&sluice, "session_approval_max = 1\n");
+    let daemon = sluice.serve_with(["--config", &config]).await;
+    let mut asking = agent("asking", "sleep 600");
+    asking["on_cap"] = json!("ask");
+    asking["max_cost_usd"] = json!("0.00001");
+    let id = daemon.create(asking).await;
+    daemon.reaches(&id, "RUNNING").await;
+    // As after attempts that have spent two dollars.
+    sluice.sql(&format!("UPDATE sandboxes SET cap_nano = cap_nano + 2000000000 WHERE run_id = '{id}'")).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+
+    browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
+    browser.shows("this run with all its attempts would have $2.00").await;
+    let approves = "return document.querySelectorAll('.approval button.primary').length";
+    assert_eq!(browser.script(approves).await, 0, "the daemon would refuse it");
+}
+
+#[tokio::test]
 async fn a_chat_shows_its_answer_and_run() {
     let upstream = Upstream::provider("hello from the model").start().await;
     let sluice = Sluice::to(&upstream);

@@ -14,6 +14,7 @@ mod pages;
 mod parts;
 mod pictures;
 mod reading;
+mod refused;
 mod security;
 mod story;
 mod tabs;

@@ -1,6 +1,6 @@
 //! Parts of a run's page: its calls over time, its output, its files after the end, and the commands of an event.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_testkit::{Sluice, Upstream};
 
 use super::{Browser, agent, choose, configured, log_in};
@@ -120,6 +120,32 @@ async fn a_message_says_when_it_was_delivered() {
         .becomes("return /delivered at \\d\\d:\\d\\d:\\d\\d/.test(document.querySelector('.message')?.textContent)")
         .await;
     assert_eq!(browser.faults().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_message_is_shown_with_its_kind() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let id = daemon.create(agent("steered", "echo all calls are made; sleep 600")).await;
+    daemon.reaches(&id, "RUNNING").await;
+    let run = format!("/api/v1/sandboxes/{id}");
+    let nudge = json!({"message": "stay \u{202e}on the task", "source": "a rule"});
+    daemon.request("POST", &format!("{run}/interventions"), &nudge).await.expect(200);
+    let long = format!("{}\u{1f642} and more", "x".repeat(199));
+    daemon.request("POST", &format!("{run}/messages"), &json!({ "content": long })).await.expect(200);
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
+
+    browser.becomes("return document.querySelectorAll('.message-box .message').length === 2").await;
+    let texts = "return [...document.querySelectorAll('.message-box .message')].map(one => one.textContent)";
+    let texts = browser.script(texts).await;
+    let [newest, nudge] = [&texts[0], &texts[1]].map(|text| text.as_str().unwrap_or_default());
+    assert!(newest.contains(" message: x") && newest.contains("[11 characters more]"), "{newest}");
+    assert!(!newest.contains("U+") && newest.chars().all(|c| c != '\u{fffd}'), "no character is cut: {newest}");
+    assert!(nudge.contains(" nudge: ") && nudge.contains("stay U+202Eon the task"), "{nudge}");
+    assert!(!texts.to_string().contains("you:"), "{texts}");
 }
 
 #[tokio::test]
