@@ -79,12 +79,11 @@ mod tests {
     fn member(name: &str, dependencies: &[&str], text: &str) -> Crate {
         let file = ("lib.rs".to_owned(), format!("{name}/src/lib.rs"), Source::parse(text));
         let modules = Modules::new([file]);
-        let folder = format!("{name}/src");
         Crate {
             name: name.to_owned(),
             manifest: format!("{name}/Cargo.toml"),
             dependencies: dependencies.iter().zip(7..).map(|(name, line)| (name.to_string(), line)).collect(),
-            trees: vec![Tree { folder, is_test: false, modules, path_attributes: Vec::new() }],
+            trees: vec![Tree { is_test: false, modules, path_attributes: Vec::new() }],
         }
     }
 

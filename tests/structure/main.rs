@@ -35,15 +35,15 @@ fn the_workspace_keeps_its_structure() {
 }
 
 fn circles_of(tree: &Tree) -> Vec<Violation> {
-    reported("import circles", tree, &circles::circles(&tree.modules.imports()))
+    reported("import circles", &circles::circles(&tree.modules.imports()))
 }
 
 fn top_level_circles_of(tree: &Tree) -> Vec<Violation> {
-    reported("top-level circles", tree, &circles::top_level_circles(&tree.modules.imports()))
+    reported("top-level circles", &circles::top_level_circles(&tree.modules.imports()))
 }
 
 /// A circle is reported at each of its imports.
-fn reported(rule: &'static str, tree: &Tree, circles: &[Circle]) -> Vec<Violation> {
+fn reported(rule: &'static str, circles: &[Circle]) -> Vec<Violation> {
     let mut found = Vec::new();
     for circle in circles {
         let names = circle.names();

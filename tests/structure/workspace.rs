@@ -22,8 +22,6 @@ pub(crate) struct Crate {
 /// The files of a library with its program, or of one program or test elsewhere in the package.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The folder, from the root of the workspace.
-    pub(crate) folder: String,
     /// True for a `[[test]]`.
     pub(crate) is_test: bool,
     pub(crate) modules: Modules,
@@ -95,7 +93,7 @@ fn tree(root: &Path, folder: &str, is_test: bool) -> Tree {
         path_attributes.extend(attributes.map(|(at, _)| (shown.clone(), source.line_of(at))));
         files.push((below, shown, source));
     }
-    Tree { folder: folder.to_owned(), is_test, modules: Modules::new(files), path_attributes }
+    Tree { is_test, modules: Modules::new(files), path_attributes }
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
