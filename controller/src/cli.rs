@@ -76,7 +76,7 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"          ask the agent in the image
   sluice run --model gpt-4o-mini -- python3 task.py   run your own program, with a model at localhost:8080
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
-  sluice ps                                           list the runs that go on
+  sluice ps                                           list live runs
   sluice logs -f r20261120                            follow the output of a run
   sluice receipts --since 24h                         list the costs of calls
   sluice budget set acct-1 25                         limit the spending of an account

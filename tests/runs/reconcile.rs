@@ -11,6 +11,7 @@ mod faults;
 mod lies;
 mod truth;
 mod unasked;
+mod unreadable;
 
 /// Calls the model once, in words that `curl` takes.
 const ASK: &str = r#"
@@ -29,7 +30,12 @@ const NANOS: i128 = 5400;
 
 /// A run of account acct-1 that does this, to its end.
 async fn spend(sluice: &Sluice, script: &str) -> String {
-    let words = ["--quiet", "--account", "acct-1", "--json", "--", "sh", "-c"];
+    spend_of(sluice, "acct-1", script).await
+}
+
+/// A run of an account that does this, to its end.
+async fn spend_of(sluice: &Sluice, account: &str, script: &str) -> String {
+    let words = ["--quiet", "--account", account, "--json", "--", "sh", "-c"];
     sluice.run(words).arg(format!("{ASK}{script}")).finish().await.expect(0).json().run_id
 }
 

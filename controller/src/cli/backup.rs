@@ -19,7 +19,7 @@ use super::output::{print, print_json, print_object};
 /// Copies the state directory, also while it is in use: database, audit files, budgets, decisions and keys.
 ///
 /// The copy is a new directory, which has its name only when it is whole. It holds the private key that certifies
-/// signatures, so nobody else may read it. The workspaces of runs are not in it.
+/// signatures, so no other user may read it. The workspaces of runs are not in it.
 #[derive(Debug, Args)]
 pub(super) struct BackupArgs {
     /// The directory of the copy, which must not exist

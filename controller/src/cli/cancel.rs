@@ -34,8 +34,8 @@ Examples:
   sluice cancel nightly --wait
   sluice cancel --all --owner alice";
 
-/// Ends a run that goes on, as Ctrl-C in its terminal does. A second cancel kills its program at once. A run whose
-/// controller was killed is taken down. A daemon's run is cancelled by the daemon.
+/// Ends a live run, as Ctrl-C in its terminal does. A second cancel kills its program at once. A run whose controller was
+/// killed is taken down. A daemon's run is cancelled by the daemon.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct CancelArgs {

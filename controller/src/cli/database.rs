@@ -47,7 +47,7 @@ pub(super) fn check_in_use(state: &Path) -> Result<(), CommandError> {
     match state_directory::inspect(state).map_err(|error| CommandError::usage(&error))? {
         StateDirectory::InUse => Ok(()),
         StateDirectory::Missing | StateDirectory::Empty => Err(CommandError::wrong_usage(format!(
-            "{} is no state directory of sluice; name it with --state-dir",
+            "{} is not a state directory of sluice; name it with --state-dir",
             state.display()
         ))),
     }

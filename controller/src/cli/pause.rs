@@ -18,7 +18,7 @@ Examples:
   sluice pause nightly
   sluice pause r_0f8fad5b --json | jq -r .observed_state";
 
-/// Lets a run stand still: its open calls end first, then its program is frozen, and its clocks stand still.
+/// Pauses a run: its open calls end first, then its program is frozen and its clocks are stopped.
 #[derive(Debug, Args)]
 #[command(before_help = PAUSE_EXAMPLES)]
 pub(super) struct PauseArgs {
@@ -30,7 +30,7 @@ const RESUME_EXAMPLES: &str = "\
 Examples:
   sluice resume nightly";
 
-/// Lets a paused run go on where it was.
+/// Continues a paused run where it was.
 #[derive(Debug, Args)]
 #[command(before_help = RESUME_EXAMPLES)]
 pub(super) struct ResumeArgs {
@@ -71,9 +71,9 @@ async fn change(of: &RunSelection, step: &str) -> Result<ExitCode, CommandError>
             "run": key, "state": run.state, "desired_state": run.desired_state, "observed_state": run.observed_state,
         }));
     } else if step == "pause" {
-        print(&format!("run {key}: it is paused as soon as no call is open; sluice resume {id} lets it go on\n"));
+        print(&format!("run {key}: it is paused as soon as no call is open; sluice resume {id} continues it\n"));
     } else {
-        print(&format!("run {key}: it goes on\n"));
+        print(&format!("run {key}: it continues\n"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -40,7 +40,7 @@ pub(super) struct PruneArgs {
     /// Move the files to this directory, in place of removing them
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// The reason, for the control log
+    /// The reason, for the control log; required without --dry-run
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run", value_parser = reason)]
     reason: Option<String>,
     /// Print one JSON object

@@ -29,11 +29,11 @@ const PAGE: u32 = 500;
 
 const EXAMPLES: &str = "\
 Examples:
-  sluice ps                                            the runs that go on, of sluice run and of a daemon
+  sluice ps                                            live runs, of sluice run and of a daemon
   sluice ps --all --since 24h --json | jq .runs
   sluice ps --server https://sluice.example.org --token-file alice.token";
 
-/// Lists the runs that go on, newest first.
+/// Lists live runs, newest first.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct PsArgs {

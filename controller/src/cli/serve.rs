@@ -137,7 +137,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
 fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     for webhook in serve.webhooks.iter().filter(|webhook| webhook.allow_private) {
         say(&format!(
-            "webhook {} may connect to private and loopback addresses (allow_private): whoever answers for {} gets events",
+            "webhook {} may connect to private and loopback addresses (allow_private): the server that answers for {} \
+             gets events",
             webhook.name, webhook.target
         ));
     }

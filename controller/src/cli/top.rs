@@ -27,7 +27,7 @@ Examples:
   sluice top --every 10s
   sluice top --json | jq -r '.runs[].run'";
 
-/// Shows the runs that go on, with their calls and costs, until Ctrl-C. The most expensive ones come first.
+/// Shows live runs, with their calls and costs, until Ctrl-C. The most expensive ones come first.
 ///
 /// Off a terminal, and with --once or --json, it shows them once.
 #[derive(Debug, Args)]
@@ -119,7 +119,7 @@ fn text(runs: &[RunView], before: Option<&Before>) -> String {
         ]);
     }
     if runs.is_empty() {
-        table.note("no run goes on");
+        table.note("no run is live");
     }
     table.take()
 }

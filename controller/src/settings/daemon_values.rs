@@ -203,7 +203,7 @@ pub(super) fn deadline(value: &str) -> Parsed<Duration> {
 pub(super) fn ask_timeout(value: &str) -> Parsed<Duration> {
     match values::positive_duration(value)? {
         time if time > DEADLINE_MAX => {
-            invalid(format!("'{value}' is too long; the clocks of a run stand still for at most 24h"))
+            invalid(format!("'{value}' is too long; the clocks of a run are stopped for at most 24h"))
         }
         time => Ok(time),
     }

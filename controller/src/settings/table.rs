@@ -29,10 +29,10 @@ pub const ITEMS: &[SettingItem] = items![
     "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH; a final /v1 is left out";
     "ca" "SLUICE_CA" = None, "a file with the certificates to trust for an https upstream, in place of the system's";
     "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
-    "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
+    "key" "SLUICE_KEY" = None, "the key itself; it has no flag, since every user of the host can read command lines";
     "key_mode" "SLUICE_KEY_MODE" = Some("master"), "the key that a sidecar gets: master (the one of key_file), per-run (a virtual key), auto";
     "spend_key_file" "SLUICE_SPEND_KEY_FILE" = None, "a file with a key that may read LiteLLM's spend log; default: the upstream's key";
-    "reconcile" "SLUICE_RECONCILE" = Some("auto"), "whether runs and sweeps look up open costs in LiteLLM's spend log: auto or off";
+    "reconcile" "SLUICE_RECONCILE" = Some("auto"), "whether runs, sweeps and the daemon look up open costs in LiteLLM's spend log: auto or off";
     "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
     "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
     "proxy" "SLUICE_PROXY" = None, "the sidecar's program; default: the sluice-proxy beside sluice, or on PATH";
@@ -45,7 +45,7 @@ pub const ITEMS: &[SettingItem] = items![
     "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
     "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
     "images" "SLUICE_IMAGES" = None, "images that requests to the daemon may name beside those of agents: NAME@sha256:DIGEST, or the id of a local one";
-    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, workspace, max_cost_usd; default: what the settings give to agents";
+    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, workspace, max_cost_usd; default: run_deadline for timeout, and the largest values that the settings give to runs for the others";
     "max_running" "SLUICE_MAX_RUNNING" = Some("host=20 owner=20 project=5"), "runs of the daemon that may be at work: a number for the host, or NAME=VALUE for host, owner, project";
     "max_queued" "SLUICE_MAX_QUEUED" = Some("1000"), "runs of one owner that may wait in the queue of the daemon";
     "run_deadline" "SLUICE_RUN_DEADLINE" = Some("2h"), "longest time from the first claim of a daemon's run to its end, retries included; at most 24h";
@@ -55,7 +55,7 @@ pub const ITEMS: &[SettingItem] = items![
     "heartbeat_timeout" "SLUICE_HEARTBEAT_TIMEOUT" = Some("120s"), "time without a heartbeat and without a call after which a run of the daemon ends whose worker sent heartbeats; 0 for never";
     "stale_start" "SLUICE_STALE_START" = Some("3m"), "longest time from the claim of a daemon's run to the start of its program";
     "on_cap" "SLUICE_ON_CAP" = Some("refuse"), "what happens with a call of a daemon's run that would exceed a cap: refuse, or ask (it waits for an approval), unless its request has on_cap";
-    "ask_timeout" "SLUICE_ASK_TIMEOUT" = Some("24h"), "how long approvals and questions of the daemon's runs are open; at most 24h; an approval that nobody decides is denied";
+    "ask_timeout" "SLUICE_ASK_TIMEOUT" = Some("24h"), "how long approvals and questions of the daemon's runs are open; at most 24h; an undecided approval is denied";
     "second_person_usd" "SLUICE_SECOND_PERSON_USD" = None, "dollars above which a raised cap needs the approval of another person than the run's owner and its creator";
     "session_approval_max" "SLUICE_SESSION_APPROVAL_MAX" = None, "dollars up to which a browser session may raise a cap of a cost; without it, each raise needs a token";
     "grant_roots" "SLUICE_GRANT_ROOTS" = None, "directories of the host under which grants of agents may be; without any, there are no grants";

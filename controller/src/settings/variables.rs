@@ -24,7 +24,7 @@ pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<String>
             Some(meant) => format!("did you mean {PREFIX}{meant}?"),
             None => "sluice config show lists the settings; other flags have no variable".to_owned(),
         };
-        format!("warning: the variable {name} is no setting, and is ignored: {advice}")
+        format!("warning: the variable {name} is not a setting, and is ignored: {advice}")
     };
     unknown.map(warning).collect()
 }

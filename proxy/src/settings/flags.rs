@@ -34,7 +34,7 @@ Examples:
       -d '{\"model\":\"gpt-4o-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'";
 
 const EXITS: &str = "\
-Each flag can stand in the environment as well, as SLUICE_SOCKET, SLUICE_RUN_ID and so on; the flag wins.
+Each flag can also be set in the environment, as SLUICE_SOCKET, SLUICE_RUN_ID and so on; the flag wins.
 
 Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file is not there · 70 internal
   73 cannot create the socket · 74 audit log · 77 permission · 78 configuration";

@@ -161,7 +161,7 @@ async fn a_typo_is_answered_with_what_was_meant() {
     }
     let ran = sluice.command(["agents"]).env("SLUICE_TIMEOUTT", "3s").finish().await.expect(0);
     assert!(
-        ran.stderr.contains("SLUICE_TIMEOUTT is no setting") && ran.stderr.contains("did you mean SLUICE_TIMEOUT?")
+        ran.stderr.contains("SLUICE_TIMEOUTT is not a setting") && ran.stderr.contains("did you mean SLUICE_TIMEOUT?")
     );
 }
 

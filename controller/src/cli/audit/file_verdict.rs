@@ -71,13 +71,13 @@ impl FileVerdict {
                  by sluice ledger rebuild; the file itself is {verdict}"
             ),
             Self::Doubtful(Doubt::NotAnAuditFile, _) | Self::Refused(Doubt::NotAnAuditFile, _) => {
-                "not an audit file: its first line is no record of a sidecar".to_owned()
+                "not an audit file: its first line is not a record of a sidecar".to_owned()
             }
             Self::Doubtful(Doubt::UnknownKey, fault) => {
                 format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault))
             }
             Self::Doubtful(Doubt::Unsigned, _) => {
-                "unsigned: the file is consistent, and anybody may have written it; sluice \
+                "unsigned: the file is consistent, and any user may have written it; sluice \
                                                    ledger import --unsigned takes a file that you vouch for"
                     .to_owned()
             }
@@ -88,7 +88,7 @@ impl FileVerdict {
                     // Without a signature, a key proves nothing.
                     let fix =
                         if report.seal == verdict::Seal::None { "give --against" } else { "give --key, or --against" };
-                    format!("{verdict}; NOT PROVEN that nobody rewrote it whole: {fix}")
+                    format!("{verdict}; NOT PROVEN that the file was not rewritten as a whole: {fix}")
                 }
                 _ => verdict.to_string(),
             },
