@@ -63,7 +63,8 @@ pub enum PublicationError {
 }
 
 impl PublicationError {
-    /// Returns the text for the owner of a run. Errors of git and of credentials can name files and hosts of the operator.
+    /// Returns the text for the owner of a run. Errors of git and of credentials can name files and hosts of the operator, and
+    /// the words of the forge may be about more than the run.
     #[must_use]
     pub fn public_text(&self) -> String {
         match self {
@@ -71,6 +72,7 @@ impl PublicationError {
             Self::Credentials(_) | Self::Token(_) | Self::AppKey(_) | Self::NoToken => {
                 "the credentials of the project cannot be used; an admin sees why in the daemon's log".to_owned()
             }
+            Self::Forge(error) => error.public_text(),
             Self::Store(_) => "the database of this host has a fault; try again later".to_owned(),
             other => other.to_string(),
         }
@@ -81,7 +83,13 @@ impl PublicationError {
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
-            Self::Git(_) | Self::Credentials(_) | Self::Token(_) | Self::AppKey(_) | Self::NoToken | Self::Store(_)
+            Self::Git(_)
+                | Self::Forge(_)
+                | Self::Credentials(_)
+                | Self::Token(_)
+                | Self::AppKey(_)
+                | Self::NoToken
+                | Self::Store(_)
         )
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &
             approval::ask(context, run, &row, report).await;
         }
         let text = error.public_text();
-        log(&format!("its branch stays here: {}", error_chain(&error)));
+        log(&format!("a step of its publication failed: {}", error_chain(&error)));
         let data = json!({ "head_sha": report.head, "reason": text });
         add_once(context, run, "git.held", &data).await;
     }

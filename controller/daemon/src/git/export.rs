@@ -86,7 +86,7 @@ pub(crate) async fn merge(
 /// Returns the response for a failed step. The log has the details that an owner does not see.
 pub(crate) fn refused(context: &ApiContext, run: &Sandbox, error: PublicationError) -> ApiError {
     if error.is_of_host() {
-        (context.log)(&format!("run {}: its branch stays here: {}", run.key, error_chain(&error)));
+        (context.log)(&format!("run {}: a step of its publication failed: {}", run.key, error_chain(&error)));
     }
     error.into()
 }

@@ -92,6 +92,30 @@ impl ForgeError {
         }
     }
 
+    /// Returns the text for the owner of a run: the status of the forge in place of its words, and nothing of the settings.
+    #[must_use]
+    pub fn public_text(&self) -> String {
+        match self {
+            Self::Failed(request, status, _) => format!("the forge failed at {request} (status {status})"),
+            Self::Denied(request, status, _) => {
+                format!("the forge refuses the credential for {request} (status {status})")
+            }
+            Self::Refused(request, status, _) => format!("the forge refused {request} (status {status})"),
+            Self::Address(_) | Self::Repository(_) | Self::Credential(_) | Self::Git(..) | Self::Records(..) => {
+                "the forge of the project cannot be used; an admin sees why in the daemon's log".to_owned()
+            }
+            Self::Unreachable(..)
+            | Self::Interrupted(..)
+            | Self::Late(..)
+            | Self::TooLong(..)
+            | Self::RateLimited(..)
+            | Self::NotFound(_)
+            | Self::Redirected(..)
+            | Self::Unexpected(..)
+            | Self::Undecided(_) => self.to_string(),
+        }
+    }
+
     /// Returns the waiting time that the forge requests, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -99,5 +123,26 @@ impl ForgeError {
             Self::RateLimited(_, after) => *after,
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_forge_are_for_the_operator() {
+        let (request, words) = (|| "POST /pulls".to_owned(), || "a canary".to_owned());
+        for error in [
+            ForgeError::Failed(request(), 500, words()),
+            ForgeError::Denied(request(), 403, words()),
+            ForgeError::Refused(request(), 422, words()),
+        ] {
+            let text = error.public_text();
+            assert!(error.to_string().contains("canary") && !text.contains("canary"), "{text}");
+            assert!(text.contains("POST /pulls (status "), "{text}");
+        }
+        assert!(!ForgeError::Address(words()).public_text().contains("canary"));
+        assert_eq!(ForgeError::Undecided(7).public_text(), ForgeError::Undecided(7).to_string());
     }
 }

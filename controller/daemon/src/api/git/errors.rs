@@ -38,7 +38,7 @@ impl From<PublicationError> for ApiError {
             PublicationError::NoPullRequest => conflict("no_pull_request"),
             PublicationError::NoForge | PublicationError::NoApi => conflict("no_forge"),
             PublicationError::MergeIsOff => Self::new(StatusCode::FORBIDDEN, "merge_is_off", error.to_string()),
-            PublicationError::Forge(forge) => unavailable("pr_failed", &forge.to_string()),
+            PublicationError::Forge(_) => unavailable("pr_failed", &error.public_text()),
             PublicationError::Git(_) | PublicationError::Branch(_) => {
                 unavailable("publish_failed", &error.public_text())
             }

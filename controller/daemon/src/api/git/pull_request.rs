@@ -188,7 +188,8 @@ async fn merge_now(
         }
         MergeOutcome::HeadMoved => return conflict("head_moved", "the branch has moved at the forge; look again"),
         MergeOutcome::Refused(reason) => {
-            return conflict("not_merged", &format!("the forge does not merge it: {reason}"));
+            (context.log)(&format!("run {}: the forge does not merge its pull request: {reason}", run.key));
+            return conflict("not_merged", "the forge does not merge it; the pull request there says what is missing");
         }
     }
     let row = row(context, run).await?;
