@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
-use super::{Browser, agent, configured, expects_dead_daemon, log_in, log_in_again};
+use super::{Browser, agent, asking_agent, configured, expects_dead_daemon, log_in, log_in_again};
 
 #[tokio::test]
 async fn a_sandbox_is_created_by_its_form() {
@@ -49,10 +49,8 @@ async fn a_session_approves_up_to_its_amount() {
     let sluice = Sluice::to(&upstream);
     let config = configured(&sluice, "session_approval_max = 1\n");
     let daemon = sluice.serve_with(["--config", &config]).await;
-    let mut asking = agent("asking", "sleep 600");
-    asking["on_cap"] = json!("ask");
-    asking["max_cost_usd"] = json!("0.00001");
-    let cheap = daemon.create(asking.clone()).await;
+    let cheap = daemon.create(asking_agent()).await;
+    let mut asking = asking_agent();
     asking["name"] = json!("many");
     asking["max_cost_usd"] = Value::Null;
     asking["limits"] = json!({"max_calls": 2});
@@ -86,10 +84,7 @@ async fn a_session_approves_within_the_cap_of_all_attempts() {
     let sluice = Sluice::to(&upstream);
     let config = configured(&sluice, "session_approval_max = 1\n");
     let daemon = sluice.serve_with(["--config", &config]).await;
-    let mut asking = agent("asking", "sleep 600");
-    asking["on_cap"] = json!("ask");
-    asking["max_cost_usd"] = json!("0.00001");
-    let id = daemon.create(asking).await;
+    let id = daemon.create(asking_agent()).await;
     daemon.reaches(&id, "RUNNING").await;
     // As after attempts that have spent two dollars.
     sluice.sql(&format!("UPDATE sandboxes SET cap_nano = cap_nano + 2000000000 WHERE run_id = '{id}'")).await;

@@ -73,6 +73,14 @@ fn agent(name: &str, script: &str) -> Value {
     json!({"argv": ["sh", "-c", format!("{AGENT}{script}")], "model": "m", "name": name})
 }
 
+/// Returns an agent that asks a person at its cap of a thousandth of a cent.
+fn asking_agent() -> Value {
+    let mut asking = agent("asking", "sleep 600");
+    asking["on_cap"] = json!("ask");
+    asking["max_cost_usd"] = json!("0.00001");
+    asking
+}
+
 /// Expects the faults of requests while no daemon listens, and those of a session that has ended with it.
 fn expects_dead_daemon(browser: &Browser) {
     // Chromium names the moment at which the connection was lost.

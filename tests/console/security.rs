@@ -6,7 +6,7 @@ use sluice_testkit::{PATIENCE, Sluice, TempDir, Upstream, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::{Browser, agent, configured, log_in};
+use super::{Browser, agent, asking_agent, configured, log_in};
 
 /// A page of somebody else on another port of this machine. It returns its origin.
 async fn foreign_page() -> String {
@@ -179,10 +179,7 @@ async fn a_click_on_a_changed_approval_decides_nothing() {
     let sluice = Sluice::to(&upstream);
     let config = configured(&sluice, "session_approval_max = 1\n");
     let daemon = sluice.serve_with(["--config", &config]).await;
-    let mut asking = agent("asking", "sleep 600");
-    asking["on_cap"] = json!("ask");
-    asking["max_cost_usd"] = json!("0.00001");
-    let id = daemon.create(asking).await;
+    let id = daemon.create(asking_agent()).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;

@@ -46,6 +46,7 @@ pub mod resources;
 pub mod run_clock;
 pub mod run_clone;
 pub mod run_image;
+pub mod run_locks;
 pub mod rundir;
 pub mod sandbox_user;
 pub mod sidecar;

@@ -14,16 +14,19 @@ use sluice_state::store::{Store, now_us};
 
 use crate::project_access;
 use crate::project_repository::ProjectRepository;
+use crate::run_locks::RunLocks;
 
-mod export_lock;
 mod push;
 mod summary;
 
 pub use crate::publication_error::PublicationError;
 pub use summary::{RunSummary, last_task};
 
-use export_lock::lock_export;
 use push::BranchPush;
+
+/// Locks of publications, pull requests and merges: two at once would both find that nothing was done yet. Another process
+/// is not locked out: the forge, and the records of pushes, show it what was done.
+static EXPORTS: RunLocks = RunLocks::new();
 
 /// The branch of a run, and the targets of its publication.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl Publication<'_> {
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays on this host.
     pub async fn publish(&self, consent: &Consent) -> Result<String, PublicationError> {
-        let _lock = lock_export(self.run_id).await;
+        let _lock = EXPORTS.lock(self.run_id).await;
         let repository = self.repository()?;
         let look = repository.look().await?;
         // Read after the look: another process that was pushing an older commit has recorded that push by now.
@@ -103,7 +106,7 @@ impl Publication<'_> {
     /// # Errors
     /// [`PublicationError`]; the failure is recorded, and the branch stays at the forge.
     pub async fn open_pull_request(&self, forge: &Forge, summary: &RunSummary) -> Result<GitRun, PublicationError> {
-        let _lock = lock_export(self.run_id).await;
+        let _lock = EXPORTS.lock(self.run_id).await;
         let row = self.row_at_project().await?;
         let head_sha = row.published_sha.clone().ok_or(PublicationError::NotPublished)?;
         if row.pull_request.is_some() {
@@ -134,7 +137,7 @@ impl Publication<'_> {
         if !self.project.may_merge {
             return Err(PublicationError::MergeIsOff);
         }
-        let _lock = lock_export(self.run_id).await;
+        let _lock = EXPORTS.lock(self.run_id).await;
         let row = self.row_at_project().await?;
         let number = row.pull_request.ok_or(PublicationError::NoPullRequest)?;
         if row.published_sha.as_deref() != Some(head.as_str()) {

@@ -3,15 +3,14 @@
 //! The database already has the decision. If one of the two cannot be reached, or the daemon is killed between two steps,
 //! the decision is carried out again; each step may be repeated.
 
-use sluice_contract::RunId;
 use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
 use sluice_contract::text::sanitize;
+use sluice_runs::run_locks::RunLocks;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
 use sluice_runs::virtual_key::{self, RaiseKeyError};
 use sluice_state::approvals::{Approval, ApprovalDecision, ApprovalError, RaisableCap};
 use sluice_state::ledger::usd;
 use sluice_state::store::now_us;
-use tokio::sync::Mutex;
 
 use super::near_cap::cap_of;
 use crate::context::ApiContext;
@@ -21,8 +20,8 @@ const REASON_MAX: usize = 1000;
 /// Maximum length of a name at a sidecar, in bytes.
 const BY_MAX: usize = 128;
 
-/// Locks of runs while their virtual keys are raised. Each run has one of them, which other runs may share.
-static KEY_LOCKS: [Mutex<()>; 16] = [const { Mutex::const_new(()) }; 16];
+/// Locks of runs while their virtual keys are raised.
+static KEY_RAISES: RunLocks = RunLocks::new();
 
 /// A decision that LiteLLM or the sidecar does not have yet. It is carried out again.
 #[derive(Debug, thiserror::Error)]
@@ -61,17 +60,12 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
 /// Raises the virtual key of the attempt, if it has one: its life, and its budget to match the cap of the cost in force.
 async fn raise_key(context: &ApiContext, approval: &Approval, cap: RaisableCap) -> Result<(), ApplyError> {
     let Some(host) = context.execs.host() else { return Ok(()) };
-    let _locked = key_lock(&approval.key.run_id).lock().await;
+    let _lock = KEY_RAISES.lock(&approval.key.run_id).await;
     // The cap is read under the lock: a slow request for an earlier decision must not lower the budget of a later one.
     let run = context.store.find_sandbox(None, &approval.key.run_id).await.map_err(ApprovalError::from)?;
     let Some(run) = run.filter(|run| run.key == approval.key) else { return Ok(()) };
     let max_cost = run.attempt_cap.filter(|_| cap == RaisableCap::MaxCostUsd);
     Ok(virtual_key::raise_of(host, &run.key, max_cost, run.ends_us(now_us())).await?)
-}
-
-fn key_lock(run_id: &RunId) -> &'static Mutex<()> {
-    let sum = run_id.as_str().bytes().fold(0, u8::wrapping_add);
-    &KEY_LOCKS[usize::from(sum) % KEY_LOCKS.len()]
 }
 
 async fn raise(

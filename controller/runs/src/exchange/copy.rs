@@ -11,7 +11,6 @@ use rustix::fs::{
     AtFlags, Dir, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, chownat, fchmod, fchown, fstat, futimens,
     mkdirat, openat, symlinkat,
 };
-
 use sluice_state::layout::RunPaths;
 
 use super::interrupt::CancelFlag;
@@ -168,6 +167,7 @@ pub(super) fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
 pub(super) fn mode_of(entry: &TreeEntry, least: u32) -> u32 {
     (entry.mode & 0o777) | least
 }
+
 /// Returns the name of a file that this run is writing in a directory of the host.
 pub(super) fn temporary(paths: &RunPaths) -> Vec<u8> {
     [UNFINISHED, paths.root.file_name().unwrap_or_default().as_encoded_bytes()].concat()

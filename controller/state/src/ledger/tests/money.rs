@@ -174,14 +174,9 @@ async fn a_late_amount_settles_the_run() {
     assert_eq!(ledger.found().await, []);
 }
 
-#[tokio::test]
-async fn an_unknown_value_has_a_reason() {
-    let ledger = TestLedger::new();
-    let run = key("r1.0");
-    let cut = Made { usage: None, ..unpriced(NullReason::Cut) };
-    let calls = [unpriced(NullReason::NoCost), cut, unpriced(NullReason::NotBilled)];
-    ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
-    let settlement = |call: u64| Settlement {
+/// Returns what a row of the spend log settles of a call: a dollar.
+fn settlement(call: u64) -> Settlement {
+    Settlement {
         receipt: format!("r1/0/call-{call}"),
         reference: format!("r1/0/call-{call}#row"),
         hash: Hash::of(&[1]),
@@ -195,7 +190,16 @@ async fn an_unknown_value_has_a_reason() {
         origin_us: 0,
         replaces: Vec::new(),
         cause: None,
-    };
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_value_has_a_reason() {
+    let ledger = TestLedger::new();
+    let run = key("r1.0");
+    let cut = Made { usage: None, ..unpriced(NullReason::Cut) };
+    let calls = [unpriced(NullReason::NoCost), cut, unpriced(NullReason::NotBilled)];
+    ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
 
     ledger.store.settle(vec![settlement(1), settlement(2)]).await.expect("both are open");
 
@@ -253,19 +257,10 @@ async fn high_costs_have_one_exact_total() {
 
     // An earlier try of the first call cost as much again.
     let retry = Settlement {
-        receipt: "r1/0/call-1".into(),
-        reference: "r1/0/call-1#row".into(),
-        hash: Hash::of(&[1]),
         cost_usd: Some("9e9".into()),
         nano_usd: Some(NANOS),
         price_source: PriceSource::Retry,
-        usage: None,
-        null_reason: None,
-        litellm_call_id: None,
-        model_served: None,
-        origin_us: 0,
-        replaces: Vec::new(),
-        cause: None,
+        ..settlement(1)
     };
     ledger.store.settle(vec![retry]).await.expect("the call is posted");
     let found = ledger.all().await;
