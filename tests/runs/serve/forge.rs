@@ -295,9 +295,12 @@ async fn a_refusal_of_the_forge_shows_no_credential() {
 
     assert_eq!((push.status, pull.status), (502, 502), "{}\n{}", push.text, pull.text);
     assert_eq!(forge.branches(), ["feature/AB-10", "main"]);
-    // What the forge says is there, and a mark is in the place of each form of the credential.
-    daemon.process().says("no rights for Basic (token) ((token))").await;
-    assert!(pull.text.contains("no rights for Bearer (token) ((token))"), "{}", pull.text);
+    // The log has what the forge says, with a mark in the place of each form of the credential.
+    for words in ["no rights for Basic (token) ((token))", "no rights for Bearer (token) ((token))"] {
+        daemon.process().says(words).await;
+        assert!(!push.text.contains(words) && !pull.text.contains(words), "{}\n{}", push.text, pull.text);
+    }
+    assert!(pull.text.contains("(status 403)"), "{}", pull.text);
     assert_hidden(&forms, "the log", &daemon.process().stderr());
     for (what, answer) in [("the refusal of a push", push), ("the refusal of a pull request", pull)] {
         assert_hidden(&forms, what, &answer.text);
