@@ -23,6 +23,7 @@ mod inspect;
 mod live_output;
 mod log_frames;
 mod logged;
+mod task_end;
 mod window;
 
 pub use attached::{AttachedContainer, StdioConfig};

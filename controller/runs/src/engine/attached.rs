@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::attach::ContainerStreams;
 use super::live_output::{ForwardWait, LiveOutput};
+use super::task_end::TaskEnd;
 use crate::capture::{Capture, Captured};
 use crate::forward::{OutputChunk, OutputSender};
 use crate::input::{self, Stdin};
@@ -41,13 +42,13 @@ pub struct StdioConfig {
 #[derive(Debug)]
 pub struct AttachedContainer {
     captures: Arc<Mutex<(Capture, Capture)>>,
-    reader: JoinHandle<()>,
+    reader: TaskEnd,
     closed: Arc<OnceLock<SystemTime>>,
     wait: watch::Sender<ForwardWait>,
     writer: Option<JoinHandle<()>>,
     /// Follows the size of our window.
     resizer: Option<JoinHandle<()>>,
-    exit: JoinHandle<()>,
+    exit: TaskEnd,
 }
 
 impl AttachedContainer {
@@ -76,15 +77,16 @@ impl AttachedContainer {
             tty::leave_raw_mode();
             let _ = ended.set(SystemTime::now());
         });
+        let (reader, exit) = (TaskEnd::of(reader), TaskEnd::of(exit));
         Self { captures, reader, closed, wait, writer, resizer, exit }
     }
 
-    /// Waits until the container has ended or has closed its output, which mostly is the same. Cancel-safe.
+    /// Waits until the container has ended or has closed its output, which mostly is the same; returns once for each.
+    /// Cancel-safe.
     pub async fn changed(&mut self) {
         tokio::select! {
-            _ = &mut self.exit, if !self.exit.is_finished() => {}
-            _ = &mut self.reader, if !self.reader.is_finished() => {}
-            else => std::future::pending().await,
+            () = self.exit.reported() => {}
+            () = self.reader.reported() => {}
         }
     }
 
@@ -102,9 +104,7 @@ impl AttachedContainer {
     /// Waits until all output of a program that has ended was read. Cancel-safe.
     pub async fn drained(&mut self) {
         self.wait.send_replace(ForwardWait::Skip);
-        if !self.reader.is_finished() {
-            let _ = (&mut self.reader).await;
-        }
+        self.reader.ended().await;
     }
 
     /// Closes the streams, and returns captured stdout and stderr.

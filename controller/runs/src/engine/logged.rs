@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::log_frames::{LogDecoder, LogPiece};
+use super::task_end::TaskEnd;
 use crate::capture::{Capture, Captured};
 
 /// Maximum number of frames that are taken together.
@@ -52,7 +53,7 @@ pub enum LogLoss {
 pub struct LoggedContainer {
     sink: Arc<Mutex<LogSink>>,
     reader: JoinHandle<()>,
-    exit: JoinHandle<()>,
+    exit: TaskEnd,
     has_ended: watch::Sender<bool>,
 }
 
@@ -85,15 +86,12 @@ impl LoggedContainer {
         }));
         let (has_ended, ended) = watch::channel(false);
         let reader = tokio::spawn(read(docker, id, Arc::clone(&sink), ended));
-        Self { sink, reader, exit, has_ended }
+        Self { sink, reader, exit: TaskEnd::of(exit), has_ended }
     }
 
-    /// Waits until the container may have ended. Cancel-safe.
+    /// Waits until the container may have ended; returns once. Cancel-safe.
     pub async fn changed(&mut self) {
-        if self.exit.is_finished() {
-            std::future::pending::<()>().await;
-        }
-        let _ = (&mut self.exit).await;
+        self.exit.reported().await;
     }
 
     /// Reads the rest of the output of a program that has ended, but no longer than this.
