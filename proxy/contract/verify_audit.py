@@ -2,7 +2,8 @@
 """Verifies an audit file of Sluice: verify_audit.py FILE [--key HEX|FILE]... [--against SEQ:HASH]...
 
 A key FILE has one public key on each line, as sluice audit keys prints them.
-Exit 0: complete. 1: tampered, with the first bad line. 3: incomplete, with what is missing. 2: usage. 4: unreadable.
+Exit 0: complete. 1: tampered, with the first bad line. 3: incomplete, with what is missing. 2: usage. 4: unreadable, or
+the control log, which is not the audit file of a run.
 Without --key no signature is checked. It needs Python alone, and shares no code with the program that writes the files.
 """
 import hashlib, json, re, sys
@@ -38,6 +39,9 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
     "head:h key_id:s? reason:s refused:i relay:o? relay.refused:i? relay.requests:i? signature:s? unknown:i usage:o " + TOKENS,
 }
+# The members of each line of the control log: the actions of people and tokens. It has no record of a run.
+CONTROL = "after before key_id object operation owner prev principal reason request result role seq signature source ts v"
+CONTROL += " way"
 TYPES = {
     "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
     "l": lambda x: type(x) is list and all(type(item) is str for item in x), "o": lambda x: type(x) is dict,
@@ -248,6 +252,25 @@ def verify(file, keys=(), seen=()):
     return len(report) == 1, ", ".join(report)
 
 
+def is_control_log(file):
+    """Whether each line has the members of the control log. One record of a run makes it a file of that run."""
+    if not file.seekable():
+        return False
+    file.seek(0)
+    count = 0
+    for raw in iter(lambda: file.readline(LINE_MAX + 1), b""):
+        if not raw.endswith(b"\n"):
+            return count > 0 and len(raw) <= LINE_MAX
+        try:
+            line = json.loads(raw.decode())
+        except (ValueError, RecursionError):
+            return False
+        if type(line) is not dict or sorted(line) != CONTROL.split():
+            return False
+        count += 1
+    return count > 0
+
+
 def main(args):
     keys, seen, paths = [], [], []
     try:
@@ -272,10 +295,14 @@ def main(args):
         return 2
     try:
         with open(path, "rb") as file:
-            complete, report = verify(file, keys, seen)
-        code, said = 0 if complete else 3, f"{'complete' if complete else 'incomplete'}: {report}"
-    except Bad as bad:
-        code, said = 1, f"tampered: line {bad.args[0]}: {bad.args[1]}"
+            try:
+                complete, report = verify(file, keys, seen)
+                code, said = 0 if complete else 3, f"{'complete' if complete else 'incomplete'}: {report}"
+            except Bad as bad:
+                code, said = 1, f"tampered: line {bad.args[0]}: {bad.args[1]}"
+                # The auditor who names a line that was seen asks about the file of a run.
+                if not seen and is_control_log(file):
+                    code, said = 4, "not an audit file: this is the control log; sluice audit verify control checks it"
     except OSError as error:
         print(f"cannot read {path}: {error}", file=sys.stderr)
         return 4

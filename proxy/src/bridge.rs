@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use nix::errno::Errno;
+use nix::unistd::getuid;
 use sluice_contract::text::error_chain;
 
 use carrier::Carrier;
@@ -78,6 +79,16 @@ impl BridgeError {
             _ => NO_BRIDGE,
         }
     }
+
+    /// Returns what follows the message: the fix, if the sidecar's socket is not for this user.
+    fn advice(&self) -> String {
+        match self {
+            Self::NoSidecar(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                format!("; start the sidecar with --peer-uid {}", getuid())
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 /// Runs the program of a command line `bridge … -- PROGRAM`, and returns its exit code.
@@ -91,7 +102,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     ExitCode::from(run(&flags).unwrap_or_else(|error| {
-        let _ = writeln!(io::stderr(), "sluice: {}", error_chain(&error));
+        let _ = writeln!(io::stderr(), "sluice: {}{}", error_chain(&error), error.advice());
         error.exit_code()
     }))
 }
@@ -102,4 +113,17 @@ fn run(flags: &BridgeFlags) -> Result<u8, BridgeError> {
     // Its signals are blocked, like those of this thread.
     std::thread::Builder::new().spawn(|| carrier.carry()).map_err(BridgeError::Thread)?;
     program.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_another_user_names_the_flag() {
+        let advice = |kind: io::ErrorKind| BridgeError::NoSidecar(PathBuf::from("/s"), kind.into()).advice();
+        let expected = format!("; start the sidecar with --peer-uid {}", getuid());
+        assert_eq!(advice(io::ErrorKind::PermissionDenied), expected);
+        assert_eq!(advice(io::ErrorKind::NotFound), "");
+    }
 }

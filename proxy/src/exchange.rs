@@ -332,6 +332,9 @@ async fn refuse(run: &RunContext, head: &Parts, body: &mut Incoming, denied: Den
     let dialect = Policy::dialect(head.uri.path(), &head.headers);
     let mut pending = PendingResponse::refusal(&refusal, dialect);
     if let Some(call) = call {
+        if refusal.reason == Reason::UpstreamAuth {
+            run.key_refusals.warn(call, &refusal.message);
+        }
         pending = pending.with_call_id(call, dialect);
     }
     settle(run, head, body, pending).await

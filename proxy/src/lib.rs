@@ -37,6 +37,7 @@ pub mod injection;
 pub mod intake;
 pub mod interrupts;
 pub mod json;
+pub mod key_refusals;
 pub mod known_ids;
 pub mod litellm_budget;
 pub mod media;

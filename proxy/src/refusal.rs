@@ -112,7 +112,7 @@ reasons! {
     UpstreamClosed = "upstream_closed" BAD_GATEWAY,
     /// The upstream was silent for too long.
     UpstreamTimeout = "upstream_timeout" GATEWAY_TIMEOUT,
-    /// The upstream refused the sidecar's key.
+    /// The upstream refused the sidecar's key with status 401, or the key, the model or the route with status 403.
     UpstreamAuth = "upstream_auth" BAD_GATEWAY,
     /// The upstream answered with a redirect, which is not followed.
     UpstreamRedirect = "upstream_redirect" BAD_GATEWAY,

@@ -22,6 +22,7 @@ use crate::ids::CallIds;
 use crate::injection::Injections;
 use crate::intake::BodyLimits;
 use crate::interrupts::Interrupts;
+use crate::key_refusals::KeyRefusals;
 use crate::known_ids::KnownIds;
 use crate::policy::Policy;
 use crate::prices::PriceTable;
@@ -62,6 +63,8 @@ pub struct RunContext {
     pub injections: Injections,
     /// Interruptions of the calls under way.
     pub interrupts: Interrupts,
+    /// Calls for which the upstream refused the key.
+    pub key_refusals: KeyRefusals,
     /// Held from the decision on a change by the control socket to its effect.
     pub changing: tokio::sync::Mutex<()>,
 }

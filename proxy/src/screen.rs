@@ -12,10 +12,9 @@ use crate::refusal::{Reason, Refusal};
 pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     match upstream.status {
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            let message = format!(
-                "the upstream refused the sidecar's key with status {}; the operator has to give it another",
-                status.as_u16()
-            );
+            let (refused, remedy) = refused_key(status);
+            let status = status.as_u16();
+            let message = format!("the upstream refused {refused} with status {status}; the operator has to {remedy}");
             return Some(Refusal::new(Reason::UpstreamAuth, message));
         }
         status if status.is_redirection() || status.is_informational() => {
@@ -34,15 +33,27 @@ pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     })
 }
 
+/// Returns what the upstream refused, and what the operator has to do. LiteLLM answers with 401 if a key is not valid,
+/// and with 403 if it may not use the model.
+#[cold]
+#[inline(never)]
+fn refused_key(status: StatusCode) -> (&'static str, &'static str) {
+    if status == StatusCode::FORBIDDEN {
+        ("the sidecar's key, or this model or route for it,", "check which models and routes the key may use")
+    } else {
+        ("the sidecar's key", "give it another")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rejected(status: u16, encoding: &'static str) -> Option<Reason> {
+    fn refusal(status: u16, encoding: &'static str) -> Option<Refusal> {
         let mut response = http::Response::new(());
         *response.status_mut() = StatusCode::from_u16(status).expect("a status");
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
-        reject(&response.into_parts().0).map(|refusal| refusal.reason)
+        reject(&response.into_parts().0)
     }
 
     #[test]
@@ -57,7 +68,21 @@ mod tests {
             (101, "identity", Some(Reason::UpstreamRedirect)),
             (200, "gzip", Some(Reason::UpstreamUnreadable)),
         ] {
-            assert_eq!(rejected(status, encoding), reason, "{status} {encoding}");
+            assert_eq!(refusal(status, encoding).map(|refusal| refusal.reason), reason, "{status} {encoding}");
+        }
+    }
+
+    #[test]
+    fn a_forbidden_model_is_not_a_bad_key() {
+        for (status, text) in [
+            (401, "the upstream refused the sidecar's key with status 401; the operator has to give it another"),
+            (
+                403,
+                "the upstream refused the sidecar's key, or this model or route for it, with status 403; the operator \
+                 has to check which models and routes the key may use",
+            ),
+        ] {
+            assert_eq!(refusal(status, "identity").map(|refusal| refusal.message), Some(text.into()));
         }
     }
 }

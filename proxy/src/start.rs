@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::Uid;
-use sluice_contract::ready::{Hardening, Measure, ReadyEvent, ReadyLine};
+use sluice_contract::ready::{Hardening, Measure};
 use sluice_contract::record::{Open, SCHEMA, Stamp};
 use sluice_contract::recovery::AuditOwner;
-use sluice_contract::{AuditSigner, Hash};
+use sluice_contract::{AuditSigner, Hash, PublicKey};
 use sluice_upstream::{Address, Connector, Scheme, SetupError, TlsError};
 
 use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
@@ -22,6 +22,7 @@ use crate::ids::CallIds;
 use crate::injection::Injections;
 use crate::intake::BodyLimits;
 use crate::interrupts::Interrupts;
+use crate::key_refusals::KeyRefusals;
 use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
@@ -36,11 +37,13 @@ use crate::upstream::Upstream;
 mod check;
 mod control;
 mod errors;
+mod ready;
 mod secrets;
 mod user_rights;
 
 pub use check::check;
 pub use control::ControlSocket;
+pub use ready::ready_line;
 
 use errors::{audit_error, bind_error, harden_error};
 use secrets::{secret, signer};
@@ -74,6 +77,8 @@ pub struct Started {
     pub control: Option<ControlSocket>,
     pub run: Arc<RunContext>,
     pub hardening: Hardening,
+    /// Public key of the signature at the end of the audit file.
+    pub audit_public_key: Option<PublicKey>,
     /// User that the process runs as.
     pub uid: u32,
     /// Maximum number of open connections.
@@ -167,6 +172,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         warnings,
     } = opened;
     let identity = &settings.identity;
+    let audit_public_key = signer.as_ref().map(|signer| signer.key().public());
     let limits = control::limits(settings, audit.past.as_ref());
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
     let caps = Caps::resume(limits.in_caps(settings.caps), used);
@@ -215,6 +221,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         shutdown: ShutdownState::default(),
         injections: Injections::new(settings.control.is_some()),
         interrupts: Interrupts::new(settings.control.is_some()),
+        key_refusals: KeyRefusals::default(),
         changing: tokio::sync::Mutex::default(),
     };
     let hardening = Hardening {
@@ -225,7 +232,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         landlock,
         seccomp,
     };
-    Ok(Started { socket, control, run: Arc::new(run), hardening, uid, connections, warnings })
+    Ok(Started { socket, control, run: Arc::new(run), hardening, audit_public_key, uid, connections, warnings })
 }
 
 /// Returns the first record of the audit log.
@@ -250,24 +257,6 @@ fn open_record(settings: &ProxySettings, stamp: Stamp<'_>) -> Open<'static> {
         upstream: settings.upstream.to_string().into(),
         v: SCHEMA,
     }
-}
-
-/// Returns the line that reports that the run takes calls.
-#[must_use]
-pub fn ready_line(settings: &ProxySettings, started: &Started) -> String {
-    let ready = ReadyLine {
-        build: BUILD.into(),
-        event: ReadyEvent::Ready,
-        hardening: Some(started.hardening),
-        max_memory: settings.max_memory,
-        pid: std::process::id(),
-        policy: policy_digest(settings).into(),
-        run_id: settings.identity.run_id.as_str().into(),
-        socket: settings.socket.to_string_lossy(),
-        uid: started.uid,
-        version: env!("CARGO_PKG_VERSION").into(),
-    };
-    ready.to_line()
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

@@ -182,6 +182,25 @@ async fn an_answer_about_our_key_never_passes() {
 }
 
 #[tokio::test]
+async fn the_log_has_ten_warnings_about_refused_keys() {
+    let upstream = Upstream::answering(Script::error(403, KEY_ERROR)).start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    for _ in 0..12 {
+        let answer = sidecar.post("/v1/chat/completions", body("\"messages\":[]", "")).await;
+        let answer = answer.expect_refusal(502, "upstream_auth");
+        assert!(answer.text().contains("or this model or route for it, with status 403"), "{}", answer.text());
+    }
+    assert_eq!(sidecar.stop().await, 0);
+
+    let log = sidecar.stderr();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN") && line.contains("status 403")).collect();
+    assert_eq!(warnings.len(), 10, "{log}");
+    assert!(warnings[0].contains(sidecar.audit().calls()[0].id()), "{log}");
+    assert!(warnings[9].contains("further such calls are not logged"), "{log}");
+    assert!(!log.contains("Lr4T"), "{log}");
+}
+
+#[tokio::test]
 async fn a_compressed_answer_is_refused() {
     for script in [
         Script::gzip(),

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sluice_contract::PrivateKey;
 use sluice_testkit::sidecar::CANARY;
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
@@ -31,8 +32,12 @@ async fn the_ready_line_names_run_and_socket() {
 
     assert_eq!(
         ready.as_object().expect("an object").keys().collect::<Vec<_>>(),
-        ["build", "event", "hardening", "max_memory", "pid", "policy", "run_id", "socket", "uid", "version"]
+        [
+            "audit_public_key", "build", "event", "hardening", "max_memory", "pid", "policy", "run_id", "socket",
+            "uid", "version"
+        ]
     );
+    assert_eq!(ready["audit_public_key"], Value::Null, "it does not sign");
     assert_eq!(ready["pid"], sidecar.pid());
     assert_eq!(ready["run_id"], "r1");
     assert_eq!(ready["uid"], sluice_testkit::sidecar::UNPRIVILEGED);
@@ -261,14 +266,17 @@ async fn the_version_is_that_of_the_ready_line() {
 
 #[tokio::test]
 async fn check_prints_the_plan_and_does_nothing() {
-    let dir = TempDir::new();
+    let (dir, keys) = (TempDir::new(), TempDir::new());
+    let key = file(keys.path(), "a.key", &"09".repeat(32));
+    let flags = ["--max-calls", "3", "--log", "/nope/log", "--audit-key-file", &key];
 
-    let checked = launch(&dir).subcommand("check").args(["--max-calls", "3", "--log", "/nope/log"]).finish().await;
+    let checked = launch(&dir).subcommand("check").args(flags).finish().await;
 
     assert_eq!((checked.code, checked.stderr.as_str()), (0, ""));
     let said: Value = serde_json::from_str(&checked.stdout).expect("check prints JSON");
     assert_eq!((&said["run_id"], &said["account"]), (&json!("r1"), &json!("acct-1")));
     assert_eq!((&said["rules"]["limits"]["max_calls"], &said["user"]), (&json!(3), &json!("65521:65521")));
+    assert_eq!(said["audit_public_key"], PrivateKey::from_seed(&[9; 32]).public().to_string());
     let made = [dir.path(), &dir.join("run")].map(|dir| fs::read_dir(dir).expect("the directory").flatten());
     let made: Vec<_> = made.into_iter().flatten().filter(|entry| entry.file_name() != "run").collect();
     assert!(made.is_empty(), "{made:?}");

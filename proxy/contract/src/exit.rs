@@ -40,7 +40,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// Exit code of `sluice audit verify` when a part of the file is missing, such as its end.
 pub const INCOMPLETE: u8 = 3;
-/// Exit code of `sluice audit verify` when the file cannot be read, or is not an audit file.
+/// Exit code of `sluice audit verify` when there is no such file or run, or it cannot be read, or is not an audit file.
 pub const UNREADABLE: u8 = 4;
 /// Exit code of `sluice audit verify` when the file is valid, and the database does not know its run.
 pub const UNKNOWN_RUN: u8 = 5;

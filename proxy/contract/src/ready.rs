@@ -13,6 +13,9 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyLine<'a> {
+    /// Public key of the signature at the end of the audit file, as 64 hex digits; `None` if the file is not signed.
+    #[serde(default)]
+    pub audit_public_key: Option<Cow<'a, str>>,
     /// Commit that the program was built from.
     #[serde(default)]
     pub build: Cow<'a, str>,
@@ -129,6 +132,7 @@ mod tests {
             seccomp: Measure::NotSupported,
         };
         let ready = ReadyLine {
+            audit_public_key: Some("d75a".into()),
             build: "b".into(),
             event: ReadyEvent::Ready,
             hardening: Some(hardening),
@@ -140,7 +144,7 @@ mod tests {
             uid: 5,
             version: "0.1.0".into(),
         };
-        let line = r#"{"build":"b","event":"ready","hardening":{"capabilities":"applied","landlock":"partial","no_core":"applied","no_new_privileges":"applied","non_dumpable":"applied","seccomp":"not_supported"},"max_memory":null,"pid":7,"policy":"sha256:0","run_id":"r1","socket":"/run/x.sock","uid":5,"version":"0.1.0"}"#;
+        let line = r#"{"audit_public_key":"d75a","build":"b","event":"ready","hardening":{"capabilities":"applied","landlock":"partial","no_core":"applied","no_new_privileges":"applied","non_dumpable":"applied","seccomp":"not_supported"},"max_memory":null,"pid":7,"policy":"sha256:0","run_id":"r1","socket":"/run/x.sock","uid":5,"version":"0.1.0"}"#;
         assert_eq!((ready.to_line(), ReadyLine::parse(line)), (line.to_owned(), Some(ready)));
     }
 

@@ -28,7 +28,7 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error("--socket", &settings.socket, &error)))?;
     apart(settings).map_err(config)?;
     super::control::check(settings).map_err(config)?;
-    signer(settings).map_err(config)?;
+    let signer = signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
     if let Some(user) = settings.user.filter(|_| !harden::may_become_user()) {
         let source = nix::errno::Errno::EPERM;
@@ -44,6 +44,7 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
         "socket": settings.socket,
         "upstream": settings.upstream.to_string(),
         "audit": settings.audit,
+        "audit_public_key": signer.map(|signer| signer.key().public().to_string()),
         "control": settings.control,
         "audit_sync": settings.audit_sync.as_str(),
         "user": settings.user.map(|user| format!("{}:{}", user.uid, user.gid)),

@@ -77,6 +77,15 @@ impl ConnectError {
             },
         }
     }
+
+    /// Returns whether the certificate of the host is not signed by an authority that is trusted.
+    #[must_use]
+    pub fn is_unknown_authority(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let Some(cause) = error.get_ref() else { return false };
+        let cause = cause.downcast_ref::<rustls::Error>();
+        matches!(cause, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
+    }
 }
 
 impl From<ConnectError> for io::Error {

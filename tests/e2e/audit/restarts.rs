@@ -33,6 +33,7 @@ async fn an_ordered_end_leaves_a_complete_signed_file() {
         let path = dir.join(&format!("{sync}.jsonl"));
         let launch = launch(&upstream, &dir).audit_path(&path).args(["--audit-sync", sync, "--log-level", "trace"]);
         let sidecar = launch.start().await;
+        assert_eq!(sidecar.ready()["audit_public_key"], POINT, "{sync}");
         for body in [call(), super::stream(), call()] {
             sidecar.post(CHAT, body).await.expect(200);
         }

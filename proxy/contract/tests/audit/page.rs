@@ -137,7 +137,8 @@ fn the_page_agrees_on_false_certificates() {
 fn the_page_is_a_program_with_our_exit_codes() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("verify_audit.py");
     let run = |args: &[&str]| {
-        let output = Command::new("python3").arg("-B").arg(&page).args(args).output().expect("python3 is there");
+        // It is executable.
+        let output = Command::new(&page).args(args).output().expect("it is a program");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let golden = |name: &str| dir().join(name).display().to_string();
@@ -192,5 +193,39 @@ fn the_page_reads_all_keys_of_a_file() {
             let said = String::from_utf8_lossy(&stdout);
             assert_eq!(status.code(), Some(exit), "{}: {said}", key_file.display());
         }
+    }
+}
+
+/// A line of the control log.
+const ACTION: &str = concat!(
+    r#"{"after":null,"before":null,"key_id":"0","object":"acct-1","operation":"budget.set","owner":null,"#,
+    r#""prev":"0","principal":"uid:0","reason":null,"request":null,"result":"accepted","role":"operator","#,
+    r#""seq":0,"signature":"0","source":null,"ts":"2026-11-20T16:00:00.000000Z","v":1,"way":"command"}"#,
+    "\n"
+);
+
+#[test]
+fn the_page_calls_no_control_log_tampered() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("verify_audit.py");
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path().join("audit.jsonl");
+    let (action, run) = (ACTION.as_bytes().to_vec(), signed().bytes);
+    let named = ACTION.replacen("\"source\"", "\"run_id\":\"r1\",\"source\"", 1).into_bytes();
+    let seen = format!("0:{}", "0".repeat(64));
+    for (case, bytes, args, exit) in [
+        ("control log", action.clone(), &[][..], 4),
+        ("torn control log", [action.clone(), b"{\"after\"".to_vec()].concat(), &[], 4),
+        ("a line of a run was seen", action.clone(), &["--against", seen.as_str()], 1),
+        ("before the records of a run", [action.clone(), run.clone()].concat(), &[], 1),
+        ("after the records of a run", [run, action].concat(), &[], 1),
+        ("with a member of a record", named, &[], 1),
+        ("text", b"text\n".to_vec(), &[], 1),
+    ] {
+        fs::write(&path, bytes).expect("our own directory");
+        let output = Command::new("python3").arg("-B").arg(&page).arg(&path).args(args).output();
+        let Output { status, stdout, .. } = output.expect("python3 is there");
+        let said = String::from_utf8_lossy(&stdout);
+        assert_eq!(status.code(), Some(exit), "{case}: {said}");
+        assert_eq!(said.contains("sluice audit verify control checks it"), exit == 4, "{case}: {said}");
     }
 }
