@@ -96,6 +96,18 @@ impl ApiClient {
         }
     }
 
+    /// Sends a `GET`, and sends it again if its answer breaks off, also while the daemon starts anew. A daemon that is not
+    /// reached at first is an error at once.
+    ///
+    /// # Errors
+    /// As of [`ApiClient::send_again`].
+    pub async fn send_until_whole<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
+        match self.send(request.clone()).await {
+            Err(ClientError::Interrupted(..)) => self.send_again(request).await,
+            answer => answer,
+        }
+    }
+
     /// Sends a request that may be answered without an object (204).
     ///
     /// # Errors

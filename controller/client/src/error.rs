@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_upstream::ConnectError;
 
 /// A request without a usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,14 @@ impl ClientError {
             Self::Status(.., status) => matches!(status, 502..=504),
             Self::TooLong(..) | Self::Malformed(..) => false,
         }
+    }
+
+    /// Returns whether the certificate of the server is not signed by an authority that is trusted.
+    #[must_use]
+    pub fn is_unknown_authority(&self) -> bool {
+        let Self::Unreachable(_, error) = self else { return false };
+        let Some(cause) = error.get_ref() else { return false };
+        cause.downcast_ref::<ConnectError>().is_some_and(ConnectError::is_unknown_authority)
     }
 
     /// Returns the error of the API, if it is one.

@@ -154,6 +154,20 @@ async fn failures_are_told_apart_and_never_followed() {
     assert!(matches!(error, ClientError::Unreachable(..)) && error.may_pass(), "{error}");
 }
 
+/// Bug: a daemon that was killed while `sluice wait` looked for its run ended the command.
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_requested_again() {
+    let broken = Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{".to_vec());
+    let busy = answer("503 Busy", r#"{"error":{"code":"stopping","message":"the daemon stops"}}"#);
+    let server = TestServer::new(vec![broken, busy.clone(), answer("200 OK", r#"{"a":1}"#)]).await;
+    let found: Value = server.client().send_until_whole(request()).await.expect("the third answer is whole");
+    assert_eq!((found, server.heads().len()), (json!({"a": 1}), 3));
+
+    let server = TestServer::new(vec![busy]).await;
+    let error = server.client().send_until_whole::<Value>(request()).await.expect_err("a whole answer");
+    assert_eq!((error.failure().map(|failure| failure.status), server.heads().len()), (Some(503), 1));
+}
+
 #[tokio::test]
 async fn answers_without_an_end_are_cut() {
     let endless = Reply::Endless(stream(""), vec![b'x'; 4096]);

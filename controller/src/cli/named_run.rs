@@ -15,7 +15,7 @@ const NAMED_MAX: usize = 10;
 const PAGES_MAX: usize = 20;
 
 /// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or a unique
-/// prefix of an id. If the user did not give the full id, it goes to stderr.
+/// prefix of an id. If the user did not give the full id, it goes to stderr. A daemon may start anew meanwhile.
 pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail, CommandError> {
     let unknown = || {
         CommandError::wrong_usage(format!(
@@ -50,7 +50,7 @@ pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail
 }
 
 async fn show(api: &ApiClient, name: &str) -> Result<Option<ApiSandboxDetail>, CommandError> {
-    match api.send(ApiRequest::get(&["sandboxes", name])).await {
+    match api.send_until_whole(ApiRequest::get(&["sandboxes", name])).await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => Ok(None),
         Err(error) => Err(error.into()),
@@ -62,7 +62,7 @@ async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, Comma
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {
         let request = ApiRequest::get(&["sandboxes"]).query("q", prefix).query("limit", "500");
-        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let page: ApiSandboxPage = api.send_until_whole(request.query_of("cursor", cursor.as_deref())).await?;
         let ids = page.sandboxes.into_iter().map(|sandbox| sandbox.sandbox_id);
         found.extend(ids.filter(|id| id.starts_with(prefix)));
         cursor = page.next_cursor;
