@@ -100,7 +100,7 @@ function Agent({ agent }) {
     <td data-label="Live runs">${own.length === 0 ? html`<span class="quiet">none</span>` : own.map((run) => html`<div key=${run.sandbox_id}>
       <a href=${`/sandboxes/${run.sandbox_id}`}>${run.name ?? run.sandbox_id}</a> <${Badge} run=${run} /></div>`)}</td>
     <td data-label="Account">${agent.billing_account_id}</td>
-    <td>${agent.state !== "UNKNOWN" && html`<${Suspension} agent=${agent} path=${path} />`}</td></tr>`;
+    <td><${Suspension} agent=${agent} path=${path} /></td></tr>`;
 }
 
 function Page() {

@@ -83,7 +83,7 @@ Examples:
   sluice reconcile                                    compare the ledger with LiteLLM's bill
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
   sluice serve                                        offer all this over HTTP
-  sluice run -d --name nightly -- make test           let the daemon drive a run; sluice wait nightly
+  sluice run -d --model gpt-4o-mini -- make test      let the daemon drive a run; sluice wait RUN
   sluice open                                         log a browser in to the daemon
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";

@@ -60,6 +60,7 @@ impl Session {
             ("/var/log/sluice", path("log")),
             ("/var/backups", path("backups")),
             ("/run/r1", path("r1")),
+            ("/run/r2", path("r2")),
             ("/run/sluice", path("sockets")),
             ("/usr/local/bin", path("bin")),
             ("/etc/systemd/system", path("units")),

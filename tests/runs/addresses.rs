@@ -77,6 +77,23 @@ async fn a_private_authority_is_named_by_a_file() {
     sluice.assert_nothing_left().await;
 }
 
+/// `SLUICE_CA` is for the upstream.
+#[tokio::test]
+async fn an_unknown_authority_of_a_server_names_the_flag() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let [tls, other] = [1, 2].map(|_| TlsTerminator::start(&upstream, "DNS:localhost", "2"));
+    let words = ["top", "--server", &tls.url("localhost")];
+
+    let command = sluice.command(words).env("SLUICE_CA", tls.ca()).env("SSL_CERT_FILE", other.ca());
+    let untrusted = command.finish().await.expect(125);
+    let trusted = sluice.command(words).args(["--ca", &tls.ca()]).finish().await;
+
+    assert!(untrusted.stderr.contains("; name its authority with --ca FILE"), "{}", untrusted.stderr);
+    assert!(!trusted.stderr.contains("cannot connect"), "{}", trusted.stderr);
+    assert!(!upstream.requests().is_empty(), "the named authority is trusted");
+}
+
 #[tokio::test]
 async fn metadata_of_operator_and_run_stand_together() {
     let upstream = Upstream::chat("hello").start().await;

@@ -87,7 +87,9 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
     let keyless = preflight().without("SLUICE_KEY_FILE");
     fails_in(keyless, "upstream key", &[], &["--key-file", "SLUICE_KEY_FILE"]).await;
     let lost_key = preflight().env("SLUICE_KEY_FILE", "/nonexist");
-    fails_in(lost_key, "upstream key", &[], &["SLUICE_KEY_FILE: /nonexist: cannot read it", "--key-file"]).await;
+    fails_in(lost_key, "upstream key", &[], &["SLUICE_KEY_FILE: /nonexist: cannot read it"]).await;
+    let plain_name = preflight().args(["--key-file", "wk"]).without("SLUICE_KEY_FILE");
+    fails_in(plain_name, "upstream key", &[], &["--key-file: the value has no '/'", "write ./NAME"]).await;
     let open_key = sluice.file("open.key", "sk-open");
     fs::set_permissions(&open_key, Permissions::from_mode(0o644)).expect("it is ours");
     let open_key = preflight().args(["--key-file", &open_key]).without("SLUICE_KEY_FILE");

@@ -36,6 +36,8 @@ async fn a_limit_that_ended_a_run_is_named() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let two_calls = format!("{CALL}; {CALL}; exit 1");
+    let each = r#"{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}"#;
+    let prices = sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{each}}}]}}"#));
     let memory = "data = bytearray(200 << 20)\nfor at in range(0, len(data), 4096): data[at] = 1";
     for (words, code, message) in [
         (&["--timeout", "1s", "--", "sleep", "60"][..], 124, "timeout: the run took longer than 1s (--timeout), and"),
@@ -47,6 +49,12 @@ async fn a_limit_that_ended_a_run_is_named() {
             &["--max-tokens", "3", "--", "sh", "-c", &two_calls],
             121,
             "too little left of 3 tokens (--max-tokens; 0 used)",
+        ),
+        // The account has no budget.
+        (
+            &["--max-cost-usd", "0.000001", "--prices", &prices, "--", "sh", "-c", &two_calls],
+            121,
+            "$0.000001 ($0 used; a higher --max-cost-usd raises the cap; if account default has a budget, that amount",
         ),
     ] {
         let ran = sluice.run(["-q", "--model", "m"]).args(words).finish().await.expect(code);

@@ -71,3 +71,25 @@ async fn the_log_can_be_json_lines() {
     assert_eq!((&message["level"], &message["event"]), (&json!("warning"), &json!("message")));
     sluice.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn run_ended_is_the_last_event_of_a_failure() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let words = ["--log-format", "json", "--", "sh", "-c", "echo to-stderr >&2; exit 3"];
+
+    let ran = sluice.run(words).finish().await.expect(3);
+    let quiet = sluice.run(["--quiet"]).args(words).finish().await.expect(3);
+
+    // The program's own stderr is passed on as it is.
+    assert!(ran.stderr.lines().any(|line| line == "to-stderr"), "{}", ran.stderr);
+    let last = ran.stderr.lines().rfind(|line| *line != "to-stderr").unwrap_or_default();
+    let end: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{last}"));
+    let found = json!([end["event"], end["level"], end["error_code"]]);
+    assert_eq!(found, json!(["run_ended", "error", "container_failed"]), "{}", ran.stderr);
+    assert!(end["run"].is_string() && end["error_message"].is_string(), "{last}");
+    // Without events, a message has the error.
+    let last = quiet.stderr.lines().rfind(|line| *line != "to-stderr").unwrap_or_default();
+    assert!(last.contains(r#""event":"message""#) && last.contains("container_failed: "), "{}", quiet.stderr);
+    sluice.assert_nothing_left().await;
+}

@@ -58,6 +58,9 @@ async fn a_prefix_of_several_runs_names_them() {
     assert!(runs.iter().all(|run| several.stderr.contains(run.as_str())), "{}", several.stderr);
     let one = sluice.command(["inspect", &format!("{prefix}-b")]).finish().await.expect(0);
     assert!(one.stdout.contains(&runs[1]), "{}", one.stdout);
+    assert!(one.stdout.contains("0 calls, 0 refused, 0 tokens in, 0 out, $0\n"), "{}", one.stdout);
+    let all = list(&sluice, &["--all"]).await;
+    assert!(all.len() == 2 && all.iter().all(|run| run["cost_usd"] == "0"), "{all:?}");
     let unknown = sluice.command(["logs", "no-such-run"]).finish().await.expect(2);
     assert!(unknown.stderr.contains("there is no run 'no-such-run'"), "{}", unknown.stderr);
     sluice.assert_nothing_left().await;

@@ -237,11 +237,19 @@ async fn an_error_of_the_host_is_the_operators() {
     let seen = [daemon.get(&path).await.text(), daemon.get(&format!("{path}/events?limit=500")).await.text()].concat();
 
     assert_eq!(waiting["waiting_for"], "retry", "{waiting}");
+    let for_owner = "the run could not be created; the operator's log has the reason";
+    assert_eq!(waiting["error_message"], for_owner, "{waiting}");
     let port = nowhere.url().rsplit(':').next().expect("a port").to_owned();
     assert!(
         seen.contains("creation_failed") && !seen.contains(&format!(":{port}")) && !seen.contains("/tmp/"),
         "{seen}"
     );
+    // The operator sees the error itself.
+    let text = sluice.command(["inspect", &id]).finish().await.expect(0).stdout;
+    let cause = format!("the upstream {} does not answer", nowhere.url());
+    for row in ["cause       ", &cause, "waits for   retry\n", "has not begun, and so has no record\n"] {
+        assert!(text.contains(row), "no {row} in {text}");
+    }
     daemon.request("DELETE", &path, &Value::Null).await.expect(202);
     daemon.reaches(&id, "COMPLETED").await;
 }

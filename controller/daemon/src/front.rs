@@ -138,6 +138,10 @@ impl RequestFront {
         };
         match self.context.access.authenticate(self.entrance, peer, credential, binding).await {
             Ok(principal) if principal.way == Way::Session && !pages::is_page(path) && !has_mark(request.headers()) => {
+                // A browser has followed a link to a page that does not exist.
+                if request.method().is_safe() && !pages::may_be_of_the_api(path) {
+                    return Err(ApiError::not_found());
+                }
                 let message = "a request with the cookie of a session has the header X-Sluice: 1; send it";
                 Err(ApiError::new(StatusCode::FORBIDDEN, "x_sluice_required", message))
             }

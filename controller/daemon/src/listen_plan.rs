@@ -42,11 +42,9 @@ pub struct TcpListen {
     pub scheme: ListenScheme,
 }
 
-/// The origin of the proxy before this daemon.
+/// The origin of the proxy before this daemon. Its scheme is https.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOrigin {
-    /// Scheme.
-    pub scheme: ListenScheme,
     /// Host; an IPv6 address in brackets.
     pub host: String,
     /// Port.
@@ -65,6 +63,11 @@ pub enum ListenRefusal {
     TlsAndProxy,
     #[error("--behind-proxy {0} is not an origin; write https://sluice.example.org, without a path")]
     NotAnOrigin(String),
+    #[error(
+        "--behind-proxy {0} has no TLS, and others could read tokens and sessions on their way to the proxy; write \
+         https://, and let the proxy end TLS"
+    )]
+    ProxyWithoutTls(String),
     #[error(
         "with --behind-proxy the daemon listens on loopback addresses alone, and {0} is none; write 127.0.0.1:8787"
     )]
@@ -142,7 +145,7 @@ impl ListenPlan {
 
     fn with_proxy(&self, names: Authorities) -> Authorities {
         match &self.proxy {
-            Some(ProxyOrigin { scheme, host, port }) => names.with(*scheme, host, *port),
+            Some(ProxyOrigin { host, port }) => names.with(ListenScheme::Https, host, *port),
             None => names,
         }
     }
@@ -160,23 +163,18 @@ pub fn literal(address: SocketAddr) -> String {
 impl ProxyOrigin {
     fn parse(text: &str) -> Result<Self, ListenRefusal> {
         let refused = || ListenRefusal::NotAnOrigin(text.to_owned());
-        let (scheme, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) => (ListenScheme::Https, rest),
-            (_, Some(rest)) => (ListenScheme::Http, rest),
-            _ => return Err(refused()),
-        };
+        if text.starts_with("http://") {
+            return Err(ListenRefusal::ProxyWithoutTls(text.to_owned()));
+        }
+        let rest = text.strip_prefix("https://").ok_or_else(refused)?;
         let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-        let with_port = match (has_port, scheme) {
-            (true, _) => rest.to_owned(),
-            (false, ListenScheme::Https) => format!("{rest}:443"),
-            (false, ListenScheme::Http) => format!("{rest}:80"),
-        };
+        let with_port = if has_port { rest.to_owned() } else { format!("{rest}:443") };
         let (host, port) = split(&with_port).ok_or_else(refused)?;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'[' | b']' | b':');
         if port == 0 || !host.bytes().all(is_name) {
             return Err(refused());
         }
-        Ok(Self { scheme, host: host.to_owned(), port })
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 
@@ -239,6 +237,17 @@ mod tests {
         {
             let bad = ListenRequest { behind_proxy: Some(origin), ..ListenRequest::default() };
             assert_eq!(listen_plan(&bad), Err(ListenRefusal::NotAnOrigin(origin.to_owned())), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_without_tls_is_refused() {
+        for origin in ["http://sluice.example.org", "http://localhost:8080", "http://127.0.0.1"] {
+            let plain = ListenRequest { behind_proxy: Some(origin), ..ListenRequest::default() };
+            let refused = listen_plan(&plain).expect_err(origin);
+            assert_eq!(refused, ListenRefusal::ProxyWithoutTls(origin.to_owned()));
+            let message = refused.to_string();
+            assert!(message.contains(origin) && message.contains("write https://"), "{message}");
         }
     }
 

@@ -68,6 +68,12 @@ pub(crate) fn is_page(path: &str) -> bool {
     PAGES.contains(&path) || is_asset(path) || path.starts_with("/sandboxes/")
 }
 
+/// Returns whether a path that is not a page may be one of the API. The others do not exist.
+pub(crate) fn may_be_of_the_api(path: &str) -> bool {
+    const API: [&str; 6] = ["/api/", "/ai/", "/v1/", "/alive", "/ready", "/metrics"];
+    API.iter().any(|prefix| path.starts_with(prefix))
+}
+
 /// Returns whether a path is a style, a script or a picture of pages.
 pub(crate) fn is_asset(path: &str) -> bool {
     path.starts_with("/assets/")

@@ -28,8 +28,10 @@ pub const WITHIN: Duration = Duration::from_secs(10);
 pub const AT_MOST: usize = 16 << 20;
 
 /// Messages of LiteLLM without a database, in all known versions.
-const NO_DATABASE: [&str; 4] =
-    ["DB not connected", "Not connected to DB", "No DB Connected", "Prisma Client is not initialized"];
+const NO_DATABASE: [&str; 5] = [
+    "DB not connected", "Database not connected", "Not connected to DB", "No DB Connected",
+    "Prisma Client is not initialized",
+];
 /// Message of LiteLLM if it does not know the key, and has no database to look it up in.
 const NOT_MASTER: &str = "No connected db.";
 

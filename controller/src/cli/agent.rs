@@ -230,7 +230,7 @@ const COLUMNS: [Column; 6] = [
     Column::text("OWNER").optional(1),
     Column::text("STATE"),
     Column::text("ACCOUNT").optional(2),
-    Column::number("RUNS").optional(3),
+    Column::number("GENERATION").optional(3),
     Column::text("NAME").cut().optional(4),
 ];
 
@@ -238,7 +238,11 @@ fn list(agents: &[ApiAgent], as_json: bool) {
     if as_json {
         return print_json(&json!({ "agents": agents }));
     }
-    let mut table = Table::new(terminal_width(), COLUMNS);
+    print(&table(agents, terminal_width()));
+}
+
+fn table(agents: &[ApiAgent], terminal: Option<usize>) -> String {
+    let mut table = Table::new(terminal, COLUMNS);
     for agent in agents {
         table.row([
             agent.agent_id.clone(),
@@ -249,7 +253,7 @@ fn list(agents: &[ApiAgent], as_json: bool) {
             dash(agent.name.as_ref()),
         ]);
     }
-    print(&table.take());
+    table.take()
 }
 
 /// Returns whether an agent may have runs, for people.
@@ -285,6 +289,25 @@ fn show(agent: &ApiAgent, as_json: bool) {
 mod tests {
     use super::*;
 
+    fn agent(state: &str, is_allowed: bool) -> ApiAgent {
+        serde_json::from_value(json!({
+            "agent_id": "one", "owner_id": "alice", "zone_id": null, "name": null, "billing_account_id": "acct-1",
+            "allow_sandbox": is_allowed, "grants": [], "metadata": {}, "state": state, "generation": 2,
+            "last_heartbeat": null, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        }))
+        .expect("an agent")
+    }
+
+    /// The end of a suspension raises the generation: it is not the number of runs.
+    #[test]
+    fn the_generation_is_listed_under_its_name() {
+        let listed = table(&[agent("IDLE", true)], None);
+        assert_eq!(
+            listed,
+            "AGENT  OWNER  STATE  ACCOUNT  GENERATION  NAME\none    alice  IDLE   acct-1            2  -\n"
+        );
+    }
+
     #[test]
     fn a_suspended_agent_may_not_run() {
         for (state, is_allowed, expected) in [
@@ -293,13 +316,7 @@ mod tests {
             ("SUSPENDED", true, "no: suspended"),
             ("SUSPENDED", false, "no"),
         ] {
-            let agent: ApiAgent = serde_json::from_value(json!({
-                "agent_id": "one", "owner_id": "alice", "zone_id": null, "name": null, "billing_account_id": "acct-1",
-                "allow_sandbox": is_allowed, "grants": [], "metadata": {}, "state": state, "generation": 1,
-                "last_heartbeat": null, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
-            }))
-            .expect("an agent");
-            assert_eq!(may_run(&agent), expected, "{state}");
+            assert_eq!(may_run(&agent(state, is_allowed)), expected, "{state}");
         }
     }
 }

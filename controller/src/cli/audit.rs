@@ -23,7 +23,7 @@ mod show;
 mod tail;
 mod verify;
 
-use files::{find, find_of_run, last_line, read, unreadable};
+use files::{find_of_run, last_line, read, unreadable};
 pub(super) use keys::given_keys;
 use keys::{own_keys, print_keys};
 use verify::{TrustSources, verify_all};
@@ -38,11 +38,13 @@ Examples:
   sluice audit keys > sluice.pub                   the keys that an auditor needs for signatures";
 
 const EXIT_CODES: &str = "\
-Exit codes of verify: 0 complete and authentic; 1 tampered, or not signed by a key of --key; 3 authentic, and incomplete;
-2 usage; 4 unreadable, or not an audit file; 5 valid, but of a run that this database does not know; 6 valid, but signed by a
-key that this host does not know, or not signed.
-Without --key and without a database, authentic only means that the file is consistent with itself.
-Exit codes of tail: 0 closed; 3 no sidecar writes it any more; 1 an invalid line; 4 unreadable.";
+Exit codes of verify: 0 complete and authentic; 1 tampered, or not signed by a key of --key;
+2 usage; 3 authentic, and incomplete; 4 no such file or run, unreadable, or not an audit file;
+5 valid, but of a run that this database does not know; 6 valid, but signed by a key that this
+host does not know, or not signed.
+Without a key and without a database, authentic only means that the file is consistent with itself.
+Exit codes of tail: 0 closed; 3 no sidecar writes it any more; 1 an invalid line; 4 no such file or
+run, or unreadable.";
 
 /// Verifies and shows audit files.
 #[derive(Debug, Args)]
@@ -61,8 +63,8 @@ enum AuditCommand {
         /// Audit files, or runs of this host
         #[arg(required = true, value_name = "FILE|RUN")]
         files: Vec<String>,
-        /// A public key: 64 hex digits, or a file of them; repeat for more [default: for files in the state
-        /// directory, its own]
+        /// A public key: 64 hex digits, or a file of them; repeat for more [default: the keys of the state
+        /// directory; for a file elsewhere, only if it names one of them as its signer]
         #[arg(long, value_name = "KEY")]
         key: Vec<String>,
         /// The database that has seen the files while they were written [default: for files in the state directory,
@@ -145,13 +147,17 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             let trusted = TrustSources { state, keys: given_keys(key)?, against: against.as_deref() };
             verify_all(files, &trusted, (*json).into()).await
         }
-        AuditCommand::Show { file, json } => show::show(&find(state, file), &read(state, file)?, (*json).into()),
-        AuditCommand::Tail { file, json } => tail::tail(&find_of_run(state, file)?, (*json).into()).await,
+        AuditCommand::Show { file, json } => {
+            let path = find_of_run(state, file).await?;
+            show::show(&path, &read(&path)?, (*json).into())
+        }
+        AuditCommand::Tail { file, json } => tail::tail(&find_of_run(state, file).await?, (*json).into()).await,
         AuditCommand::Hash { file, json } => {
-            let (seq, head) = last_line(&read(state, file)?)?;
+            let path = find_of_run(state, file).await?;
+            let (seq, head) = last_line(&read(&path)?)?;
             match OutputFormat::from(*json) {
                 OutputFormat::Json => {
-                    print_json(&json!({ "file": find(state, file), "seq": seq, "hash": head.to_string() }));
+                    print_json(&json!({ "file": path, "seq": seq, "hash": head.to_string() }));
                 }
                 OutputFormat::Text => print(&format!("{seq}:{head}\n")),
             }

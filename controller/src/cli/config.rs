@@ -62,9 +62,10 @@ fn object(layers: &SettingLayers) -> serde_json::Map<String, serde_json::Value> 
 }
 
 fn text(layers: &SettingLayers) -> String {
+    let width = ITEMS.iter().map(|item| item.name.len()).max().unwrap_or_default();
     let line = |item: &SettingItem| match layers.redacted(item.name) {
-        Some((value, source)) => format!("{:<13} {value:<34} {source}\n", item.name),
-        None => format!("{:<13} {:<34} not set: {}\n", item.name, "-", item.help),
+        Some((value, source)) => format!("{:<width$} {value:<34} {source}\n", item.name),
+        None => format!("{:<width$} {:<34} not set: {}\n", item.name, "-", item.help),
     };
     ITEMS.iter().map(line).collect()
 }

@@ -58,7 +58,11 @@ impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
         let Some(failure) = error.failure() else {
             let is_unreachable = matches!(error, ClientError::Unreachable(..));
-            return Self::new(if is_unreachable { exit::NOT_STARTED } else { exit::FAILED }, &error);
+            let mut unanswered = Self::new(if is_unreachable { exit::NOT_STARTED } else { exit::FAILED }, &error);
+            if error.is_unknown_authority() {
+                unanswered.message += "; name its authority with --ca FILE, since SLUICE_CA is for the upstream";
+            }
+            return unanswered;
         };
         let code = match failure.status {
             402 => exit::BUDGET,

@@ -32,7 +32,7 @@ pub(super) struct HostArgs {
     /// A file with the certificates to trust for an https upstream, or for --server, in place of the system's
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<String>,
-    /// A file with the upstream's key, readable by its owner alone
+    /// A file with the upstream's key, readable by its owner alone; its path has a '/' (./NAME)
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<String>,
     /// The format of messages on stderr: text, or json for one object per line [default: text]

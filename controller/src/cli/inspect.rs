@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
+use sluice_contract::RunKey;
 use sluice_contract::time::from_unix_micros;
 use sluice_runs::record::{RequestRecord, ResultRecord};
 use sluice_state::layout::Layout;
 use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
 use sluice_state::sandboxes::Sandbox;
-use sluice_state::store::KnownRun;
+use sluice_state::store::{KnownRun, Store};
 
 use super::database::open_for_queries;
 use super::error::CommandError;
@@ -103,13 +104,38 @@ async fn inspect_here(args: &InspectArgs) -> Result<Inspection, CommandError> {
     let sandbox = sandbox.map_err(|error| CommandError::failed(&error))?;
     let layout = Layout::at(&state);
     let no_audit = audit_file::reason_of_absence(&store, &layout, &run.entry.key).await?;
-    let inspected = inspect(&run, sandbox.as_ref(), &layout, keep).map_err(|error| CommandError::failed(&error))?;
+    let mut inspected = inspect(&run, sandbox.as_ref(), &layout, keep).map_err(|error| CommandError::failed(&error))?;
+    if let Some(sandbox) = &sandbox {
+        add_wait(&mut inspected.sandbox, sandbox, &store, &layout).await?;
+    }
     Ok(Inspection { no_audit, ..inspected })
+}
+
+/// Adds what a daemon's run waits for and, while it waits for another attempt, the error of the one before. Its record has
+/// the error itself; the database has a text for the owner.
+async fn add_wait(object: &mut Value, run: &Sandbox, store: &Store, layout: &Layout) -> Result<(), CommandError> {
+    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
+    let run_id = &run.key.run_id;
+    let depends_on = store.sandbox_dependencies(run_id).await.map_err(|error| failed(&error))?;
+    let waiting_for = store.waiting_for(run, &depends_on).await.map_err(|error| failed(&error))?;
+    object["waiting_for"] = json!(waiting_for);
+    if waiting_for == Some("retry") {
+        let before = RunKey { run_id: run_id.clone(), attempt: run.key.attempt.saturating_sub(1) };
+        let result = layout.records().of(&before).read_json::<ResultRecord>(RESULT).map_err(|error| failed(&error))?;
+        object["error_message"] = match result.and_then(|result| result.error_message) {
+            Some(message) => message.into(),
+            None => {
+                let change = store.last_state_change(run_id).await.map_err(|error| failed(&error))?;
+                change["error_message"].clone()
+            }
+        };
+    }
+    Ok(())
 }
 
 fn inspect(run: &KnownRun, sandbox: Option<&Sandbox>, layout: &Layout, keep: Duration) -> io::Result<Inspection> {
     let (key, record) = (&run.entry.key, layout.records().of(&run.entry.key));
-    let no_record = (!record.exists()).then(|| super::logs::no_record(run, keep).message);
+    let no_record = (!record.exists()).then(|| super::logs::no_record(run, sandbox, keep).message);
     let audit = layout.run(key).audit;
     Ok(Inspection {
         run: RunView::of(run, sandbox, layout),

@@ -8,7 +8,7 @@ use clap::Args;
 use sluice_contract::exit;
 use sluice_state::layout::Layout;
 use sluice_state::records::{CONTROLLER_LOG, OUTPUT_INDEX, RESULT, RecordedStream, SIDECAR_LOG};
-use sluice_state::sandboxes::Sandbox;
+use sluice_state::sandboxes::{Sandbox, SandboxState};
 use sluice_state::store::{KnownRun, RunDriver, Store};
 
 use super::database::open_for_queries;
@@ -127,7 +127,7 @@ async fn show_attempt(
             }
             // It ended in the queue, or its record is no longer kept.
             Some(_) if args.follow => Ok(None),
-            _ => Err(no_record(run, keep)),
+            sandbox => Err(no_record(run, sandbox.as_ref(), keep)),
         };
     }
     let mut sources = args.sources(layout, run, flags)?;
@@ -285,10 +285,43 @@ async fn sandbox_of(store: &Store, run: &KnownRun) -> Result<Option<Sandbox>, Co
     found.map_err(|error| CommandError::failed(&error))
 }
 
-/// Returns the error for a run without a record.
-pub(super) fn no_record(run: &KnownRun, keep: Duration) -> CommandError {
+/// Returns the error for a run without a record. `sandbox` is the row of a daemon's run.
+pub(super) fn no_record(run: &KnownRun, sandbox: Option<&Sandbox>, keep: Duration) -> CommandError {
     let key = &run.entry.key;
-    let keep = humantime::format_duration(keep);
-    let message = format!("run {key} has no record: records are kept for {keep} (record_keep), and then removed");
+    let message = match sandbox.filter(|sandbox| sandbox.key == *key) {
+        Some(sandbox) if matches!(sandbox.state, SandboxState::Pending | SandboxState::Creating) => {
+            format!("run {key} has not begun, and so has no record")
+        }
+        Some(sandbox) if sandbox.claimed_us.is_none() => {
+            format!("run {key} ended before it began, and so has no record")
+        }
+        _ => {
+            let keep = spaced(keep);
+            format!("run {key} has no record: records are kept for {keep} (record_keep), and then removed")
+        }
+    };
     CommandError { code: exit::FAILED, message }
+}
+
+/// Formats a duration with a space before each unit, such as `14 days`.
+fn spaced(duration: Duration) -> String {
+    let text = humantime::format_duration(duration).to_string();
+    let parts = text.split(' ').map(|part| {
+        let (number, unit) = part.split_at(part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len()));
+        format!("{number} {unit}")
+    });
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_space_before_each_unit() {
+        const DAY: u64 = 24 * 3600;
+        for (seconds, text) in [(14 * DAY, "14 days"), (DAY + 7200, "1 day 2 h"), (0, "0 s")] {
+            assert_eq!(spaced(Duration::from_secs(seconds)), text);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -41,8 +41,8 @@ pub(super) struct OpenArgs {
     /// The run whose page is opened: its id, its name, or the beginning of its id
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Print the page and a code in place of opening a browser
-    #[arg(long, conflicts_with = "run")]
+    /// Print the page and a code in place of opening a browser; with RUN, also the page of the run, for after the login
+    #[arg(long)]
     print: bool,
     /// Keep the role admin in the session
     #[arg(long)]
@@ -87,12 +87,13 @@ pub(super) async fn run(args: &OpenArgs) -> Result<ExitCode, CommandError> {
         return Ok(ExitCode::SUCCESS);
     }
     let file = LoginFile::write(&page, &login.code, run.as_deref()).map_err(|error| {
-        let message = format!("cannot write the file for the browser: {error}; use --print");
+        let message = format!("cannot write the file for the browser: {error}; use sluice open --print");
         CommandError { code: exit::FAILED, message }
     })?;
-    start_browser(&file.0)?;
-    say(&format!("the browser shows {page}: log in there as {} ({}) within 60 seconds", login.owner, login.role));
-    wait_for_login(&api, &login.login_id).await?;
+    let mut browser = Browser::start(&file.0)?;
+    let (program, owner, role) = (&browser.program, &login.owner, &login.role);
+    say(&format!("started {program} to show {page}: log in there as {owner} ({role}) within 60 seconds"));
+    wait_for_login(&api, &login.login_id, &mut browser).await?;
     if args.json {
         print_json(&object(&login, &page, run.as_deref()));
     } else {
@@ -126,7 +127,11 @@ fn print_login(args: &OpenArgs, login: &LoginCode, page: &str, run: Option<&str>
         print_json(&object);
         return;
     }
-    print(&format!("page     {page}\ncode     {}\nexpires  {}\n", login.code, login.expires_at));
+    let mut text = format!("page     {page}\ncode     {}\nexpires  {}\n", login.code, login.expires_at);
+    if let Some(run) = run {
+        text += &format!("run      {}/sandboxes/{run}\n", page.trim_end_matches("/login"));
+    }
+    print(&text);
 }
 
 /// The file that passes the code to the browser. It is removed after use.
@@ -161,37 +166,59 @@ fn html(page: &str, code: &str, run: Option<&str>) -> String {
     )
 }
 
-/// Starts `$BROWSER`, or the desktop's browser, with the file. Its arguments have no secret.
-fn start_browser(file: &Path) -> Result<(), CommandError> {
-    let named = std::env::var("BROWSER").ok().filter(|value| !value.is_empty());
-    let program = named.as_deref().and_then(|list| list.split(':').next()).unwrap_or(OPENER);
-    let mut words = program.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or(OPENER));
-    let mut has_place = false;
-    for word in words {
-        has_place |= word.contains("%s");
-        command.arg(word.replace("%s", &file.to_string_lossy()));
+/// The program that shows the page.
+struct Browser {
+    program: String,
+    child: Child,
+}
+
+impl Browser {
+    /// Starts `$BROWSER`, or the desktop's browser, with the file. Its arguments have no secret.
+    fn start(file: &Path) -> Result<Self, CommandError> {
+        let named = std::env::var("BROWSER").ok().filter(|value| !value.is_empty());
+        let program = named.as_deref().and_then(|list| list.split(':').next()).unwrap_or(OPENER);
+        let mut words = program.split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or(OPENER));
+        let mut has_place = false;
+        for word in words {
+            has_place |= word.contains("%s");
+            command.arg(word.replace("%s", &file.to_string_lossy()));
+        }
+        if !has_place {
+            command.arg(file);
+        }
+        let started = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = started.map_err(|error| {
+            let message = format!("cannot start {program}: {error}; set $BROWSER, or use sluice open --print");
+            CommandError { code: exit::FAILED, message }
+        })?;
+        Ok(Self { program: program.to_owned(), child })
     }
-    if !has_place {
-        command.arg(file);
+
+    /// Returns an error if the program has failed. One that succeeded may have passed the page to a browser that runs.
+    fn check(&mut self) -> Result<(), CommandError> {
+        let Ok(Some(status)) = self.child.try_wait() else { return Ok(()) };
+        if status.success() {
+            return Ok(());
+        }
+        let message = format!(
+            "no browser could be started: {} ended with {status}; set $BROWSER, or use sluice open --print",
+            self.program
+        );
+        Err(CommandError { code: exit::FAILED, message })
     }
-    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    started.map(drop).map_err(|error| {
-        let message = format!("cannot start {program}: {error}; set $BROWSER, or use --print");
-        CommandError { code: exit::FAILED, message }
-    })
 }
 
 /// Waits until the code was used.
-async fn wait_for_login(api: &ApiClient, login_id: &str) -> Result<(), CommandError> {
+async fn wait_for_login(api: &ApiClient, login_id: &str, browser: &mut Browser) -> Result<(), CommandError> {
     loop {
         tokio::time::sleep(EVERY).await;
         match api.send::<LoginState>(ApiRequest::get(&["login-codes", login_id])).await {
             Ok(LoginState { state }) if state == "used" => return Ok(()),
-            Ok(_) => {}
+            Ok(_) => browser.check()?,
             Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => {
-                let message = "the code was not used within 60 seconds; run sluice open again".to_owned();
-                return Err(CommandError { code: exit::FAILED, message });
+                let message = "the code was not used within 60 seconds; run sluice open again, or sluice open --print";
+                return Err(CommandError { code: exit::FAILED, message: message.to_owned() });
             }
             Err(error) => return Err(error.into()),
         }

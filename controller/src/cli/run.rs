@@ -261,7 +261,9 @@ fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     if contract == Contract::Envelope && !report.ok && !args.json {
         quote(&report.stderr);
     }
-    if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
+    if let (Some(code), Some(message)) = (report.error_code, &report.error_message)
+        && !watch::RunWatch::has_result_event(args)
+    {
         say(&format!("{code}: {message}"));
     }
     if !args.quiet && !stderr_log::is_json() {

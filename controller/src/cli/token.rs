@@ -55,7 +55,7 @@ enum TokenCommand {
         /// An account that it may use; repeat for more
         #[arg(long, value_name = "ACCOUNT")]
         account: Vec<Account>,
-        /// Time for which it is valid, at most 366d [default: 90d]
+        /// Time for which it is valid, at most 365d [default: 90d]
         #[arg(long, value_name = "TIME", value_parser = units::time)]
         expires: Option<Duration>,
         /// Chats that a chat token may begin in a day [default: 500]
@@ -276,4 +276,16 @@ fn table(tokens: &[Token]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--expires` had a longer maximum than a time of a flag.
+    #[test]
+    fn the_longest_life_of_a_token_can_be_given() {
+        let longest = units::time("365d").expect("it is a time");
+        assert_eq!(duration_micros(longest), Token::LIFE_MAX_US);
+    }
 }

@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_millis(200);
 const EXAMPLES: &str = "\
 Examples:
   sluice wait r_0f8fad5bd9cb469fa16570867728950e
-  sluice run -d --name nightly -- make test && sluice wait nightly
+  sluice run -d --name nightly --model gpt-4o-mini -- make test && sluice wait nightly
   sluice wait --timeout 10m first second --json | jq .runs";
 
 /// Exit codes of commands that end with a run.

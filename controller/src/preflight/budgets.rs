@@ -2,8 +2,6 @@
 //!
 //! The key of `key_file` may read its own budget and those of its team and its user. The customer's needs an admin's key.
 
-use std::fmt::Write as _;
-
 use serde::Deserialize;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_litellm::client::query_value;
@@ -20,6 +18,10 @@ const NAME: &str = "litellm budgets";
 enum RouteResult {
     /// Budgets; there may be none.
     Budgets(Vec<LitellmBudget>),
+    /// LiteLLM has no database, so it has no budgets.
+    NoDatabase,
+    /// The key may not read the budget of this owner; the status of the answer.
+    Denied(&'static str, u16),
     /// The budget of this owner could not be read, for this reason.
     Unreadable(&'static str, String),
 }
@@ -82,7 +84,8 @@ async fn read<T: for<'a> Deserialize<'a>>(litellm: &Litellm, of: &'static str, p
             resets: None,
             is_used_up: true,
         }])),
-        Err(LitellmError::Denied(_, status)) => Err(RouteResult::Unreadable(of, format!("status {status}"))),
+        Err(LitellmError::NoDatabase(_) | LitellmError::NotMaster(_)) => Err(RouteResult::NoDatabase),
+        Err(LitellmError::Denied(_, status)) => Err(RouteResult::Denied(of, status)),
         Err(error) => Err(RouteResult::Unreadable(of, error_chain(&error))),
     }
 }
@@ -93,7 +96,10 @@ fn before_query(path: &str) -> &str {
 
 /// Returns the checks of all results.
 fn checks(account: &str, results: Vec<RouteResult>) -> Vec<Check> {
-    let (mut checks, mut unread) = (Vec::new(), Vec::new());
+    if results.iter().any(|result| matches!(result, RouteResult::NoDatabase)) {
+        return vec![pass(NAME, "LiteLLM has no budgets, because it has no database".to_owned())];
+    }
+    let (mut checks, mut unread, mut remedy) = (Vec::new(), Vec::new(), "");
     for result in results {
         match result {
             RouteResult::Budgets(budgets) => {
@@ -103,14 +109,21 @@ fn checks(account: &str, results: Vec<RouteResult>) -> Vec<Check> {
                     }
                 }
             }
-            RouteResult::Unreadable(of, why) => unread.push((of, why)),
+            RouteResult::NoDatabase => {}
+            RouteResult::Denied(of, status) => {
+                unread.push(format!("of the {of} (status {status})"));
+                remedy = "; an admin's key reads all";
+            }
+            RouteResult::Unreadable(of, why) => unread.push(format!("of the {of} ({why})")),
         }
     }
     let is_clear = checks.is_empty();
     if !unread.is_empty() {
-        let parts: Vec<_> = unread.iter().map(|(of, why)| format!("of the {of} ({why})")).collect();
-        let mut detail = format!("the key of key_file cannot read the budget {}", parts.join(", nor "));
-        let _ = write!(detail, "; calls work, and LiteLLM refuses them once it is used up; an admin's key reads all");
+        let detail = format!(
+            "the key of key_file cannot read the budget {}; calls work, and LiteLLM refuses them once it is used up\
+             {remedy}",
+            unread.join(", nor ")
+        );
         checks.push(pass(NAME, truncate(&detail)));
     } else if is_clear {
         checks.push(pass(NAME, format!("none for account {account}, its key, team or user")));
@@ -194,10 +207,28 @@ mod tests {
     #[test]
     fn a_budget_that_cannot_be_read_is_named() {
         assert_eq!(lines(vec![]), [("pass", "none for account acct-1, its key, team or user".to_owned())]);
-        let unread =
-            lines(vec![RouteResult::Unreadable("customer", "status 403".into()), RouteResult::Budgets(vec![])]);
-        assert_eq!(unread.len(), 1);
-        assert!(unread[0].1.contains("of the customer (status 403)"), "{unread:?}");
+        let text = |other: &str, remedy: &str| {
+            format!(
+                "the key of key_file cannot read the budget {other}; calls work, and LiteLLM refuses them once it is \
+                 used up{remedy}"
+            )
+        };
+        let late = || RouteResult::Unreadable("key", "no answer".into());
+        for (found, expected) in [
+            (vec![late(), RouteResult::Budgets(vec![])], text("of the key (no answer)", "")),
+            (
+                vec![RouteResult::Denied("customer", 403), late()],
+                text("of the customer (status 403), nor of the key (no answer)", "; an admin's key reads all"),
+            ),
+        ] {
+            assert_eq!(lines(found), [("pass", expected)]);
+        }
+    }
+
+    #[test]
+    fn without_a_database_there_are_no_budgets() {
+        let found = vec![RouteResult::NoDatabase, RouteResult::Unreadable("key", "status 500".into())];
+        assert_eq!(lines(found), [("pass", "LiteLLM has no budgets, because it has no database".to_owned())]);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub async fn preflight(
 /// Returns why there is no key, and what to do.
 fn no_key(fault: Option<&SettingError>) -> String {
     match fault {
-        Some(fault) => format!("{}; --key-file FILE names the file of the key", error_chain(fault)),
+        Some(fault) => error_chain(fault),
         None => missing("key_file").to_string(),
     }
 }

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn each_answer_names_cause_and_remedy() {
-        let refused = r#"{"error":{"message":"the upstream refused the sidecar's key with status 403; …"}}"#;
+        let refused = r#"{"error":{"message":"the upstream refused the sidecar's key, or …, with status 403; …"}}"#;
         let plain = "http://h:1";
         for (upstream, status, reason, body, expected, words) in [
             (plain, "200", "", "{}", Pass, "http://h:1 takes it"),

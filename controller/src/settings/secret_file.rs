@@ -10,7 +10,7 @@ use sluice_litellm::ApiKey;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SecretFileError {
     /// The value may be the key itself, so it is not repeated.
-    #[error("the value holds no path; give the path of a file (./FILE), never the key itself")]
+    #[error("the value has no '/', so it may be a key; write ./NAME for a file in the working directory")]
     NoPath,
     #[error("{0}: {1}")]
     NotPrivate(PathBuf, NotPrivate),

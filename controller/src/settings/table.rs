@@ -45,7 +45,7 @@ pub const ITEMS: &[SettingItem] = items![
     "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
     "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
     "images" "SLUICE_IMAGES" = None, "images that requests to the daemon may name beside those of agents: NAME@sha256:DIGEST, or the id of a local one";
-    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits that requests to the daemon may name, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, workspace, max_cost_usd; default: run_deadline for timeout, and the largest values that the settings give to runs for the others";
+    "limits_max" "SLUICE_LIMITS_MAX" = None, "the highest limits of the daemon's runs, also if a request names none, NAME=VALUE each: timeout, memory, cpus, pids, max_calls, max_tokens, max_concurrency, rate, workspace, max_cost_usd; default: run_deadline for timeout, and the largest values that the settings give to runs for the others";
     "max_running" "SLUICE_MAX_RUNNING" = Some("host=20 owner=20 project=5"), "runs of the daemon that may be at work: a number for the host, or NAME=VALUE for host, owner, project";
     "max_queued" "SLUICE_MAX_QUEUED" = Some("1000"), "runs of one owner that may wait in the queue of the daemon";
     "run_deadline" "SLUICE_RUN_DEADLINE" = Some("2h"), "longest time from the first claim of a daemon's run to its end, retries included; at most 24h";

@@ -4,7 +4,7 @@
 //! creates the run, so chats that begin at once cannot exceed them together.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
-use sluice_contract::RunId;
+use sluice_contract::{RunId, Usd};
 
 pub use self::sessions::{ChatSession, SessionBusy, SessionLimits, SessionState, SessionTurn};
 pub use self::workers::{AbandonedTurn, ChatTurn, ChatTurnError, ChatWorker, NewChatTurn, QueuePressure, TurnEnd};
@@ -75,6 +75,19 @@ pub enum ChatCapError {
          limit; try again after midnight UTC, or ask an admin for a token with a higher --cost-per-day"
     )]
     Cost,
+    /// The new chat alone may cost more than all chats of a day.
+    #[error(
+        "a chat may cost up to ${}, which is more than the ${} that the chats of this token may cost in a day; ask an \
+         admin for a token with a higher --cost-per-day, or for a lower max_cost_usd (if none is set: hold_usd)",
+        Usd::from_nanos(*.cap),
+        Usd::from_nanos(*.max)
+    )]
+    OneChat {
+        /// Cap of the chat, in nano-USD.
+        cap: i64,
+        /// Nano-USD that the chats of a day may cost.
+        max: i64,
+    },
 }
 
 impl Store {
@@ -170,11 +183,16 @@ pub(crate) fn begin(
     if turn.is_some_and(|turn| turn.has_worker) {
         workers::add_first(transaction, run_id, new.is_resumable, now_us)?;
     }
-    check_caps(transaction, &new.principal, now_us)
+    check_caps(transaction, run_id, &new.principal, now_us)
 }
 
-/// Checks the caps of a principal after a chat, or a turn of one, was added.
-fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Result<(), ChatBeginError> {
+/// Checks the caps of a principal after a chat, or a turn of one, was added. `run_id` is the run of the chat.
+fn check_caps(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    principal: &str,
+    now_us: i64,
+) -> Result<(), ChatBeginError> {
     let Some(caps) = caps(transaction, principal)? else { return Ok(()) };
     let day_us = now_us.div_euclid(DAY_US) * DAY_US;
     let (runs, cost): (u32, f64) = transaction
@@ -185,10 +203,13 @@ fn check_caps(transaction: &Transaction<'_>, principal: &str, now_us: i64) -> Re
         return Err(ChatCapError::Runs { max: caps.runs_per_day, wait_us: day_us + DAY_US - now_us }.into());
     }
     #[allow(clippy::cast_precision_loss, reason = "a cap of 9 million dollars is exact to a nano-dollar")]
-    if caps.cost_per_day.is_some_and(|max| cost > max as f64) {
-        return Err(ChatCapError::Cost.into());
-    }
-    Ok(())
+    let Some(max) = caps.cost_per_day.filter(|max| cost > *max as f64) else { return Ok(()) };
+    let cap: i64 = transaction
+        .prepare_cached("SELECT coalesce(cap_nano, hold_nano) FROM sandboxes WHERE run_id = ?1")?
+        .query_row([run_id.as_str()], |row| row.get(0))?;
+    // On another day, the same chat would also be refused.
+    let error = if cap > max { ChatCapError::OneChat { cap, max } } else { ChatCapError::Cost };
+    Err(error.into())
 }
 
 /// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its

@@ -113,13 +113,14 @@ fn cap_reached(log: &AuditLog, used: &Usage) -> String {
         _ => {
             let tokens = used.total.unwrap_or(0);
             let of_tokens = limits.max_tokens.map(|max| format!("{max} tokens (--max-tokens; {tokens} used)"));
-            // The hold of an account's budget is also a cap, and the audit log does not say which of them it was.
+            // The hold of an account's budget is also a cap. The audit log says neither which of them it was, nor
+            // whether the account has a budget.
             let cost = log.totals().cost();
             let account = log.open().map_or("", |open| open.billing_account_id.as_ref());
             let of_cost = limits.max_cost_usd.map(|max| {
                 format!(
-                    "${max} (${cost} used; the cap is --max-cost-usd, hold_usd, or what the budget of account {account} \
-                     had left: sluice budget add {account} USD)"
+                    "${max} (${cost} used; a higher --max-cost-usd raises the cap; if account {account} has a budget, \
+                     that amount must be left in it: sluice budget add {account} USD)"
                 )
             });
             of_tokens.into_iter().chain(of_cost).collect()

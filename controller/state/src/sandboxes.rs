@@ -14,6 +14,7 @@ mod lifecycle;
 mod list;
 mod messages;
 mod row;
+mod waiting;
 
 pub use activity::SandboxActivity;
 pub use change::{NextAttempt, Reopening};

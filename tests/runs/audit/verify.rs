@@ -200,29 +200,34 @@ async fn the_worst_of_several_files_counts() {
         assert_eq!(audit(&sluice, usage).await.expect(2).stdout, "", "{usage:?}");
     }
     let unknown = audit(&sluice, ["verify", "r20260101-000000-00000000"]).await.expect(4);
-    let is_advised = unknown.stdout.contains("name an audit file, or a run of this host");
-    assert!(unknown.stdout.contains("unreadable") && is_advised, "{}", unknown.stdout);
+    let is_advised = unknown.stdout.contains("name the state directory with --state-dir");
+    assert!(unknown.stdout.contains("unreadable: there is no such file") && is_advised, "{}", unknown.stdout);
 }
 
 #[tokio::test]
-async fn a_foreign_file_is_verified_by_given_keys_only() {
+async fn a_foreign_file_is_verified_by_known_keys_only() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
     let (key, key_id) = (public_key(&sluice).await, private_key(&sluice).public().id());
     let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
+    let forged = String::from_utf8(rewritten(&bytes, |_| (), &thief())).expect("UTF-8");
+    let forged = sluice.file("forged.jsonl", &forged.replace(&thief().public().id(), &key_id));
     let copy = beside(&sluice, &[(String::new(), bytes)])[0].display().to_string();
     let wrong = thief().public().to_string();
     let of_one = sluice.file("one.pub", &format!("{key}\n"));
     let of_two = sluice.file("two.pub", &format!("{wrong}\n{key}\n"));
     let of_another = sluice.file("another.pub", &wrong);
+    // A host that knows nothing of the run.
+    let elsewhere = sluice.dir().join("elsewhere").display().to_string();
 
     let unproven = format!(
         "signature of {key_id} not checked; NOT PROVEN that the file was not rewritten as a whole: give --key, or \
          --against"
     );
-    for (keys, code, said) in [
-        (&[][..], 0, unproven),
+    for (words, code, said) in [
+        (&["--state-dir", &elsewhere][..], 0, unproven),
+        (&[], 0, format!("signed by {key_id}")),
         (&["--key", &key], 0, format!("signed by {key_id}")),
         (&["--key", &of_one], 0, format!("signed by {key_id}")),
         (&["--key", &of_two], 0, format!("signed by {key_id}")),
@@ -230,18 +235,22 @@ async fn a_foreign_file_is_verified_by_given_keys_only() {
         (&["--key", &wrong], 1, format!("found one by {key_id}")),
         (&["--key", &of_another], 1, format!("found one by {key_id}")),
     ] {
-        let ran = audit(&sluice, ["verify", &copy].iter().chain(keys)).await.expect(code);
-        assert!(ran.stdout.ends_with(&format!("{said}\n")), "{keys:?}: {}", ran.stdout);
+        let ran = audit(&sluice, ["verify", &copy].iter().chain(words)).await.expect(code);
+        assert!(ran.stdout.ends_with(&format!("{said}\n")), "{words:?}: {}", ran.stdout);
     }
     let database = sluice.state().join("sluice.db").display().to_string();
     for (words, vouched) in [
-        (&["--json"][..], json!([])),
-        (&["--json", "--against", &database], json!(["witness"])),
+        (&["--json", "--state-dir", &elsewhere][..], json!([])),
+        (&["--json", "--state-dir", &elsewhere, "--against", &database], json!(["witness"])),
+        (&["--json"], json!(["signature"])),
         (&["--json", "--key", &key], json!(["signature"])),
     ] {
         let ran = audit(&sluice, ["verify", &copy].iter().chain(words)).await.expect(0);
         assert_eq!(ran.value()["files"][0]["detail"]["vouched_by"], vouched, "{words:?}");
     }
+    // A file that names a key of ours must be signed by it.
+    let ran = audit(&sluice, ["verify", &forged]).await.expect(1);
+    assert!(ran.stdout.contains(": tampered: line 7: signature: "), "{}", ran.stdout);
     // One of ours as well, when keys are given.
     let ran = audit(&sluice, ["verify", &id, "--key", &wrong]).await.expect(1);
     assert!(ran.stdout.contains(": tampered: line 7: unknown key: "), "{}", ran.stdout);

@@ -171,8 +171,12 @@ async fn a_hash_kept_elsewhere_is_a_witness() {
 async fn the_control_log_is_only_verified() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    let empty = audit(&sluice, ["verify", "control"]).await.expect(4).stdout;
+    assert!(empty.starts_with("control: unreadable: nothing is recorded yet: there is no control log "), "{empty}");
     sluice.command(["budget", "set", "acct-1", "25"]).finish().await.expect(0);
     audit(&sluice, ["verify", "control"]).await.expect(0);
+    assert_eq!(theirs(&[sluice.state().join("audit/control.jsonl")], &[]), [(4, 0)], "the page of Python knows it");
     for command in ["show", "tail", "hash"] {
         let told = audit(&sluice, [command, "control"]).await.expect(2);
         assert!(told.stderr.contains("sluice audit verify control checks it"), "{command}: {}", told.stderr);
@@ -186,8 +190,12 @@ async fn a_missing_file_is_reported_with_a_hint() {
     let sluice = Sluice::to(&upstream);
     for command in ["show", "tail", "hash"] {
         let told = audit(&sluice, [command, "r1"]).await.expect(4);
-        let said = "sluice: cannot read r1: No such file or directory (os error 2); name an audit file, or a run of this host\n";
-        assert_eq!((told.stdout.as_str(), told.stderr.as_str()), ("", said), "{command}");
+        let said = format!(
+            "sluice: cannot read r1: there is no such file, and there is no database {}; name the state directory with \
+             --state-dir\n",
+            sluice.state().join("sluice.db").display()
+        );
+        assert_eq!((told.stdout.as_str(), told.stderr), ("", said), "{command}");
     }
     for command in [&["keys"][..], &["rotate-key", "--reason", "x"]] {
         let told = audit(&sluice, command).await.expect(2);
@@ -206,6 +214,31 @@ async fn a_missing_file_is_reported_with_a_hint() {
     let third = first.replace(".0.jsonl", ".2.jsonl");
     fs::copy(&first, &third).expect("we are root");
     assert!(audit(&sluice, ["verify", &id]).await.expect(1).stdout.starts_with(&third));
+}
+
+#[tokio::test]
+async fn a_unique_beginning_of_an_id_is_enough() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let (id, other) = (finished(&sluice).await, finished(&sluice).await);
+    let beginning = &id[..id.len() - 1];
+    for command in ["verify", "show", "tail", "hash"] {
+        let whole = audit(&sluice, [command, &id]).await.expect(0).stdout;
+        assert_eq!(audit(&sluice, [command, beginning]).await.expect(0).stdout, whole, "{command}");
+        let several = audit(&sluice, [command, "r"]).await.expect(4);
+        let told = several.stdout + &several.stderr;
+        assert!(told.contains("'r' is the beginning of several runs: ") && told.contains(&other), "{command}: {told}");
+        let unknown = audit(&sluice, [command, "nope"]).await.expect(4);
+        let told = unknown.stdout + &unknown.stderr;
+        assert!(told.contains("there is no such file, and there is no run 'nope'; "), "{command}: {told}");
+    }
+    // A file of that name is meant, and is not an audit file.
+    sluice.file(beginning, "anybody's");
+    let named = audit(&sluice, ["verify", beginning]).await.expect(4).stdout;
+    assert!(named.starts_with(&format!("{beginning}: not an audit file")), "{named}");
+    fs::remove_file(sluice.audit_path(&other)).expect("we are root");
+    let removed = audit(&sluice, ["show", &other]).await.expect(4).stderr;
+    assert!(removed.contains(": there is no audit file ") && removed.contains(&other), "{removed}");
 }
 
 #[tokio::test]

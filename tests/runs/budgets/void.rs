@@ -20,7 +20,8 @@ async fn a_voided_receipt_releases_what_is_held() {
     assert_eq!((nanos(&voided["released_usd"]), &voided["status"]), (held, &json!("voided")));
     assert_eq!(stands(&sluice).await[1..3], [NANOS, 0]);
     let again = void(&open, "twice").await.expect(2);
-    assert!(again.stderr.contains("is voided"), "{}", again.stderr);
+    let told = "is voided: only a receipt that is pending_cost or unknown can be voided";
+    assert!(again.stderr.contains(told), "{}", again.stderr);
     let receipts = sluice.command(["receipts", "--json"]).finish().await.expect(0).value();
     let receipt = &receipts["receipts"][1];
     assert_eq!((&receipt["status"], &receipt["null_reason"]), (&json!("voided"), &json!("voided_by_operator")));

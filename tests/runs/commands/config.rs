@@ -80,6 +80,11 @@ async fn unset_settings_are_explained() {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     assert!(line("upstream ").contains("not set: where calls go"), "{text}");
     assert!(line("timeout ").contains("120s") && line("timeout ").ends_with("the default"), "{text}");
+    // The values begin in one column, also after the longest name.
+    let column = line("timeout ").find("120s");
+    for (name, value) in [("key_mode ", "master"), ("session_approval_max ", "- "), ("run_idle_timeout ", "10m")] {
+        assert_eq!(line(name).find(value), column, "{text}");
+    }
 }
 
 #[tokio::test]

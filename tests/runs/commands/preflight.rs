@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
+use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::{Forge, Sluice, Upstream};
 
 use super::detail;
@@ -38,6 +39,15 @@ async fn the_upstreams_own_status_is_reported() {
         assert!(detail.contains(words) && detail.contains(upstream.url()), "{status}: {detail}");
         assert!(!detail.contains("502"), "{detail}");
     }
+}
+
+#[tokio::test]
+async fn a_litellm_without_a_database_has_no_budgets() {
+    let litellm = LiteLlm::shared().await;
+
+    let ran = Sluice::with(litellm.url(), litellm.key()).command(["preflight", "--json"]).finish().await;
+
+    assert_eq!(detail(&ran, "litellm budgets"), "LiteLLM has no budgets, because it has no database");
 }
 
 #[tokio::test]

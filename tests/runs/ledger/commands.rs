@@ -40,7 +40,7 @@ async fn receipts_are_found_by_run_account_and_time() {
 
     let table = sluice.command(["receipts", "--run", &runs[0]]).finish().await.expect(0).stdout;
     assert!(table.contains("posted") && table.contains(COST), "{table}");
-    assert!(table.ends_with("total    1 receipts, 0 of unknown cost; 10 tokens in, 5 out; $0.0000054\n"), "{table}");
+    assert!(table.ends_with("total    1 receipts, 0 open; 10 tokens in, 5 out; $0.0000054\n"), "{table}");
     let csv = sluice.command(["receipts", "--csv"]).finish().await.expect(0).stdout;
     let lines: Vec<_> = csv.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 3, "{csv}");

@@ -16,23 +16,18 @@ async fn alone(launch: Launch) -> (Sidecar, String) {
     (sidecar, file)
 }
 
-/// Seed and public key of a sidecar's operator.
-fn key() -> (String, String) {
-    ("09".repeat(32), PrivateKey::from_seed(&[9; 32]).public().to_string())
-}
-
 async fn import(sluice: &Sluice, words: &[&str]) -> sluice_testkit::controller::FinishedCommand {
     sluice.command(["ledger", "import", "--json"]).args(words).finish().await
 }
 
-/// A sidecar that signs, its file and its public key.
+/// A sidecar that signs, its file, and the public key of its ready line.
 async fn signed(upstream: &Upstream, sluice: &Sluice, run: &str) -> (Sidecar, String, String) {
     use std::os::unix::fs::PermissionsExt;
-    let (seed, public) = key();
-    let file = sluice.file("sidecar.key", &seed);
+    let file = sluice.file("sidecar.key", &"09".repeat(32));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let launch = Sidecar::to(upstream).run_id(run).args(["--audit-key-file", &file]);
     let (sidecar, file) = alone(launch).await;
+    let public = sidecar.ready()["audit_public_key"].as_str().expect("it signs").to_owned();
     (sidecar, file, public)
 }
 
@@ -43,7 +38,7 @@ async fn a_signed_file_becomes_receipts_once() {
     let (_sidecar, file, public) = signed(&upstream, &sluice, "alone-1").await;
 
     let unknown = import(&sluice, &[&file]).await.expect(6);
-    assert!(unknown.stderr.is_empty() && unknown.stdout.contains("--key KEY"), "{}", unknown.stdout);
+    assert!(unknown.stderr.is_empty() && unknown.stdout.contains("--key KEY: audit_public_key"), "{}", unknown.stdout);
     let first = import(&sluice, &[&file, "--key", &public]).await.expect(0).value();
     let second = import(&sluice, &[&file]).await.expect(0).value();
 
@@ -120,6 +115,7 @@ async fn doubtful_files_have_verdicts_of_their_own() {
     for (words, code, verdict) in [
         (&["/etc/passwd"][..], 4, "not_an_audit_file"),
         (&[&signed, "--key", &public], 0, "complete"),
+        (&[&signed], 0, "complete"),
         (&[&signed, "--key", &other], 1, "unknown_key"),
         (&[&unsigned, "--key", &other], 1, "unsigned"),
         (&[&unsigned], 0, "complete"),
@@ -137,6 +133,7 @@ async fn doubtful_files_have_verdicts_of_their_own() {
     let found: Vec<_> =
         checked["differences"].as_array().expect("a list").iter().map(|one| one["found"].clone()).collect();
     assert_eq!(found, ["unknown_key", "unsigned", "not_an_audit_file"]);
+    assert!(checked["differences"][0]["detail"].to_string().contains("audit_public_key"), "{checked}");
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ async fn wrong_usage_is_reported_before_any_query() {
         (&["--since", "2999-01-01"], "--since is in the future"),
         (&["--run", "r", "--account", "a"], "cannot be used with"),
         (&["--watch", "1ms"], "too short"),
-        (&["--spend-key-file", "sk-1234"], "no path"),
+        (&["--spend-key-file", "sk-1234"], "no '/'"),
     ] {
         let ran = sluice.command(["reconcile"]).args(words).finish().await.expect(2);
         assert!(ran.stderr.contains(why), "{words:?}: {}", ran.stderr);

@@ -39,7 +39,9 @@ async fn a_call_that_waits_is_answered_after_an_approval() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let script = format!("{CALL} && {PATIENT_CALL} && echo both");
-    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
+    let mut request = asking(&script, &json!({"max_calls": 1}));
+    request["name"] = json!("nightly");
+    let id = daemon.create(request).await;
 
     let approval = held(&daemon, &id).await;
     assert_eq!((&approval["cap"], &approval["old"]), (&json!("max_calls"), &json!("1")), "{approval}");
@@ -60,6 +62,12 @@ async fn a_call_that_waits_is_answered_after_an_approval() {
     assert_eq!(approved["approval"]["raised_to"], "5", "{approved}");
     let audited = ran(&daemon, &["audit", "approvals", "--run", &id, "--json"], 0).await.value();
     assert_eq!(audited["approvals"][0]["decision"], "approve", "{audited}");
+    for named in ["nightly", &id[..8], &format!("{id}.0")] {
+        let same = ran(&daemon, &["audit", "approvals", "--run", named, "--json"], 0).await.value();
+        assert_eq!(same["approvals"], audited["approvals"], "{named}");
+    }
+    let unknown = ran(&daemon, &["audit", "approvals", "--run", "nope"], 2).await;
+    assert!(unknown.stderr.contains("there is no run 'nope'"), "{}", unknown.stderr);
     let chain = std::fs::read_to_string(sluice.audit_path(&id)).expect("we are root");
     assert!(chain.contains(&digest) && chain.contains("\"kind\":\"held\""), "the run's own chain has the digest");
     let found = faults(&[("approve", approved), ("audit-approvals", audited)]).await;

@@ -55,6 +55,7 @@ async fn a_detached_run_is_followed_to_its_exit_code() {
     assert_eq!((&row["state"], &row["name"], &row["driver"]), (&json!("RUNNING"), &json!("nightly"), &json!("daemon")));
     assert_eq!(inspected["sandbox"]["labels"], json!({"team": "core"}), "{inspected}");
     assert!(!shown.lines().any(|line| line.trim_end() == "settings"), "{shown}");
+    assert!(shown.contains(" s so far; it goes on or has no record of its end\n"), "{shown}");
     assert_eq!(logs.stdout, "out\n");
     assert!(logs.stderr.starts_with("err\n") && logs.stderr.contains("container_failed"), "{}", logs.stderr);
     assert_eq!(waited["runs"][0]["failure_code"], "container_failed", "{waited}");
@@ -110,6 +111,9 @@ async fn agents_are_registered_and_suspended() {
     let daemon = sluice.serve().await;
 
     let added = ran(&daemon, &["agent", "add", "reviewer", "--account", "acct-1", "--json"], 0).await.value();
+    // An agent without a run so far can be suspended too.
+    ran(&daemon, &["agent", "suspend", "reviewer"], 0).await;
+    ran(&daemon, &["agent", "resume", "reviewer"], 0).await;
     let id = detached(&daemon, &["--as", "reviewer", "--", "true"]).await;
     ran(&daemon, &["wait", &id], 0).await;
     let suspended = ran(&daemon, &["agent", "suspend", "reviewer", "--json"], 0).await.value();
@@ -181,6 +185,11 @@ async fn a_token_is_enough_for_another_host() {
     ];
     let found = faults(&objects).await;
     assert!(found.is_empty(), "{found:?}");
+    // A run without calls cost nothing.
+    remote(&["run", "-d", "--name", "idle", "--model", "m", "--", "true"], 0).await;
+    remote(&["wait", "idle"], 0).await;
+    let idle = remote(&["inspect", "idle", "--json"], 0).await.value();
+    assert_eq!((&idle["run"]["calls"], &idle["run"]["cost_usd"]), (&json!(0), &json!("0")), "{idle}");
     for words in [&["logs", "nope"][..], &["wait", "nope"], &["inspect", "nope"], &["cancel", "nope"]] {
         remote(words, 2).await;
     }
@@ -205,7 +214,9 @@ async fn followers_outlive_a_killed_daemon() {
     for follower in &followers {
         follower.prints("begun").await;
     }
-    let waiting = daemon.command(["wait", &id, "--server", &api]).spawn();
+    // The beginning of an id: it says the whole one when it has found the run.
+    let waiting = daemon.command(["wait", &id[..id.len() - 1], "--server", &api]).spawn();
+    waiting.says(&format!("run {id}")).await;
     let events = daemon.command(["events", "-f", &id, "--json", "--server", &api]).spawn();
     events.prints("RUNNING").await;
 

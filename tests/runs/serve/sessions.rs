@@ -108,7 +108,17 @@ async fn a_browser_that_cannot_start_is_an_error() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
     let failed = daemon.command(["open"]).env("BROWSER", "/nonexistent/browser").finish().await.expect(1);
-    assert!(failed.stderr.contains("use --print"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("use sluice open --print"), "{}", failed.stderr);
+    // As xdg-open on a host without a browser: it ends with an error.
+    let failing = sluice.script("failing", "exit 3");
+    let failed = daemon.command(["open"]).env("BROWSER", &failing).finish().await.expect(1);
+    let told = "no browser could be started: ";
+    assert!(failed.stderr.contains(told) && failed.stderr.contains("exit status: 3"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("use sluice open --print"), "{}", failed.stderr);
     let text = ran(&daemon, &["open", "--print"], 0).await.stdout;
     assert!(text.contains("page     http://127.0.0.1:") && text.contains("code     slc_"), "{text}");
+    let id = daemon.create(shell("true")).await;
+    let text = ran(&daemon, &["open", &id, "--print"], 0).await.stdout;
+    let origin = text.strip_prefix("page     ").and_then(|text| text.split("/login").next()).expect("a page");
+    assert!(text.contains(&format!("\nrun      {origin}/sandboxes/{id}\n")), "{text}");
 }

@@ -65,7 +65,9 @@ impl From<ChatCapError> for ApiError {
                 let seconds = u64::try_from(wait_us / 1_000_000).unwrap_or_default();
                 Self::too_many("chat_runs_spent", error.to_string(), seconds.saturating_add(1))
             }
-            ChatCapError::Cost => Self::new(StatusCode::PAYMENT_REQUIRED, "insufficient_credits", error.to_string()),
+            ChatCapError::Cost | ChatCapError::OneChat { .. } => {
+                Self::new(StatusCode::PAYMENT_REQUIRED, "insufficient_credits", error.to_string())
+            }
         }
     }
 }
@@ -94,7 +96,7 @@ impl From<AgentError> for ApiError {
     fn from(error: AgentError) -> Self {
         match error {
             AgentError::NotFound(_) => Self::not_found(),
-            AgentError::HasLiveRun(_) => conflict("agent_busy", &error),
+            AgentError::HasLiveRun { .. } => conflict("agent_busy", &error),
             AgentError::Connected(_) => conflict("agent_connected", &error),
             AgentError::NotAllowed(_) => Self::new(StatusCode::FORBIDDEN, "sandbox_not_allowed", error.to_string()),
             AgentError::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "agent_suspended", error.to_string()),

@@ -53,6 +53,10 @@ pub(crate) struct Exporter {
     meters: Meters,
     next_try: Instant,
     next_metrics: Instant,
+    /// Fault for which spans wait for the next try.
+    spans_fault: Option<LoopFault>,
+    /// Fault for which metrics wait for the next try.
+    metrics_fault: Option<LoopFault>,
 }
 
 /// A request that the target did not take.
@@ -68,7 +72,19 @@ impl Exporter {
     pub(crate) fn new(context: Arc<ApiContext>, target: OtelTarget, read: i64) -> Self {
         let meters = Meters::new(target.semconv, now_us());
         let (calls, runs, queue, now) = (OpenCalls::default(), HashMap::new(), SpanQueue::default(), Instant::now());
-        Self { context, target, read, calls, runs, queue, meters, next_try: now, next_metrics: now }
+        Self {
+            context,
+            target,
+            read,
+            calls,
+            runs,
+            queue,
+            meters,
+            next_try: now,
+            next_metrics: now,
+            spans_fault: None,
+            metrics_fault: None,
+        }
     }
 
     /// Works until the signal, and sends once more after it.
@@ -107,13 +123,12 @@ impl Exporter {
         let _ = timeout(LAST_WITHIN, self.turn()).await;
     }
 
-    /// Takes new events, and sends the spans and metrics that are due.
+    /// Takes new events, and sends the spans and metrics that are due. A fault stays while data waits for the next try.
     async fn turn(&mut self) -> Result<(), LoopFault> {
         self.take().await?;
         let sent = self.send_spans().await;
         let measured = self.send_metrics().await;
-        let fault = |fault: DeliveryFault| LoopFault::new(error_chain(&fault));
-        sent.and(measured).map_err(fault)
+        sent.and(measured)
     }
 
     /// Takes events into the queue, to the end of the log. Cancel-safe.
@@ -170,22 +185,28 @@ impl Exporter {
         Ok(Some(facts))
     }
 
-    /// Sends the spans that wait, until a request fails.
-    async fn send_spans(&mut self) -> Result<(), DeliveryFault> {
-        while self.queue.len() > 0 && Instant::now() >= self.next_try {
+    /// Sends the spans that wait, until a request fails. Before the next try, the last fault is returned again.
+    async fn send_spans(&mut self) -> Result<(), LoopFault> {
+        while self.queue.len() > 0 {
+            if Instant::now() < self.next_try {
+                return self.spans_fault.clone().map_or(Ok(()), Err);
+            }
             let body = traces(self.queue.next());
             match self.post(self.target.traces_path(), body).await {
                 Ok(()) => {
+                    self.spans_fault = None;
                     let sent = self.queue.done();
                     self.count("sent", sent);
                 }
                 Err(ExportFault::Never(fault)) => {
                     let refused = self.queue.done();
                     self.count("refused", refused);
-                    return Err(fault);
+                    return Err(fault.into());
                 }
                 Err(ExportFault::Later(fault)) => {
                     self.next_try = Instant::now() + self.queue.failed();
+                    let fault = LoopFault::from(fault);
+                    self.spans_fault = Some(fault.clone());
                     return Err(fault);
                 }
             }
@@ -194,18 +215,27 @@ impl Exporter {
     }
 
     /// Sends the metrics, if they have changed. They are sums, so that a request that is lost loses nothing.
-    async fn send_metrics(&mut self) -> Result<(), DeliveryFault> {
+    /// Before the next try, the last fault is returned again.
+    async fn send_metrics(&mut self) -> Result<(), LoopFault> {
         let Some(path) = self.target.metrics_path() else { return Ok(()) };
-        if !self.meters.is_changed() || Instant::now() < self.next_metrics {
+        if !self.meters.is_changed() {
             return Ok(());
+        }
+        if Instant::now() < self.next_metrics {
+            return self.metrics_fault.clone().map_or(Ok(()), Err);
         }
         self.next_metrics = Instant::now() + METRICS_EVERY;
         match self.post(path, metrics(&self.meters.to_json(now_us()))).await {
             Ok(()) => {
+                self.metrics_fault = None;
                 self.meters.sent();
                 Ok(())
             }
-            Err(ExportFault::Later(fault) | ExportFault::Never(fault)) => Err(fault),
+            Err(ExportFault::Later(fault) | ExportFault::Never(fault)) => {
+                let fault = LoopFault::from(fault);
+                self.metrics_fault = Some(fault.clone());
+                Err(fault)
+            }
         }
     }
 
@@ -240,5 +270,65 @@ impl Exporter {
         if number > 0 {
             self.context.monitor.count_spans(&self.target.name, result, number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::otel::OtelKind;
+    use crate::otel::otlp::SpanKind;
+    use crate::otel::spans::EndedCall;
+    use crate::test_daemon::TestDaemon;
+
+    async fn listener() -> (TcpListener, OtelTarget) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+        (listener, OtelTarget::new("t", &endpoint, OtelKind::Otlp, None).expect("it is right"))
+    }
+
+    /// Accepts each request.
+    async fn serve(listener: TcpListener) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read_exact(&mut [0_u8]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    }
+
+    /// Every turn without a request was a success: a dead target was reported and taken back again and again.
+    #[tokio::test]
+    async fn a_fault_stays_until_its_data_is_sent() {
+        let daemon = TestDaemon::start().await;
+        let (closed, target) = listener().await;
+        drop(closed);
+        let mut exporter = Exporter::new(Arc::clone(&daemon.running.context), target, 0);
+        exporter.queue.add(Span {
+            trace_id: "1".repeat(32),
+            span_id: "1".repeat(16),
+            parent_id: None,
+            name: "chat".to_owned(),
+            kind: SpanKind::Client,
+            start_us: 1,
+            end_us: 2,
+            error: None,
+            attributes: Vec::new(),
+        });
+        exporter.meters.count(&EndedCall::default());
+
+        let fault = exporter.turn().await.expect_err("nothing listens there");
+        assert_eq!(exporter.turn().await, Err(fault), "spans wait");
+        let (open, target) = listener().await;
+        tokio::spawn(serve(open));
+        exporter.target = target;
+        (exporter.next_try, exporter.next_metrics) = (Instant::now(), Instant::now() + METRICS_EVERY);
+        let turn = exporter.turn().await;
+        assert!(turn.is_err() && exporter.queue.len() == 0, "metrics wait: {turn:?}");
+        exporter.next_metrics = Instant::now();
+        assert_eq!(exporter.turn().await, Ok(()));
+        assert_eq!(exporter.turn().await, Ok(()));
     }
 }

@@ -50,11 +50,9 @@ pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<Li
                     rest = EVERY;
                 }
                 Some(Ok(usage)) => fail(context, run, &message(usage, limit)).await,
-                // It is not there before the run is prepared, and gone at its end.
-                Some(Err(_)) if !workspace.exists() => {}
                 Some(Err(error)) => {
-                    let text = error_chain(&error);
-                    if logged.as_ref() != Some(&text) {
+                    let new = fault(&error).filter(|text| logged.as_ref() != Some(text));
+                    if let Some(text) = new {
                         (context.log)(&format!("run {}: the size of its workspace is not known: {text}", run.key));
                         logged = Some(text);
                     }
@@ -71,6 +69,15 @@ pub(super) async fn measure(workspace: PathBuf, limit: u64) -> (Option<Result<Di
     let begun = Instant::now();
     let measured = spawn_blocking(move || disk_usage(&workspace, limit)).await;
     (measured.ok(), begun.elapsed())
+}
+
+/// Returns the reason why the size of a workspace is not known; none for one that does not exist. The controller makes
+/// it when the run is prepared, and removes it at the end: the run itself cannot remove it.
+fn fault(error: &ExchangeError) -> Option<String> {
+    match error {
+        ExchangeError::NoWorkspace(_) => None,
+        error => Some(error_chain(error)),
+    }
 }
 
 fn message(usage: DiskUsage, limit: u64) -> String {
@@ -101,5 +108,28 @@ async fn fail(context: &ApiContext, run: &Sandbox, message: &str) {
     if let Err(error) = take_step(&context.store, &run.key.run_id, CODE, decide).await {
         // The next measurement tries again.
         (context.log)(&format!("run {}: it is not ended: {}", run.key, error_chain(&error)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_workspace_not_made_yet_is_no_fault() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let work = scratch.path().join("work");
+        let measured = measure(work.clone(), u64::MAX).await.0.expect("it does not panic");
+        let absent = measured.expect_err("it does not exist");
+        // It is made before the result is read.
+        fs::create_dir(&work).expect("there is room");
+        assert_eq!(fault(&absent), None);
+        let file = work.join("file");
+        fs::write(&file, "").expect("there is room");
+        let measured = measure(file, u64::MAX).await.0.expect("it does not panic");
+        let other = measured.expect_err("it is not a directory");
+        assert!(fault(&other).is_some_and(|text| text.contains("file")), "{other}");
     }
 }

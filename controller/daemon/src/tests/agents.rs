@@ -71,6 +71,7 @@ async fn an_agent_has_one_live_run() {
     assert_eq!(answers, [201, 409, 409, 409]);
     let delete = daemon.request("slu_alice", "DELETE", &format!("{PATH}/bot"), None).await;
     assert_eq!(delete.error(), (409, "agent_connected".to_owned()));
+    assert!(delete.body.contains("wait for the end of its run, or cancel it"), "{delete:?}");
     let idle = json!({ "target_state": "IDLE" });
     let path = format!("{PATH}/bot/transition");
     assert_eq!(post(&daemon, "slu_alice", &path, &idle).await, (409, "agent_busy".to_owned()));
@@ -84,7 +85,8 @@ async fn a_suspension_by_an_admin_is_ended_by_an_admin() {
     assert_eq!(post(&daemon, "slu_alice", PATH, &json!({ "agent_id": "bot" })).await.0, 201);
     let (own, admins) = (format!("{PATH}/bot/transition"), format!("{PATH}/alice%2Fbot/transition"));
     let to = |state: &str| json!({ "target_state": state });
-    assert_eq!(post(&daemon, "slu_alice", &own, &to("SUSPENDED")).await, (409, "invalid_transition".to_owned()));
+    assert_eq!(post(&daemon, "slu_alice", &own, &to("IDLE")).await, (409, "invalid_transition".to_owned()));
+    assert_eq!(post(&daemon, "slu_alice", &own, &to("SUSPENDED")).await.0, 200, "it has had no run yet");
     assert_eq!(post(&daemon, "slu_alice", &own, &to("CONNECTED")).await.0, 200);
     let stale = json!({ "target_state": "IDLE", "expected_generation": 0 });
     assert_eq!(post(&daemon, "slu_alice", &own, &stale).await, (409, "stale_generation".to_owned()));

@@ -76,7 +76,11 @@ async fn of_two_creations_at_once_one_wins() {
     let (one, other) = tokio::join!(create(&daemon, body.clone()), create(&daemon, body));
     let (won, lost) = if one.status == 201 { (one, other) } else { (other, one) };
     assert_eq!((won.status, lost.status), (201, 409), "{won:?} {lost:?}");
-    assert_eq!(lost.json()["error"]["code"], "invalid_transition", "{lost:?}");
+    let (won, lost) = (won.json(), lost.json());
+    assert_eq!(lost["error"]["code"], "agent_busy", "{lost}");
+    let run = won["sandbox_id"].as_str().expect("an id");
+    let message = format!("agent bot has a live run, {run}; wait for its end, or cancel it");
+    assert_eq!(lost["error"]["message"], message, "{lost}");
     assert_eq!(left(&daemon, "bot").await, (json!("CONNECTED"), json!(1), 1, json!("0.3")));
 }
 

@@ -142,6 +142,14 @@ async fn a_session_is_who_made_its_code() {
             assert_eq!(answer.error(), (403, "x_sluice_required".to_owned()), "{method} {path}");
         }
     }
+    for (method, path, error) in [
+        ("GET", "/no-such-page", (404, "not_found")),
+        ("GET", "/ai/agents", (403, "x_sluice_required")),
+        ("POST", "/no-such-page", (403, "x_sluice_required")),
+    ] {
+        let (status, word) = browser.send(method, path, None, &[]).await.error();
+        assert_eq!((status, word.as_str()), error, "{method} {path}");
+    }
     let bearer = daemon.bearer("slu_alice");
     let both = browser.send("GET", "/api/v1/session", None, &["X-Sluice: 1", &bearer]).await;
     assert_eq!(both.status, 401, "two credentials are none");

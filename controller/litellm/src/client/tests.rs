@@ -46,6 +46,7 @@ async fn a_failure_repeats_no_text_of_the_answer() {
         ("HTTP/1.1 302 x\r\nlocation: http://evil/\r\ncontent-length: 0\r\n\r\n", "Status"),
         ("HTTP/1.1 500 x\r\ncontent-length: 20\r\n\r\nsk-secret-0123456789", "Status"),
         ("HTTP/1.1 500 x\r\ncontent-length: 34\r\n\r\n{\"error\":\"DB not connected. See..\"}", "NoDatabase"),
+        ("HTTP/1.1 500 x\r\ncontent-length: 35\r\n\r\n{\"error\":\"Database not connected.\"}", "NoDatabase"),
         ("HTTP/1.1 400 x\r\ncontent-length: 31\r\n\r\n{\"error\":\"No connected db. Sec\"}", "NotMaster"),
         ("HTTP/1.1 503 x\r\ncontent-length: 27\r\n\r\n{\"type\":\"no_db_connection\"}", "Status"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nsk-secret-0123456789", "Broken"),

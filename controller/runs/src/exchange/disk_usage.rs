@@ -6,6 +6,7 @@
 //! a file with several names counts once.
 
 use std::collections::HashSet;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -46,9 +47,10 @@ pub enum DiskUsage {
 /// Measures a workspace, up to a limit in bytes. Blocks on the disk, and keeps up to 1000 directories open.
 ///
 /// # Errors
-/// The workspace cannot be read.
+/// [`ExchangeError::NoWorkspace`] if there is no such directory; the absence of a directory in it is never this error.
+/// Others if the workspace cannot be read.
 pub fn disk_usage(workspace: &Path, limit: u64) -> Result<DiskUsage, ExchangeError> {
-    let tree = Tree::open(workspace, &CancelFlag::default())?;
+    let tree = Tree::open(workspace, &CancelFlag::default()).map_err(absent)?;
     let root = tree.directory(b"").map_err(tree.error(b""))?;
     let mut count = DiskCount { limit, ..DiskCount::default() };
     match count.all(root) {
@@ -56,6 +58,16 @@ pub fn disk_usage(workspace: &Path, limit: u64) -> Result<DiskUsage, ExchangeErr
         Ok(()) => Ok(DiskUsage::Within(count.bytes)),
         Err(Stop::At(usage)) => Ok(usage),
         Err(Stop::Failed(error)) => Err(tree.error(b"")(error.into())),
+    }
+}
+
+/// Returns the error of opening a workspace; that of one that does not exist is [`ExchangeError::NoWorkspace`].
+fn absent(error: ExchangeError) -> ExchangeError {
+    match error {
+        ExchangeError::File { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            ExchangeError::NoWorkspace(path)
+        }
+        error => error,
     }
 }
 
@@ -254,6 +266,17 @@ mod tests {
             directory = rustix::fs::openat(&directory, name, flags, Mode::empty()).expect("it was made");
         }
         directory
+    }
+
+    #[test]
+    fn a_workspace_that_does_not_exist_is_named() {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let (work, file) = (scratch.path().join("work"), scratch.path().join("file"));
+        let measured = disk_usage(&work, u64::MAX);
+        assert!(matches!(measured, Err(ExchangeError::NoWorkspace(_))), "{measured:?}");
+        File::create(&file).expect("there is room");
+        let measured = disk_usage(&file, u64::MAX);
+        assert!(matches!(measured, Err(ExchangeError::File { .. })), "{measured:?}");
     }
 
     #[test]

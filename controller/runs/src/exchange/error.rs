@@ -70,6 +70,9 @@ pub enum ExchangeError {
         /// Time that was waited.
         waited: std::time::Duration,
     },
+    /// The workspace of a run does not exist: not yet, or no longer.
+    #[error("{0} does not exist")]
+    NoWorkspace(String),
     /// The run has removed its copy of the repository, or replaced it by other files.
     #[error("the run has removed /workspace/repo; nothing was changed in {0}")]
     NoRepository(String),

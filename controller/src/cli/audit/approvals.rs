@@ -23,6 +23,10 @@ use super::super::sandbox_object::timestamp;
 use super::super::table::{Column, Table};
 use super::keys::own_keys;
 
+mod asked_run;
+
+use asked_run::AskedRun;
+
 const EXAMPLES: &str = "\
 Examples:
   sluice audit approvals --since 30d
@@ -32,7 +36,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct AuditApprovalsArgs {
-    /// Only those of this run
+    /// Only those of this run: its id, the name of a daemon's run, or the beginning of its id; RUN.ATTEMPT is one attempt
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
     /// Only those of runs that this account pays for
@@ -95,21 +99,26 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     // If two people decide at once, one of them is refused.
     let lines: BTreeMap<_, _> = lines.into_values().collect();
     let since_us = args.since.as_deref().map(since).transpose()?;
+    let asked = match &args.run {
+        Some(name) => Some(AskedRun::find(&store, &lines, name).await?),
+        None => None,
+    };
+    let missing = match &asked {
+        Some(run) => {
+            let known = store.approvals_of(&run.run_id).await.map_err(|error| failed(&error))?;
+            run.missing_decisions(&lines, &known)
+        }
+        None => Vec::new(),
+    };
     let all = store.all_approvals(since_us).await.map_err(|error| failed(&error))?;
     let is_asked = |(approval, account): &(Approval, String)| {
-        let run = approval.key.run_id.as_str();
-        args.run.as_ref().is_none_or(|asked| asked == run || *asked == approval.key.to_string())
+        asked.as_ref().is_none_or(|asked| asked.has(&approval.key))
             && args.account.as_ref().is_none_or(|asked| asked == account)
     };
     let all = all.into_iter().filter(is_asked);
     let found: Vec<_> = all.map(|(approval, account)| audited(approval, account, &lines)).collect();
     let faults = found.iter().filter(|approval| approval.fault.is_some()).count();
-    let error = (faults > 0).then(|| CommandError {
-        code: exit::FAILED,
-        message: format!(
-            "{faults} approvals are not in the control log as the database has them; the column FAULT says which"
-        ),
-    });
+    let error = disagreement(faults, &missing).map(|message| CommandError { code: exit::FAILED, message });
     if args.json {
         print_object(&CommandObject::of(error.as_ref(), AuditedApprovals { approvals: found }));
     } else {
@@ -120,6 +129,21 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
         Some(error) => Ok(ExitCode::from(error.code)),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Returns the way in which database and control log do not agree; `None` if they do. `missing` are the numbers of the
+/// lines with decisions that the database does not have.
+fn disagreement(faults: usize, missing: &[u64]) -> Option<String> {
+    if faults > 0 {
+        return Some(format!(
+            "{faults} approvals are not in the control log as the database has them; the column FAULT says which"
+        ));
+    }
+    let missing: Vec<_> = missing.iter().map(u64::to_string).collect();
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(", ");
+        format!("the control log has decisions about this run that the database does not have: seq {missing}")
+    })
 }
 
 /// Keeps the lines of decisions that took effect, by their numbers.

@@ -1,39 +1,91 @@
 //! Audit files of this host, and their lines.
 
 use std::fs;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use sluice_contract::text::sanitize;
 use sluice_contract::{Fault, Hash, RunKey, exit, reader};
+use sluice_state::layout::Layout;
 
+use super::super::database::{check_in_use, open_for_queries};
 use super::super::error::CommandError;
+use super::super::find_run::{find_run, pruned_run};
+use super::super::output::timestamp_to_second;
 
 /// Advice for a name at which nothing can be read.
 pub(super) const ADVICE: &str = "name an audit file, or a run of this host";
 
-/// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the given path.
+/// Name of the log of the actions of people and tokens.
+const CONTROL: &str = "control";
+
+/// Returns the file that a name means: of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the
+/// given path, if something is there; else of the run that `sluice inspect` finds.
 ///
-/// Runs go first: a file of that name in the working directory may come from anywhere.
-pub(super) fn find(state: &Path, name: &str) -> PathBuf {
+/// Complete ids go first: a file of that name in the working directory may come from anywhere.
+///
+/// # Errors
+/// The reason, as text: there is no such file and no such run, or the run has no file.
+pub(super) async fn find(state: &Path, name: &str) -> Result<PathBuf, String> {
+    if let Some(own) = own_file(state, name) {
+        return Ok(own);
+    }
     let given = PathBuf::from(name);
+    if !matches!(fs::symlink_metadata(&given), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Ok(given);
+    }
+    if let Some(reason) = pruned(state, name) {
+        return Err(reason);
+    }
+    let layout = Layout::at(state);
+    if name == CONTROL {
+        check_in_use(state).map_err(|error| error.message)?;
+        return Err(format!("nothing is recorded yet: there is no control log {}", layout.control_log().display()));
+    }
+    let run = named_run(state, name).await;
+    let run = run.map_err(|error| format!("there is no such file, and {}", error.message))?;
+    let path = layout.run(&run).audit;
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(pruned(state, &run.to_string()).unwrap_or_else(|| {
+        format!("there is no audit file {}: the run has not started, or the file was removed", path.display())
+    }))
+}
+
+/// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt.
+fn own_file(state: &Path, name: &str) -> Option<PathBuf> {
     if name.contains('/') {
-        return given;
+        return None;
     }
     let audit = state.join("audit");
     let exact = audit.join(format!("{name}.jsonl"));
     if exact.exists() {
-        return exact;
+        return Some(exact);
     }
     let attempts = fs::read_dir(&audit).into_iter().flatten().flatten().filter_map(|entry| {
         let file = entry.file_name().into_string().ok()?;
         let key: RunKey = file.strip_suffix(".jsonl")?.parse().ok()?;
         (key.run_id.as_str() == name).then_some(key.attempt)
     });
-    match attempts.max() {
-        Some(attempt) => audit.join(format!("{name}.{attempt}.jsonl")),
-        None => given,
-    }
+    attempts.max().map(|attempt| audit.join(format!("{name}.{attempt}.jsonl")))
+}
+
+async fn named_run(state: &Path, name: &str) -> Result<RunKey, CommandError> {
+    let store = open_for_queries(state)?;
+    Ok(find_run(&store, name).await?.entry.key)
+}
+
+/// Returns the fate of a pruned run's file; `None` for a run that was not pruned, or if the log of decisions cannot be
+/// read.
+fn pruned(state: &Path, name: &str) -> Option<String> {
+    let (key, run, when_us) = pruned_run(state, name)?;
+    Some(format!(
+        "the audit file of run {key} ({} lines, last line {}) was pruned at {}; name the file in its archive",
+        run.lines,
+        run.head.as_deref().unwrap_or("none"),
+        timestamp_to_second(when_us)
+    ))
 }
 
 /// Returns whether a file is in the state directory.
@@ -53,9 +105,9 @@ pub(super) fn is_control_log(path: &Path) -> bool {
 /// Returns the audit file of a run, as [`find`] does.
 ///
 /// # Errors
-/// Wrong usage: the name is that of the control log.
-pub(super) fn find_of_run(state: &Path, name: &str) -> Result<PathBuf, CommandError> {
-    let path = find(state, name);
+/// [`exit::UNREADABLE`] if there is none; wrong usage if the name is that of the control log.
+pub(super) async fn find_of_run(state: &Path, name: &str) -> Result<PathBuf, CommandError> {
+    let path = find(state, name).await.map_err(|reason| cannot_read(Path::new(name), &reason))?;
     if is_control_log(&path) {
         let message = format!("{name} is the control log, which has no calls; sluice audit verify {name} checks it");
         return Err(CommandError::wrong_usage(message));
@@ -63,14 +115,15 @@ pub(super) fn find_of_run(state: &Path, name: &str) -> Result<PathBuf, CommandEr
     Ok(path)
 }
 
-/// Reads the file of a run, or a file.
-pub(super) fn read(state: &Path, name: &str) -> Result<Vec<u8>, CommandError> {
-    let path = find_of_run(state, name)?;
-    let file = fs::File::open(&path).and_then(|file| reader::read_file(BufReader::new(file)));
-    file.map_err(|error| CommandError {
-        code: exit::UNREADABLE,
-        message: format!("cannot read {}: {error}; {ADVICE}", path.display()),
-    })
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let file = fs::File::open(path).and_then(|file| reader::read_file(BufReader::new(file)));
+    file.map_err(|error| cannot_read(path, &format!("{error}; {ADVICE}")))
+}
+
+/// Returns the error for a file that cannot be read.
+pub(super) fn cannot_read(path: &Path, reason: &str) -> CommandError {
+    CommandError { code: exit::UNREADABLE, message: format!("cannot read {}: {reason}", path.display()) }
 }
 
 /// Returns number and hash of the last line.

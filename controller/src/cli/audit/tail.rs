@@ -12,7 +12,7 @@ use sluice_contract::{Record, exit};
 
 use super::super::error::CommandError;
 use super::super::output::{OutputFormat, put};
-use super::files::{ADVICE, bad_line, one_line};
+use super::files::{ADVICE, bad_line, cannot_read, one_line};
 
 /// Time between two reads of the file.
 const EVERY: Duration = Duration::from_millis(200);
@@ -20,10 +20,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Prints each line when it is written, until the log is closed, or no sidecar can continue it. A signal ends the process
 /// at once: nothing needs to be cleaned up.
 pub(super) async fn tail(path: &Path, format: OutputFormat) -> Result<ExitCode, CommandError> {
-    let failed = |error: &io::Error| CommandError {
-        code: exit::UNREADABLE,
-        message: format!("cannot read {}: {error}; {ADVICE}", path.display()),
-    };
+    let failed = |error: &io::Error| cannot_read(path, &format!("{error}; {ADVICE}"));
     let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut cursor = Cursor::default();
     let mut look = tokio::time::interval(EVERY);

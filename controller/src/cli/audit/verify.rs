@@ -8,21 +8,21 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use sluice_contract::reader::{self, FaultKind};
-use sluice_contract::time::from_unix_micros;
+use sluice_contract::verdict::Seal;
 use sluice_contract::{Fault, PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit, verify_from};
 use sluice_state::control_log::{self, ControlLogError};
 use sluice_state::decisions::Decisions;
+use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::Doubt;
 use sluice_state::run::RunPhase;
 use sluice_state::store::Store;
 
 use super::super::error::CommandError;
-use super::super::find_run::pruned_run;
 use super::super::object::CommandObject;
 use super::super::output::{OutputFormat, print, print_object};
 use super::file_verdict::{FileVerdict, object};
-use super::files::{ADVICE, find, is_control_log, is_own, one_line, unreadable};
+use super::files::{find, is_control_log, is_own, one_line, unreadable};
 use super::keys::own_keys;
 
 /// Sources of trust for a verification.
@@ -45,13 +45,12 @@ pub(super) async fn verify_all(
     let mut failed = None;
     let mut objects = Vec::new();
     for name in files {
-        let path = find(trusted.state, name);
-        let answer = match verify_one(&path, trusted).await? {
-            FileVerdict::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
-                let reason = pruned(trusted.state, name).unwrap_or_else(|| format!("{error}; {ADVICE}"));
-                FileVerdict::Unreadable(io::Error::other(reason))
+        let (path, answer) = match find(trusted.state, name).await {
+            Ok(path) => {
+                let answer = verify_one(&path, trusted).await?;
+                (path, answer)
             }
-            answer => answer,
+            Err(reason) => (PathBuf::from(name), FileVerdict::Unreadable(io::Error::other(reason))),
         };
         let line = one_line(&format!("{}: {}", path.display(), answer.text()));
         if format == OutputFormat::Json {
@@ -141,7 +140,7 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
     };
     // The file is opened after the database is read: a file that grows may have fewer lines than the database has seen.
     let trust = TrustAnchors { keys: &keys, seen: &seen };
-    let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
+    let verdict = if own { verify_file(path, &trust) } else { verify_foreign(path, &trust, trusted.state) };
     Ok(match verdict {
         Ok(Verdict::Tampered(fault)) => {
             let doubt = doubt(trusted, own, unknown.is_some(), &fault);
@@ -158,6 +157,23 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         },
         Err(error) => FileVerdict::Unreadable(error),
     })
+}
+
+fn verify_file(path: &Path, trust: &TrustAnchors<'_>) -> io::Result<Verdict> {
+    verify_from(BufReader::new(fs::File::open(path)?), trust)
+}
+
+/// Verifies a file that is not in the state directory. If no key is given, and the file names a key of the state
+/// directory as its signer, it must be signed by this key.
+fn verify_foreign(path: &Path, trust: &TrustAnchors<'_>, state: &Path) -> io::Result<Verdict> {
+    let verdict = verify_file(path, trust)?;
+    let Some(Seal::Unchecked(signer)) = verdict.report().map(|report| &report.seal) else { return Ok(verdict) };
+    // Without a state directory that this user can read, no key is known.
+    let known = Keys::at(state).public().unwrap_or_default();
+    match known.iter().find(|key| key.id() == *signer) {
+        Some(key) => verify_file(path, &TrustAnchors { keys: std::slice::from_ref(key), seen: trust.seen }),
+        None => Ok(verdict),
+    }
 }
 
 /// Returns the database with the witnesses of a file; `None` if the file is not in the state directory and no database is
@@ -208,18 +224,6 @@ fn imported(
     let Some(key) = key.filter(|_| own && trusted.keys.is_empty()) else { return Ok(None) };
     let decisions = Decisions::read(&Layout::at(trusted.state), keys).map_err(|error| unreadable(&error))?;
     Ok(decisions.vouched(key))
-}
-
-/// Returns the fate of a pruned run's file; `None` for a run that was not pruned, or if the log of decisions cannot be
-/// read.
-fn pruned(state: &Path, name: &str) -> Option<String> {
-    let (key, run, when_us) = pruned_run(state, name)?;
-    let time = humantime::format_rfc3339_seconds(from_unix_micros(when_us));
-    Some(format!(
-        "the audit file of run {key} ({} lines, last line {}) was pruned at {time}; name the file in its archive",
-        run.lines,
-        run.head.as_deref().unwrap_or("none")
-    ))
 }
 
 fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerdict {

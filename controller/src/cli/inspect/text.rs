@@ -20,9 +20,12 @@ pub(super) fn text(inspection: &Inspection) -> String {
     }
     // A run of the API, and one whose record was removed, have no result here.
     let ended = result.as_ref().map(|result| result.time.as_str()).or(inspection.sandbox["ended_at"].as_str());
-    let end = ended.unwrap_or("goes on or has no record of its end");
+    let time = match ended {
+        Some(end) => format!("{} to {end}, {} s", run.started, run.age_s),
+        None => format!("{}, {} s so far; it goes on or has no record of its end", run.started, run.age_s),
+    };
     text += &sandbox_rows(&inspection.sandbox);
-    text += &row("time", &format!("{} to {end}, {} s", run.started, run.age_s));
+    text += &row("time", &time);
     text += &row("use", &used(inspection));
     text += &request.iter().map(request_rows).collect::<String>();
     text += &result.iter().map(result_rows).collect::<String>();

@@ -15,6 +15,13 @@ use super::row::{ApiUsage, RunView};
 #[derive(Deserialize)]
 struct UsagePage {
     groups: Vec<Group>,
+    unsettled_runs: Vec<UnsettledRun>,
+}
+
+/// A run whose bill is not final.
+#[derive(Deserialize)]
+struct UnsettledRun {
+    run: String,
 }
 
 #[derive(Deserialize)]
@@ -73,9 +80,13 @@ async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, 
             Err(error) if error.failure().is_some_and(|failure| failure.status == 404) => continue,
             Err(error) => return Err(error.into()),
         };
-        let without_calls = || ApiUsage { calls: Some(0), cost_usd: None };
-        let of_account = runs.iter().filter(|run| run.billing_account_id == account);
-        all.extend(of_account.map(|run| (key_of(run), without_calls())));
+        let unsettled: BTreeSet<_> = sums.unsettled_runs.into_iter().map(|unsettled| unsettled.run).collect();
+        let without_calls = |run: &ApiSandbox| {
+            let key = key_of(run);
+            let is_final = run.is_ended() && !unsettled.contains(&key);
+            (key, ApiUsage { calls: Some(0), cost_usd: is_final.then(|| "0".to_owned()) })
+        };
+        all.extend(runs.iter().filter(|run| run.billing_account_id == account).map(without_calls));
         let used = |group: Group| (group.name, ApiUsage { calls: Some(group.calls), cost_usd: group.cost_usd });
         all.extend(sums.groups.into_iter().map(used));
     }

@@ -42,7 +42,7 @@ pub(in crate::cli) struct RunView {
     pub(in crate::cli) calls: Option<u64>,
     /// Number of calls that have not ended; null if the API does not say.
     pub(in crate::cli) open_calls: Option<u64>,
-    /// Known cost in dollars; null when no cost is known.
+    /// Known cost in dollars: 0 for an ended run without calls; null when no cost is known.
     pub(in crate::cli) cost_usd: Option<String>,
     /// Pid of the controller of an open run.
     pid: Option<i32>,

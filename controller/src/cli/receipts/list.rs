@@ -156,12 +156,31 @@ fn cells(receipt: &BookedReceipt) -> [String; COLUMNS.len()] {
 
 fn sum_line(total: &Total) -> String {
     format!(
-        "total    {} receipts, {} of unknown cost{}; {} tokens in, {} out; {}\n",
+        "total    {} receipts, {} open{}; {} tokens in, {} out; {}\n",
         total.calls,
         total.open,
         total.reserved_usd().map_or_else(String::new, |reserved| format!(", with ${reserved} reserved for them")),
         dash(total.usage.input),
         dash(total.usage.output),
-        ledger::dollars(total.nano_usd.unwrap_or(0)),
+        total.nano_usd.map_or_else(|| "no known cost".to_owned(), ledger::dollars),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_state::ledger::ReceiptStatus;
+
+    use super::*;
+
+    #[test]
+    fn the_sum_line_has_the_open_receipts_of_usage() {
+        // No provider bills the first call, and one may bill the second.
+        let refused =
+            BookedReceipt { status: ReceiptStatus::PendingCost, http_status: Some(400), ..BookedReceipt::default() };
+        let failed = BookedReceipt { http_status: Some(500), reserved_usd: Some("0.5".to_owned()), ..refused.clone() };
+        let line = |receipts: &[&BookedReceipt]| sum_line(&ledger::total(receipts.iter().copied()));
+        assert_eq!(line(&[&refused]), "total    1 receipts, 0 open; - tokens in, - out; no known cost\n");
+        let both = "total    2 receipts, 1 open, with $0.5 reserved for them; - tokens in, - out; no known cost\n";
+        assert_eq!(line(&[&refused, &failed]), both);
+    }
 }

@@ -40,13 +40,15 @@ pub(super) async fn print_receipts(api: &ApiClient, args: &ReceiptsArgs, filter:
     }
     let mut table = Table::new(terminal_width(), COLUMNS);
     receipts.iter().for_each(|receipt| table.row(cells(receipt)));
+    let reserved = total["reserved_usd"].as_str();
     let sum = format!(
-        "total    {} receipts, {} of unknown cost; {} tokens in, {} out; ${}\n",
+        "total    {} receipts, {} open{}; {} tokens in, {} out; {}\n",
         text(&total["calls"]),
         text(&total["open"]),
+        reserved.map_or_else(String::new, |reserved| format!(", with ${reserved} reserved for them")),
         text(&total["usage"]["input"]),
         text(&total["usage"]["output"]),
-        total["cost_usd"].as_str().unwrap_or("0"),
+        total["cost_usd"].as_str().map_or_else(|| "no known cost".to_owned(), |cost| format!("${cost}")),
     );
     print(&(table.take() + &sum + &unsettled_lines_of(unsettled)));
     Ok(())

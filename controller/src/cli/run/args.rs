@@ -56,7 +56,8 @@ pub(in crate::cli) struct RunArgs {
     /// The agent, such as claude or codex; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     pub(super) agent: Option<String>,
-    /// A model that the run may use; repeat for more, the first one is SLUICE_MODEL [default: all models]
+    /// A model that the run may use; repeat for more, the first one is SLUICE_MODEL [default: the setting model;
+    /// without it, an agent and a run of the daemon need --model, and any other program may use all models]
     #[arg(long, value_name = "NAME", value_parser = one_word)]
     pub(super) model: Vec<String>,
     /// The billing account that pays [default: default]
@@ -217,7 +218,7 @@ pub(in crate::cli) struct RunArgs {
     /// A name for the run, unique among the live runs of its owner
     #[arg(long, value_name = "NAME", requires = "detach", help_heading = "The daemon")]
     pub(super) name: Option<String>,
-    /// A registered agent whose run it is [default: an agent for this run only]
+    /// A registered agent whose run it is; admins may write OWNER/ID [default: an agent for this run only]
     #[arg(long = "as", value_name = "AGENT", requires = "detach", help_heading = "The daemon")]
     pub(super) as_agent: Option<String>,
     /// A label; repeat for more

@@ -74,12 +74,14 @@ fn body(args: &RunArgs) -> Result<Value, CommandError> {
     let (model, models) = args.model.split_first().map_or((None, None), |(first, rest)| (Some(first), Some(rest)));
     let labels = labels(&args.label)?;
     let metadata = metadata(args.metadata())?;
+    let (owner, agent) = args.as_agent.as_deref().map(owner_and_id).unzip();
     let members = [
         ("task", prompt.message.map(Value::from)),
         ("messages", messages),
         ("argv", (!args.argv.is_empty()).then(|| json!(args.argv))),
         ("graph_id", args.agent.clone().map(Value::from)),
-        ("agent_id", args.as_agent.clone().map(Value::from)),
+        ("owner_id", owner.flatten().map(Value::from)),
+        ("agent_id", agent.map(Value::from)),
         ("name", args.name.clone().map(Value::from)),
         ("model", model.cloned().map(Value::from)),
         ("models", models.filter(|rest| !rest.is_empty()).map(|rest| json!(rest))),
@@ -96,6 +98,11 @@ fn body(args: &RunArgs) -> Result<Value, CommandError> {
     ];
     let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Ok(Value::Object(members.collect::<Map<_, _>>()))
+}
+
+/// Returns the owner and the id of `OWNER/ID`; no owner for an id alone.
+fn owner_and_id(agent: &str) -> (Option<&str>, &str) {
+    agent.rsplit_once('/').map_or((None, agent), |(owner, id)| (Some(owner), id))
 }
 
 fn metadata(given: Option<&str>) -> Result<Option<Map<String, Value>>, CommandError> {
@@ -148,6 +155,8 @@ mod tests {
         assert_eq!(body(&args).expect("each flag is known"), expected);
         assert_eq!(args.not_for_daemons(), [""; 0]);
         assert_eq!(body(&parse(&["-d", "say hello"])).expect("a task"), json!({ "task": "say hello" }));
+        let of_other = body(&parse(&["-d", "--as", "alice/reader", "say hello"])).expect("a task");
+        assert_eq!(of_other, json!({ "task": "say hello", "owner_id": "alice", "agent_id": "reader" }));
     }
 
     #[test]

@@ -97,7 +97,7 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     let record = Layout::at(&settings.host.state_dir).records().of(&run.entry.key);
     let request: Option<RequestRecord> =
         record.read_json(REQUEST).map_err(|error| CommandError::not_started(&error))?;
-    let request = request.ok_or_else(|| not_started(no_record(&run, settings.record.keep)))?;
+    let request = request.ok_or_else(|| not_started(no_record(&run, None, settings.record.keep)))?;
     let env = variables(&request, |name| std::env::var(name).ok())?;
     let (repo, volume) = mounts(&request.volumes);
     let mut again = RunArgs::with_settings(recording::as_flags(&request.settings));

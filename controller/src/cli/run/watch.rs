@@ -40,6 +40,11 @@ impl RunWatch {
         }
     }
 
+    /// Returns whether the result of a run is an event, which has its error.
+    pub(super) fn has_result_event(args: &RunArgs) -> bool {
+        stderr_log::is_json() && !args.quiet && !args.tty
+    }
+
     pub(super) fn observer(&self) -> Arc<dyn Observer> {
         match self {
             Self::Silent => progress::silent(),

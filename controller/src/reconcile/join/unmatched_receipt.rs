@@ -17,7 +17,7 @@ pub(super) fn finding(known: &ReceiptInQuestion, now_us: i64) -> Finding {
         .then(|| Remedy::Settle(Settlement::not_billed(&receipt.source_reference)));
     let mut reason = reason.to_owned();
     if class == FindingClass::MissingThere && receipt.is_open() {
-        reason += &advice(&receipt.account);
+        reason += &advice(&receipt.source_reference);
     }
     Finding { reason, until_us, remedy, ..finding_of(class, receipt) }
 }
@@ -57,10 +57,10 @@ fn classify(receipt: &BookedReceipt, wait: RowWait) -> (FindingClass, &'static s
 }
 
 /// Returns advice on a call whose cost stays unknown.
-fn advice(account: &str) -> String {
+fn advice(receipt: &str) -> String {
     format!(
-        "; it stays open, and a budget holds what was reserved for it, until sluice reconcile finds its row; if no row \
-         will come, sluice budget set {account} USD begins the budget anew, without what ended runs hold"
+        "; it stays open, and a budget of its account holds what was reserved for it, until sluice reconcile finds its \
+         row; if no row will come, sluice ledger void {receipt} --reason TEXT closes it"
     )
 }
 

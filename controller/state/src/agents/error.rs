@@ -10,10 +10,15 @@ pub enum AgentError {
     #[error("there is no agent {0}")]
     NotFound(String),
     /// The agent has a live run.
-    #[error("agent {0} has a live run; wait for its end, or cancel it")]
-    HasLiveRun(String),
+    #[error("agent {agent} has a live run, {run}; wait for its end, or cancel it")]
+    HasLiveRun {
+        /// The agent.
+        agent: String,
+        /// Id of the run.
+        run: String,
+    },
     /// The agent is CONNECTED.
-    #[error("agent {0} is CONNECTED; move it to IDLE or SUSPENDED before it is deleted")]
+    #[error("agent {0} is CONNECTED; wait for the end of its run, or cancel it; suspend the agent if it has no run")]
     Connected(String),
     /// The agent may not have runs.
     #[error("agent {0} may not have runs; register it with allow_sandbox")]

@@ -29,8 +29,7 @@ const COLUMNS: &str = "owner, agent_id, name, zone_id, billing_account_id, allow
                        suspended_by_admin, last_heartbeat_us, metadata, ephemeral, created_us, updated_us";
 /// The first state and generation of an agent, as columns.
 const NEW: AgentTransition = AgentTransition { state: AgentState::Unknown, generation: 0, suspended_by_admin: false };
-const HAS_LIVE_RUN: &str =
-    "SELECT EXISTS (SELECT 1 FROM sandboxes WHERE owner = ?1 AND agent_id = ?2 AND ended_us IS NULL)";
+const LIVE_RUN: &str = "SELECT run_id FROM sandboxes WHERE owner = ?1 AND agent_id = ?2 AND ended_us IS NULL";
 
 impl Store {
     /// Registers an agent, or returns the owner's existing one.
@@ -106,8 +105,8 @@ impl Store {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let agent = found(&transaction, &owner, &agent_id)?;
             let next = decide(agent.moves(), request)?;
-            if next.state == AgentState::Idle && has_live_run(&transaction, &owner, &agent_id)? {
-                return Err(AgentError::HasLiveRun(agent_id));
+            if next.state == AgentState::Idle {
+                check_no_live_run(&transaction, &agent)?;
             }
             let moved = swap(&transaction, &agent, next)?;
             transaction.commit()?;
@@ -124,12 +123,11 @@ impl Store {
         let (owner, agent_id) = (owner.to_owned(), agent_id.to_owned());
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            if found(&transaction, &owner, &agent_id)?.state == AgentState::Connected {
+            let agent = found(&transaction, &owner, &agent_id)?;
+            if agent.state == AgentState::Connected {
                 return Err(AgentError::Connected(agent_id));
             }
-            if has_live_run(&transaction, &owner, &agent_id)? {
-                return Err(AgentError::HasLiveRun(agent_id));
-            }
+            check_no_live_run(&transaction, &agent)?;
             transaction.execute("DELETE FROM agents WHERE owner = ?1 AND agent_id = ?2", params![owner, agent_id])?;
             Ok(transaction.commit()?)
         })
@@ -192,6 +190,7 @@ pub(crate) fn connect(transaction: &Transaction<'_>, owner: &str, agent_id: &str
     if agent.state == AgentState::Suspended {
         return Err(AgentError::Suspended(agent.agent_id));
     }
+    check_no_live_run(transaction, &agent)?;
     let next = decide(agent.moves(), implicit(AgentState::Connected))?;
     Ok(swap(transaction, &agent, next)?)
 }
@@ -265,8 +264,14 @@ fn insert(
     Ok(())
 }
 
-fn has_live_run(connection: &Connection, owner: &str, agent_id: &str) -> rusqlite::Result<bool> {
-    connection.prepare_cached(HAS_LIVE_RUN)?.query_row(params![owner, agent_id], |row| row.get(0))
+/// Refuses an agent that has a live run, with the id of the run.
+fn check_no_live_run(connection: &Connection, agent: &Agent) -> Result<(), AgentError> {
+    let mut query = connection.prepare_cached(LIVE_RUN)?;
+    let run: Option<String> = query.query_row(params![agent.owner, agent.agent_id], |row| row.get(0)).optional()?;
+    match run {
+        Some(run) => Err(AgentError::HasLiveRun { agent: agent.agent_id.clone(), run }),
+        None => Ok(()),
+    }
 }
 
 fn found(connection: &Connection, owner: &str, agent_id: &str) -> Result<Agent, AgentError> {

@@ -133,7 +133,7 @@ fn expect(model: Model, op: Op) -> (bool, Model) {
             (Unknown | Idle, Connected) => (true, Some((Connected, generation + 1, false))),
             (Suspended, Connected) if by_admin || !locked => (true, Some((Connected, generation + 1, false))),
             (Connected, Idle) => (true, Some((Idle, generation, false))),
-            (Connected | Idle, Suspended) => (true, Some((Suspended, generation, by_admin))),
+            (Unknown | Connected | Idle, Suspended) => (true, Some((Suspended, generation, by_admin))),
             _ => (false, model),
         },
     }

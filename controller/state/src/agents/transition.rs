@@ -7,7 +7,7 @@ use std::fmt;
 /// State of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AgentState {
-    /// Registered; it has had no run.
+    /// Registered; it was never CONNECTED or SUSPENDED.
     Unknown,
     /// The agent has a live run.
     Connected,
@@ -91,7 +91,7 @@ impl AgentState {
         match (self, target) {
             (Self::Unknown | Self::Idle, Self::Connected)
             | (Self::Connected, Self::Idle)
-            | (Self::Connected | Self::Idle, Self::Suspended) => true,
+            | (Self::Unknown | Self::Connected | Self::Idle, Self::Suspended) => true,
             (Self::Suspended, Self::Connected) => is_explicit,
             _ => false,
         }
@@ -143,6 +143,7 @@ mod tests {
     fn only_these_moves_are_possible() {
         let possible = [
             (Unknown, Connected),
+            (Unknown, Suspended),
             (Connected, Idle),
             (Connected, Suspended),
             (Idle, Connected),

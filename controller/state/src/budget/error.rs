@@ -66,10 +66,10 @@ pub enum LogError {
         /// Description of the damage.
         reason: String,
     },
-    /// Lines that the database does not know cannot be trusted.
+    /// The log has a line that is not valid, and more records than the database knows.
     #[error(
-        "the budget log {0} cannot be trusted; bring back the right one, or move it away, set the budgets that hold, and \
-         sluice budget confirm"
+        "the budget log {0} cannot be trusted, and may have changes that the database does not know; bring back the \
+         right one, or, if sluice budget show lists all budgets, sluice budget confirm writes the log anew with these"
     )]
     Forged(PathBuf, #[source] LineFault),
     /// Some spending of the account is not in the database.

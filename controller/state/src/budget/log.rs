@@ -164,6 +164,11 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<L
     Ok(LogEntry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
+/// Returns the number of whole lines that begin as a record does: they may be altered records, or of another version.
+pub(super) fn possible_records(bytes: &[u8]) -> usize {
+    whole_lines(bytes).split(|byte| *byte == b'\n').filter(|line| line.first() == Some(&b'{')).count()
+}
+
 /// State of the database in relation to its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DatabaseState {

@@ -208,8 +208,9 @@ impl BudgetLog<'_> {
         match log::read(&bytes, &self.keys.public()?) {
             Ok(entries) => Ok((rows, Some(entries))),
             Err(fault) => {
-                let lines = whole_lines(&bytes).iter().filter(|byte| **byte == b'\n').count();
-                Err(if lines <= rows.state.logged.len() {
+                let (records, known) = (log::possible_records(&bytes), rows.state.logged.len());
+                // Any further record may be a change that the database does not know. Other text cannot be one.
+                Err(if known > 0 && records <= known {
                     LogError::Damaged { path: self.path(), reason: fault.to_string() }
                 } else {
                     LogError::Forged(self.path(), fault)

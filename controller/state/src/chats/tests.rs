@@ -101,3 +101,18 @@ async fn live_chats_count_with_their_whole_cap() {
     let live = tokens.store.live_chats().await.expect("it is readable");
     assert_eq!(live.iter().map(|chat| chat.run_id.as_str()).collect::<Vec<_>>(), ["r4"]);
 }
+
+/// The message advised to try again after midnight, when the same chat is refused again.
+#[tokio::test]
+async fn a_chat_above_the_cost_of_a_day_names_both() {
+    let tokens = Tokens::new();
+    let token = tokens.token(None, Some(CAP - 1)).await;
+
+    for now_us in [1, DAY_US] {
+        let refused = refusal(tokens.chat("r1", &token, now_us).await);
+        assert_eq!(refused, ChatCapError::OneChat { cap: CAP, max: CAP - 1 });
+        let message = refused.to_string();
+        assert!(message.contains("$0.00000004, ") && message.contains("$0.000000039 "), "{message}");
+        assert!(message.contains("--cost-per-day") && !message.contains("midnight"), "{message}");
+    }
+}

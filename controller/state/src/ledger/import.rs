@@ -64,7 +64,10 @@ pub enum ImportError {
     NotAnAuditFile(PathBuf),
     #[error("{path} was altered: {1}", path = .0.display())]
     Tampered(PathBuf, String),
-    #[error("{path} is signed by a key that this host does not know: {1}; give --key KEY", path = .0.display())]
+    #[error(
+        "{path} is signed by a key that this host does not know: {1}; give --key KEY: audit_public_key in the ready \
+         line of the sidecar, or a line of sluice audit keys on its host", path = .0.display()
+    )]
     UnknownKey(PathBuf, String),
     #[error(
         "{} has no signature that vouches for all of it, so any user may have written it; --unsigned imports it if you \

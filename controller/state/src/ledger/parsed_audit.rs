@@ -143,7 +143,8 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
 pub fn unknown_key_advice(fault: &Fault) -> String {
     let id = fault.found.trim_start_matches("one by ");
     format!(
-        "{id}; sluice audit keys on the host of that run prints it, and sluice audit import-key KEY makes it known here"
+        "{id}; sluice audit keys on the host of that run prints it, and the ready line of a sidecar that ran alone has \
+         it as audit_public_key; sluice audit import-key KEY makes it known here"
     )
 }
 

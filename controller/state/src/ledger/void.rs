@@ -30,7 +30,7 @@ pub enum VoidError {
     #[error("there is no receipt {0}; sluice receipts --json lists them as source_reference: RUN/ATTEMPT/CALL")]
     Unknown(String),
     /// The receipt needs no decision.
-    #[error("receipt {receipt} is {status}: only a receipt of unknown cost can be voided")]
+    #[error("receipt {receipt} is {status}: only a receipt that is pending_cost or unknown can be voided")]
     Decided {
         /// Name of the receipt.
         receipt: String,
@@ -63,7 +63,7 @@ impl From<rusqlite::Error> for VoidError {
     }
 }
 
-/// Voids a receipt of unknown cost, and releases its reservation. Returns the receipt as it was before.
+/// Voids a receipt that is `pending_cost` or `unknown`, and releases its reservation. Returns the receipt as it was.
 ///
 /// # Errors
 /// [`VoidError`]

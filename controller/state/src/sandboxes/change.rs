@@ -9,6 +9,7 @@ use super::create::{check_name, check_queue};
 use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, after_step};
 use super::messages;
 use super::row::{Sandbox, find, report, seen, update};
+use super::waiting::STATE_CHANGED;
 use crate::agents::{self, NewAgent};
 use crate::budget::{self, AdmissionRequest};
 use crate::events::announce;
@@ -256,7 +257,7 @@ fn report_change(
     now_us: i64,
 ) -> rusqlite::Result<i64> {
     let data = json!({ "from": from.as_str(), "to": sandbox.state.as_str(), "reason": reason });
-    report(transaction, sandbox, "run.state_changed", &data, now_us)
+    report(transaction, sandbox, STATE_CHANGED, &data, now_us)
 }
 
 /// Closes an attempt that never had any resources, and releases its hold.
@@ -295,7 +296,7 @@ fn record_unstarted(transaction: &Transaction<'_>, key: &RunKey, now_us: i64) ->
         .map(drop)
 }
 
-/// Adds the row and the hold of the next attempt.
+/// Adds the row and the hold of the next attempt. Its event has the message of the attempt before.
 fn begin_attempt(
     transaction: &Transaction<'_>,
     sandbox: &mut Sandbox,
@@ -317,6 +318,7 @@ fn begin_attempt(
     let (admitted, hold) = budget::admit(transaction, &AdmissionRequest { entry, cap, default: sandbox.hold_nano })?;
     sandbox.cap = sandbox.cap.or(admitted.cap);
     (sandbox.attempt_cap, sandbox.hold) = (admitted.cap, hold);
+    let message = sandbox.verdict.as_ref().and_then(|verdict| verdict.failure().1).map(str::to_owned);
     (sandbox.state, sandbox.verdict) = (state, verdict);
     sandbox.desired_state = DesiredState::Running;
     sandbox.next_try_us = next.next_try_us;
@@ -326,7 +328,11 @@ fn begin_attempt(
     messages::queue_again(transaction, sandbox)?;
     sandbox.start_clocks(now_us);
     update(transaction, sandbox)?;
-    Ok(report_change(transaction, sandbox, from, &next.reason, now_us)?)
+    let mut data = json!({ "from": from.as_str(), "to": sandbox.state.as_str(), "reason": next.reason });
+    if let Some(message) = message {
+        data["error_message"] = message.into();
+    }
+    Ok(report(transaction, sandbox, STATE_CHANGED, &data, now_us)?)
 }
 
 /// Returns the row of an attempt, driven by this daemon.

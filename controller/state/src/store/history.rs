@@ -30,7 +30,7 @@ pub struct KnownRun {
     pub updated_us: i64,
     /// Number of receipts in the ledger.
     pub calls: u64,
-    /// Sum of the known costs in the ledger, in nano-USD.
+    /// Sum of the known costs in the ledger, in nano-USD: 0 for a closed run without calls whose audit file was read.
     pub nano_usd: Option<i128>,
 }
 
@@ -49,7 +49,9 @@ const COLUMNS: &str = "run_id, attempt, account, agent, model, image, owner_pid,
     sidecar_pid, sidecar_start, sidecar_boot, driver, phase, verdict, error_code, exit_code, created_us, updated_us, \
     (SELECT sum(calls) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt), \
     (SELECT sum(nano_usd_high) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt), \
-    (SELECT sum(nano_usd_low) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt)";
+    (SELECT sum(nano_usd_low) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt), \
+    (SELECT ended = 1 AND (worth IN ('complete', 'incomplete') OR (worth = 'absent' AND fault IS NULL)) \
+     FROM readings AS seen WHERE seen.run_id = runs.run_id AND seen.attempt = runs.attempt ORDER BY id DESC LIMIT 1)";
 
 impl KnownRun {
     /// Returns true if the run is over.
@@ -118,11 +120,16 @@ impl Store {
 fn known_run(row: &Row<'_>) -> rusqlite::Result<KnownRun> {
     let OpenRun { entry, generation, sidecar } = super::runs::open_run(row)?;
     let verdict: Option<String> = row.get(15)?;
+    let phase: String = row.get(14)?;
     let calls: Option<i64> = row.get(20)?;
     let (high, low): (Option<i64>, Option<i64>) = (row.get(21)?, row.get(22)?);
+    // As in the sums of the ledger: no calls cost nothing once the file is read.
+    let is_read: Option<bool> = row.get(23)?;
+    let is_unused = calls.unwrap_or(0) == 0 && is_read == Some(true) && phase == RunPhase::Closed.as_str();
+    let cost = high.zip(low).map(|(high, low)| (i128::from(high) << 32) + i128::from(low));
     Ok(KnownRun {
         entry,
-        phase: row.get(14)?,
+        phase,
         generation,
         sidecar,
         // A newer build may know more verdicts.
@@ -132,7 +139,7 @@ fn known_run(row: &Row<'_>) -> rusqlite::Result<KnownRun> {
         created_us: row.get(18)?,
         updated_us: row.get(19)?,
         calls: calls.map_or(0, i64::cast_unsigned),
-        nano_usd: high.zip(low).map(|(high, low)| (i128::from(high) << 32) + i128::from(low)),
+        nano_usd: cost.or(is_unused.then_some(0)),
     })
 }
 
@@ -199,5 +206,36 @@ mod tests {
         let known = store.find_run(&one).await.expect("it is ours").expect("it is known");
         assert!(known.is_closed());
         assert_eq!((known.verdict, known.exit_code), (Some(RunVerdict::Interrupted), Some(125)));
+    }
+
+    #[tokio::test]
+    async fn a_closed_run_without_calls_cost_nothing() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("sluice.db");
+        let store = Store::open(&path).expect("there is room");
+        store.begin(row("one.0", "a")).await.expect("the id is free");
+        let one: RunKey = "one.0".parse().expect("it is a key");
+        let cost = async || store.find_run(&one).await.expect("it is ours").expect("it is known").nano_usd;
+        let sql = |statement: &str| {
+            let connection = rusqlite::Connection::open(&path).expect("it is there");
+            connection.execute_batch(statement).expect("SQL");
+        };
+        let read = |reading: &str| {
+            let columns = "run_id, attempt, worth, fault, lines, ended, read_us";
+            sql(&format!("INSERT INTO readings ({columns}) VALUES ('one', 0, {reading}, 1)"));
+        };
+        read("'complete', NULL, 2, 1");
+        assert_eq!(cost().await, None, "it is under way");
+        sql("UPDATE runs SET phase = 'closed'");
+        for (reading, expected) in [
+            ("'complete', NULL, 2, 1", Some(0)),
+            ("'complete', NULL, 3, 0", None),
+            ("'absent', NULL, 0, 1", Some(0)),
+            ("'absent', 'it is gone', 0, 1", None),
+            ("'tampered', 'line 1', 0, 1", None),
+        ] {
+            read(reading);
+            assert_eq!(cost().await, expected, "{reading}");
+        }
     }
 }

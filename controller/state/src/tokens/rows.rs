@@ -250,7 +250,7 @@ impl Token {
     /// Default time for which a token is valid.
     pub const LIFE_DEFAULT_US: i64 = 90 * DAY_US;
     /// Maximum time for which a token is valid.
-    pub const LIFE_MAX_US: i64 = 366 * DAY_US;
+    pub const LIFE_MAX_US: i64 = 365 * DAY_US;
 
     /// Returns true if the token may be used.
     #[must_use]

@@ -66,7 +66,7 @@ struct RunAgentView {
     agent_id: String,
     /// State of the agent; null if it was removed with the run.
     state: Option<&'static str>,
-    /// Number of its runs so far.
+    /// Number of moves of the agent into CONNECTED; null if it was removed with the run.
     generation: Option<u64>,
     /// True if it exists for this run only.
     ephemeral: bool,

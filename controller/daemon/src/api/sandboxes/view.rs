@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use sluice_state::events::{EventFilter, EventQuery};
 use sluice_state::ledger::usd;
-use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxState, SandboxVerdict};
-use sluice_state::store::now_us;
+use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
@@ -40,6 +38,7 @@ pub(in crate::api) struct SandboxView {
     /// `success`, `cancelled` or `failed`, when it is decided.
     outcome: Option<&'static str>,
     failure_code: Option<String>,
+    /// Message of the failure. In the details of a run that waits for a retry: the message of the attempt before.
     error_message: Option<String>,
     paused_at: Option<String>,
     labels: BTreeMap<String, String>,
@@ -162,6 +161,11 @@ impl SandboxView {
             generation: sandbox.generation,
         }
     }
+
+    /// Adds the message of the attempt before to a run that waits for another one.
+    fn with_message(self, message: Option<String>) -> Self {
+        Self { error_message: self.error_message.or(message), ..self }
+    }
 }
 
 fn observed_state(sandbox: &Sandbox) -> &'static str {
@@ -180,9 +184,13 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
     let run_id = &sandbox.key.run_id;
     let request = context.stored_request(run_id).await?;
     let depends_on = context.store.sandbox_dependencies(run_id).await?;
+    let waiting_for = context.store.waiting_for(&sandbox, &depends_on).await?;
+    let change = context.store.last_state_change(run_id).await?;
+    let text = |name: &str| change[name].as_str().map(str::to_owned);
+    let message = text("error_message").filter(|_| waiting_for == Some("retry"));
     Ok(SandboxDetailView {
-        reason: reason(context, &sandbox).await?,
-        waiting_for: waiting_for(context, &sandbox, &depends_on).await?,
+        reason: text("reason"),
+        waiting_for,
         graph_id: request.graph_id,
         models: request.models,
         image: request.image,
@@ -200,7 +208,7 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
         metadata: request.metadata,
         result: result(context, &sandbox).await?,
         exit_code: exit_code(context, &sandbox).await?,
-        sandbox: SandboxView::of(sandbox),
+        sandbox: SandboxView::of(sandbox).with_message(message),
     })
 }
 
@@ -212,53 +220,6 @@ pub(in crate::api) async fn exit_code(context: &ApiContext, sandbox: &Sandbox) -
 async fn result(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<Value>, ApiError> {
     let text = context.store.agent_result(&sandbox.key.run_id).await?;
     text.map(|text| serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))).transpose()
-}
-
-async fn reason(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<String>, ApiError> {
-    let filter = EventFilter {
-        sandbox_id: Some(sandbox.key.run_id.to_string()),
-        types: vec!["run.state_changed".to_owned()],
-        ..EventFilter::default()
-    };
-    let page = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await?;
-    let data = page.events.first().and_then(|event| serde_json::from_str::<Value>(&event.event_data).ok());
-    Ok(data.and_then(|data| data["reason"].as_str().map(str::to_owned)))
-}
-
-async fn waiting_for(
-    context: &ApiContext,
-    sandbox: &Sandbox,
-    depends_on: &[String],
-) -> Result<Option<&'static str>, ApiError> {
-    if sandbox.state.is_active() && sandbox.verdict.is_none() {
-        return working_for(context, sandbox).await;
-    }
-    if sandbox.state != SandboxState::Pending {
-        return Ok(None);
-    }
-    if sandbox.next_try_us > now_us() {
-        return Ok(Some("retry"));
-    }
-    for id in depends_on {
-        let Ok(id) = id.parse() else { continue };
-        let other = context.store.find_sandbox(None, &id).await?;
-        if other.is_none_or(|other| other.verdict != Some(SandboxVerdict::Success) || !other.state.is_ended()) {
-            return Ok(Some("dependencies"));
-        }
-    }
-    Ok(Some("turn"))
-}
-
-/// Returns the thing that a working run waits for.
-async fn working_for(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<&'static str>, ApiError> {
-    if sandbox.desired_state == DesiredState::Paused {
-        return Ok(Some("resume"));
-    }
-    if context.store.is_on_hold(&sandbox.key).await? {
-        return Ok(Some("approval"));
-    }
-    let asking = context.store.runs_with_questions(now_us()).await?;
-    Ok(asking.contains(sandbox.key.run_id.as_str()).then_some("answer"))
 }
 
 impl LimitsView {

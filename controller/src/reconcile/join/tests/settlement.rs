@@ -88,7 +88,7 @@ fn a_failed_call_that_could_be_billed_stays_open() {
             "{:?}",
             known.receipt
         );
-        let way_out = "; if no row will come, sluice budget set acct-1 USD begins the budget anew";
+        let way_out = "; if no row will come, sluice ledger void r1/0/c1 --reason TEXT closes it";
         assert!(findings[0].reason.contains(way_out), "{}", findings[0].reason);
 
         // LiteLLM's row for the call settles it, however late it arrives.

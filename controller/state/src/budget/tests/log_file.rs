@@ -198,14 +198,15 @@ async fn a_cut_or_forged_log_is_reported() {
     let dearer = good.replace(r#""nano_usd":"1""#, r#""nano_usd":"9""#);
 
     // The database has all budgets.
-    for bad in [lines[..2].concat(), dearer.clone(), String::new()] {
+    let foreign = ["more\n".to_owned() + &good, good.clone() + "more\n\n"];
+    for bad in [lines[..2].concat(), dearer.clone(), String::new()].into_iter().chain(foreign) {
         fs::write(state.path(), &bad).expect("it is ours");
         let told = state.log().check_admission("acct-1").await.expect("the database knows");
         assert!(matches!(told, Some(LogError::Damaged { .. })), "{bad}: {told:?}");
     }
     // It has none.
     state.lose();
-    for bad in [dearer, lines[1..].concat(), good.clone() + "more\n"] {
+    for bad in [dearer, lines[1..].concat(), good.clone() + "more\n", "more\n".to_owned()] {
         fs::write(state.path(), &bad).expect("it is ours");
         assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Forged(..))), "{bad}");
     }
@@ -216,6 +217,25 @@ async fn a_cut_or_forged_log_is_reported() {
     let aside = state.log().confirm().await.expect("there is room");
     assert!(aside.is_some_and(|path| path.exists()));
     assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none());
+}
+
+#[tokio::test]
+async fn confirmation_alone_replaces_a_log_with_unknown_records() {
+    let state = State::new();
+    state.set(5).await;
+    state.synchronize().await;
+    let good = fs::read_to_string(state.path()).expect("it is there");
+    // A record that is repeated, one of another version, and an altered one that the database never had.
+    let last = good.lines().next_back().expect("it has lines").to_owned() + "\n";
+    for more in [last, "{}\n".to_owned(), "more\n{\"account\":\n".to_owned()] {
+        fs::write(state.path(), good.clone() + &more).expect("it is ours");
+        assert!(matches!(state.log().check_admission("other").await, Err(LogError::Forged(..))), "{more}");
+    }
+
+    assert!(state.log().confirm().await.expect("there is room").is_some());
+
+    assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none());
+    assert_eq!(state.granted().await, Some(5));
 }
 
 /// Runs on one thread: a task that blocked it while waiting for the lock would stop the lock's holder from continuing.

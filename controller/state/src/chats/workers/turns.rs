@@ -48,7 +48,7 @@ impl Store {
                     begin_seq,
                     now_us,
                 ])?;
-            check_caps(&transaction, &worker.principal, now_us)?;
+            check_caps(&transaction, &new.run_id, &worker.principal, now_us)?;
             transaction.commit()?;
             if let Some(seq) = seq {
                 announce(&signal, seq);

@@ -123,6 +123,26 @@ async fn retries_wait_and_are_counted() {
 }
 
 #[tokio::test]
+async fn a_retry_keeps_the_message_of_the_failure() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    daemon.claim(10).await.expect("it is in the queue");
+    let failure = SandboxVerdict::Failed { code: "internal".to_owned(), message: Some("a fault".to_owned()) };
+    daemon.step("r1", SandboxStep::Decide(failure)).await;
+
+    let retried = daemon.retry("r1").await.expect("it has retries");
+
+    let change = daemon.store.last_state_change(&R1).await.expect("it is readable");
+    let expected = serde_json::json!({
+        "from": "COMPLETING", "to": "PENDING", "reason": "internal", "error_message": "a fault"
+    });
+    assert_eq!(change, expected);
+    let waits = async |run: &Sandbox| daemon.store.waiting_for(run, &[]).await.expect("it is readable");
+    assert_eq!(waits(&retried).await, Some("turn"), "its time is past");
+    assert_eq!(waits(&Sandbox { next_try_us: i64::MAX, ..retried }).await, Some("retry"));
+}
+
+#[tokio::test]
 async fn a_clock_that_jumps_back_delays_no_retry_for_long() {
     const HOUR_US: i64 = 3600 * 1_000_000;
     let daemon = Daemon::new(&["a"]).await;

@@ -55,7 +55,7 @@ async fn one_of_two_creations_gets_the_agent() {
             Ok(_) => created += 1,
             Err(error) => {
                 assert!(
-                    matches!(error, CreationError::Sandbox(SandboxError::Agent(AgentError::Transition(_)))),
+                    matches!(error, CreationError::Sandbox(SandboxError::Agent(AgentError::HasLiveRun { .. }))),
                     "{error}"
                 );
             }

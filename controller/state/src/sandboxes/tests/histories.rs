@@ -162,7 +162,7 @@ impl Model {
             Op::Agent(agent, to) => {
                 use AgentState::{Connected, Idle, Suspended, Unknown};
                 let is_possible = match (self.agents[*agent], *to) {
-                    (Unknown | Idle | Suspended, Connected) | (Connected | Idle, Suspended) => true,
+                    (Unknown | Idle | Suspended, Connected) | (Unknown | Connected | Idle, Suspended) => true,
                     (Connected, Idle) => !self.has_live_run(*agent),
                     _ => false,
                 };
