@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hickory_resolver::net::NetError;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
+use rustls::CertificateError::{BadSignature, UnknownIssuer};
 use rustls::pki_types::ServerName;
 use sluice_contract::record::ConnectFailure;
 use tokio::net::{TcpStream, UnixStream};
@@ -84,7 +85,8 @@ impl ConnectError {
         let Self::Tls(error) = self else { return false };
         let Some(cause) = error.get_ref() else { return false };
         let cause = cause.downcast_ref::<rustls::Error>();
-        matches!(cause, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
+        // An authority may have the name of a trusted one, but not its key.
+        matches!(cause, Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)))
     }
 }
 

@@ -233,7 +233,7 @@ async fn a_unique_beginning_of_an_id_is_enough() {
         assert!(told.contains("there is no such file, and there is no run 'nope'; "), "{command}: {told}");
     }
     // A file of that name is meant, and is not an audit file.
-    sluice.file(beginning, "anybody's");
+    sluice.file(beginning, "anybody's\n");
     let named = audit(&sluice, ["verify", beginning]).await.expect(4).stdout;
     assert!(named.starts_with(&format!("{beginning}: not an audit file")), "{named}");
     fs::remove_file(sluice.audit_path(&other)).expect("we are root");
