@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_client::{AgentPage, ApiAgent, ApiClient, ApiRequest};
+use sluice_client::{AgentPage, ApiAgent, ApiClient, ApiRequest, ClientError};
 use sluice_contract::Account;
 use sluice_state::store::Store;
 
@@ -135,9 +135,13 @@ pub(super) async fn run(args: &AgentArgs) -> Result<ExitCode, CommandError> {
                     one.id, agent.state
                 )));
             }
-            // This is the only transition from a suspension; without a run, the agent is idle.
-            let agent = transition(&api, &one.id, "CONNECTED", None).await?;
-            show(&transition(&api, &one.id, "IDLE", Some(agent.generation)).await?, one.json);
+            // This is the only transition from a suspension; without a live run, the agent is idle.
+            let connected = transition(&api, &one.id, "CONNECTED", None).await?;
+            let agent = match transition(&api, &one.id, "IDLE", Some(connected.generation)).await {
+                Err(error) if error.failure().is_some_and(|failure| failure.code == "agent_busy") => connected,
+                moved => moved?,
+            };
+            show(&agent, one.json);
         }
         AgentCommand::Rm(one) => {
             let api = one.server.daemon(host)?;
@@ -177,12 +181,12 @@ async fn register(api: &ApiClient, args: &AddArgs) -> Result<ApiAgent, CommandEr
     Ok(api.send(ApiRequest::post(&["agents"]).json(&body)).await?)
 }
 
-async fn transition(api: &ApiClient, id: &str, target: &str, expected: Option<u64>) -> Result<ApiAgent, CommandError> {
+async fn transition(api: &ApiClient, id: &str, target: &str, expected: Option<u64>) -> Result<ApiAgent, ClientError> {
     let mut body = json!({ "target_state": target });
     if let Some(expected) = expected {
         body["expected_generation"] = expected.into();
     }
-    Ok(api.send(ApiRequest::post(&["agents", id, "transition"]).json(&body)).await?)
+    api.send(ApiRequest::post(&["agents", id, "transition"]).json(&body)).await
 }
 
 async fn listed(api: &ApiClient) -> Result<Vec<ApiAgent>, CommandError> {

@@ -116,6 +116,12 @@ async fn agents_are_registered_and_suspended() {
     ran(&daemon, &["agent", "resume", "reviewer"], 0).await;
     let id = detached(&daemon, &["--as", "reviewer", "--", "true"]).await;
     ran(&daemon, &["wait", &id], 0).await;
+    // And one during its run, which goes on.
+    let live = detached(&daemon, &["--as", "reviewer", "--", "sh", "-c", GO]).await;
+    ran(&daemon, &["agent", "suspend", "reviewer"], 0).await;
+    let connected = ran(&daemon, &["agent", "resume", "reviewer", "--json"], 0).await.value();
+    ran(&daemon, &["cancel", &live], 0).await;
+    ran(&daemon, &["wait", &live], 143).await;
     let suspended = ran(&daemon, &["agent", "suspend", "reviewer", "--json"], 0).await.value();
     let refused = ran(&daemon, &["run", "-d", "--as", "reviewer", "--model", "m", "--", "true"], 125).await;
     let resumed = ran(&daemon, &["agent", "resume", "reviewer", "--json"], 0).await.value();
@@ -123,6 +129,7 @@ async fn agents_are_registered_and_suspended() {
     let removed = ran(&daemon, &["agent", "rm", "reviewer", "--json"], 0).await.value();
 
     assert_eq!(added["agent"]["billing_account_id"], "acct-1", "{added}");
+    assert_eq!(connected["agent"]["state"], "CONNECTED", "{connected}");
     assert_eq!((&suspended["agent"]["state"], &resumed["agent"]["state"]), (&json!("SUSPENDED"), &json!("IDLE")));
     assert!(refused.stderr.contains("suspended") && refused.stdout.is_empty(), "{}", refused.stderr);
     assert_eq!(listed["agents"][0]["agent_id"], "reviewer", "{listed}");
