@@ -25,8 +25,9 @@ const CONTROL: &str = "control";
 /// Complete ids go first: a file of that name in the working directory may come from anywhere.
 ///
 /// # Errors
-/// The reason, as text: there is no such file and no such run, or the run has no file.
-pub(super) async fn find(state: &Path, name: &str) -> Result<PathBuf, String> {
+/// [`exit::UNREADABLE`]: there is no such file and no such run, or the run has no file.
+pub(super) async fn find(state: &Path, name: &str) -> Result<PathBuf, CommandError> {
+    let unreadable = |message: String| CommandError { code: exit::UNREADABLE, message };
     if let Some(own) = own_file(state, name) {
         return Ok(own);
     }
@@ -35,22 +36,23 @@ pub(super) async fn find(state: &Path, name: &str) -> Result<PathBuf, String> {
         return Ok(given);
     }
     if let Some(reason) = pruned(state, name) {
-        return Err(reason);
+        return Err(unreadable(reason));
     }
     let layout = Layout::at(state);
     if name == CONTROL {
-        check_in_use(state).map_err(|error| error.message)?;
-        return Err(format!("nothing is recorded yet: there is no control log {}", layout.control_log().display()));
+        check_in_use(state).map_err(|error| unreadable(error.message))?;
+        let path = layout.control_log();
+        return Err(unreadable(format!("nothing is recorded yet: there is no control log {}", path.display())));
     }
     let run = named_run(state, name).await;
-    let run = run.map_err(|error| format!("there is no such file, and {}", error.message))?;
+    let run = run.map_err(|error| unreadable(format!("there is no such file, and {}", error.message)))?;
     let path = layout.run(&run).audit;
     if path.exists() {
         return Ok(path);
     }
-    Err(pruned(state, &run.to_string()).unwrap_or_else(|| {
+    Err(unreadable(pruned(state, &run.to_string()).unwrap_or_else(|| {
         format!("there is no audit file {}: the run has not started, or the file was removed", path.display())
-    }))
+    })))
 }
 
 /// Returns the file of a run of this host, by RUN.ATTEMPT or RUN with its last attempt.
@@ -107,7 +109,7 @@ pub(super) fn is_control_log(path: &Path) -> bool {
 /// # Errors
 /// [`exit::UNREADABLE`] if there is none; wrong usage if the name is that of the control log.
 pub(super) async fn find_of_run(state: &Path, name: &str) -> Result<PathBuf, CommandError> {
-    let path = find(state, name).await.map_err(|reason| cannot_read(Path::new(name), &reason))?;
+    let path = find(state, name).await.map_err(|error| cannot_read(Path::new(name), &error.message))?;
     if is_control_log(&path) {
         let message = format!("{name} is the control log, which has no calls; sluice audit verify {name} checks it");
         return Err(CommandError::wrong_usage(message));

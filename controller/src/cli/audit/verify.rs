@@ -50,7 +50,7 @@ pub(super) async fn verify_all(
                 let answer = verify_one(&path, trusted).await?;
                 (path, answer)
             }
-            Err(reason) => (PathBuf::from(name), FileVerdict::Unreadable(io::Error::other(reason))),
+            Err(error) => (PathBuf::from(name), FileVerdict::Unreadable(io::Error::other(error.message))),
         };
         let line = one_line(&format!("{}: {}", path.display(), answer.text()));
         if format == OutputFormat::Json {

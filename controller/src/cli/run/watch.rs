@@ -29,8 +29,7 @@ pub(super) enum RunWatch {
 impl RunWatch {
     /// Returns the view that the flags ask for.
     pub(super) fn new(args: &RunArgs, key: &RunKey, grace: Duration) -> Self {
-        // With a terminal, only the program draws on it.
-        if args.quiet || args.tty {
+        if Self::is_unwanted(args) {
             return Self::Silent;
         }
         match stderr_log::of_run(key) {
@@ -42,7 +41,12 @@ impl RunWatch {
 
     /// Returns whether the result of a run is an event, which has its error.
     pub(super) fn has_result_event(args: &RunArgs) -> bool {
-        stderr_log::is_json() && !args.quiet && !args.tty
+        stderr_log::is_json() && !Self::is_unwanted(args)
+    }
+
+    /// Returns whether nothing is reported. With a terminal, only the program draws on it.
+    fn is_unwanted(args: &RunArgs) -> bool {
+        args.quiet || args.tty
     }
 
     pub(super) fn observer(&self) -> Arc<dyn Observer> {
