@@ -6,6 +6,7 @@
 #   make test-chat     a hundred chats whose agents all work at once, and a worker that reports 100,000 events
 #   make test-console  the console with 100,000 events and 20 tabs
 #   make test-git      a repository of 1 GB: clone, push, bundle, publication, with times and memory; needs 10 GB of disk
+#   make test-loaded   make check and make test, five times on a loaded machine; takes two hours
 #   make test-pause    pauses and approvals of ten minutes, with real agents and SDKs that wait for them
 #   make test-webui    Open WebUI, unmodified, in Chromium, with agents as its models; installs two gigabytes
 #   make docs          the book of docs/ in target/book, with all links  make reference    the generated parts of docs/reference
@@ -29,7 +30,7 @@ MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-setup test-build test-agents test-git test-pause test-chat test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
+.PHONY: help demo demo-clean check test test-setup test-build test-agents test-git test-loaded test-pause test-chat test-webui test-console docs reference dist release image agents bench chaos keys fuzz profile vendor screenshots clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -98,6 +99,10 @@ test-git:
 	$(MAKE) --no-print-directory image
 	cargo build --workspace --bins --locked
 	cargo test --locked -p sluice-testkit --test runs -- --ignored clone_large
+
+# SUITES='1 1' runs one; tests/loaded.sh --help says more.
+test-loaded:
+	tests/loaded.sh $(SUITES)
 
 # Both at the same time: eleven minutes, after what it builds. `make test` has the same tests without the waiting.
 test-pause:
