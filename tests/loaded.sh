@@ -18,7 +18,7 @@ clone=$directory/clone # every suite sees its files here: cargo builds again wha
 images=$directory/images.tar
 results=$directory/results
 loops=()
-declare -A running # the number of a suite by its process
+declare -A running=() # the number of a suite by its process
 failed=()
 
 fail() {
@@ -100,6 +100,7 @@ stop() {
     trap '' EXIT INT TERM
     ((${#loops[@]} + ${#running[@]} == 0)) || kill -KILL "${loops[@]}" "${!running[@]}" 2>/dev/null || true
     wait 2>/dev/null || true
+    for number in "${running[@]}"; do rm -rf "$directory/suite-$number"; done
 }
 
 main() {
