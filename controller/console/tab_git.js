@@ -122,7 +122,7 @@ function Branch({ base, found }) {
   return html`<div class="stack"><${Facts} branch=${branch} pull=${pull} />
     ${error && html`<p class="fault-text" role="alert">The last step has failed${retries > 1 ? ` ${count(retries)} times` : ""}:
       ${" "}<${Foreign} inline text=${error} /></p>`}
-    ${branch.is_too_large && html`<p class="fault-text">The change is too large to be looked at, so it is not published. Its lists are not
+    ${branch.is_too_large && html`<p class="fault-text">The change is too large to be reviewed, so it is not published. Its lists are not
       complete.</p>`}
     ${guarded.length > 0 && html`<${Guarded} paths=${guarded} />`}
     ${commands.length > 0 && html`<${Next} commands=${commands} head=${head} />`}

@@ -63,6 +63,8 @@ pub struct Settings {
     pub agents: Vec<CatalogueAgent>,
     /// Projects of the configuration file.
     pub projects: Vec<Project>,
+    /// Files that hold secrets, of whatever setting: no sandbox may see them.
+    pub secret_files: Vec<PathBuf>,
 }
 
 /// The records of runs.
@@ -145,8 +147,6 @@ pub struct LitellmSettings {
     pub own_spend_key: Option<ApiKey>,
     /// Use of the spend log by runs and sweeps.
     pub reconcile: ReconcileMode,
-    /// Files that hold keys: no sandbox may see them.
-    pub key_files: Vec<PathBuf>,
 }
 
 /// Use of LiteLLM's spend log by runs and sweeps.

@@ -13,7 +13,7 @@ use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 /// URL of the sidecar in a sandbox.
 pub(crate) const SIDECAR: &str = "http://localhost:8080";
 /// More than `--timeout` of the runs here.
-const LIMIT: Duration = Duration::from_secs(200);
+const LIMIT: Duration = Duration::from_secs(360);
 
 /// Runs an agent in a sandbox, and compares the result with the provider's requests.
 pub(crate) async fn finishes(agent: &Agent) -> RunReport {
@@ -22,7 +22,7 @@ pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
     // The file ends with the sandbox: it is printed after the agent's answer.
     let shown = "\"$@\" </dev/null; code=$?; echo; cat sluice-*.txt; exit $code";
-    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "150s"]).args(agent.all_flags());
+    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "5m"]).args(agent.all_flags());
     let run = run.args(["--", "sh", "-c", shown, "sh"]).args(&agent.argv).arg(&prompt).args(&agent.after);
 
     let live = run.spawn();

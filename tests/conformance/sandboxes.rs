@@ -12,7 +12,7 @@ use super::clients::{COUNTED, Client};
 use super::commands::Agent;
 
 /// Longest wait for a client on a loaded machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 /// Models that the clients name, also for titles.
 const MODELS: [&str; 5] = ["claude-sonnet-5", "claude-haiku-4-5-20251001", "claude-opus-4-8", "gpt-5.5", "gpt-6.1-sol"];
@@ -111,7 +111,7 @@ async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Val
     let argv: Vec<_> = ["sh", "-c", SCRIPT, "sh"].into_iter().map(str::to_owned).chain(words).collect();
     let mut request = json!({
         "argv": argv, "env": env, "agent_id": agent.name, "model": MODELS[0], "models": MODELS,
-        "limits": {"memory": "1g", "timeout": "4m"},
+        "limits": {"memory": "1g", "timeout": "8m"},
     });
     for (name, value) in members.as_object().into_iter().flatten() {
         match (request[name].as_object_mut(), value.as_object()) {

@@ -85,6 +85,14 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
         let volume = format!("{}:/data", source.display());
         refused(&sluice, &["--key-file", &key, "--volume", &volume, "--", "true"], &["holds a key of yours"]).await;
     }
+    // A file of a secret that only a table of the configuration file names.
+    let secrets = sluice.dir().join("secrets");
+    fs::create_dir(&secrets).expect("a test's directory takes others");
+    let (secrets, table) = (secrets.display(), "[[webhooks]]\nname = 'a'\nurl = 'https://h/x'\n");
+    let config = sluice.file("sluice.toml", &format!("{table}secret_files = ['{secrets}/hook']\n"));
+    let (volume, named) = (format!("{secrets}:/data"), format!("{secrets}/hook"));
+    refused(&sluice, &["--config", &config, "--volume", &volume, "--", "true"], &["holds a key of yours", &named])
+        .await;
     refused(&sluice, &["-v", "/usr:/data", "-v", "/opt:/data", "--", "true"], &["/data", "inside each other"]).await;
     refused(&sluice, &["--repo", "/nope", "--", "true"], &["--repo '/nope'"]).await;
     refused(&sluice, &["--repo", &file, "--", "true"], &["--repo", "not a directory"]).await;

@@ -19,7 +19,7 @@ pub struct ApiRunBranch {
     pub files: Vec<ApiChangedFile>,
     /// Changed files that CI or the forge obey.
     pub guarded_paths: Vec<String>,
-    /// True if the change is too large to be looked at.
+    /// True if the change is too large to be reviewed.
     pub is_too_large: bool,
     /// Commit of the merge.
     pub merged_sha: Option<String>,

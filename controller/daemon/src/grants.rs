@@ -134,7 +134,7 @@ mod tests {
                 state: "/srv/sluice".into(),
                 audit: "/srv/sluice/audit".into(),
                 sockets: Some("/srv/sockets".into()),
-                keys: vec!["/srv/keys/litellm".into()],
+                secrets: vec!["/srv/keys/litellm".into()],
             },
             users: "2000000-2000009".parse().expect("a range"),
         }

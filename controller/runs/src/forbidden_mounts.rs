@@ -15,8 +15,8 @@ pub struct ForbiddenPlaces {
     pub audit: PathBuf,
     /// Directory of the daemon's sockets, if a daemon is configured.
     pub sockets: Option<PathBuf>,
-    /// Files that hold keys.
-    pub keys: Vec<PathBuf>,
+    /// Files that hold keys and other secrets.
+    pub secrets: Vec<PathBuf>,
 }
 
 /// Places of all hosts, with the reason for each.
@@ -45,8 +45,8 @@ pub fn forbidden(source: &Path, places: &ForbiddenPlaces) -> Option<String> {
     if places.sockets.as_deref().is_some_and(overlaps) {
         return Some("holds the sockets of the daemon".to_owned());
     }
-    if let Some(key) = places.keys.iter().find(|key| holds(key)) {
-        return Some(format!("holds a key of yours, {}; keep that file in another directory", key.display()));
+    if let Some(secret) = places.secrets.iter().find(|secret| holds(secret)) {
+        return Some(format!("holds a key of yours, {}; keep that file in another directory", secret.display()));
     }
     let (place, what) = SYSTEM.iter().find(|(place, _)| overlaps(Path::new(place)))?;
     Some(if source == Path::new(place) { (*what).to_owned() } else { format!("overlaps {place}, which {what}") })
@@ -63,7 +63,7 @@ mod tests {
             state: "/srv/sluice".into(),
             audit: "/mnt/audit/sluice".into(),
             sockets: Some("/opt/sockets/sluice".into()),
-            keys: vec!["/home/o/keys/litellm".into(), "/opt/spend/key".into()],
+            secrets: vec!["/home/o/keys/litellm".into(), "/opt/spend/key".into()],
         };
         for (source, reason) in [
             ("/", Some("engine's socket")),

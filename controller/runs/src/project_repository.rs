@@ -2,7 +2,7 @@
 //!
 //! Pure. Credentials are in files of the operator, which are read when they are needed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sluice_git::{Branch, CommitterIdentity, MirrorOptions, RepositoryUrl};
 use sluice_state::git_runs::PublishRule;
@@ -65,6 +65,14 @@ pub struct RepositoryAccess {
     pub known_hosts: Option<PathBuf>,
     /// GitHub App, instead of a token.
     pub app: Option<AppAccess>,
+}
+
+impl RepositoryAccess {
+    /// Returns the files that hold secrets.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let app = self.app.as_ref().map(|app| app.key.as_path());
+        self.credentials.as_deref().into_iter().chain(app)
+    }
 }
 
 /// A GitHub App, and its installation for the owner of the repository.

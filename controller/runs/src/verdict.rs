@@ -1,6 +1,7 @@
 //! The outcome of a run: one word and one exit code, from its verdict, its output and its audit log.
 //!
-//! Pure. The order of the checks is the contract: the audit log, false costs, our own actions, memory, then the program.
+//! Pure. The order of the checks is the contract: the audit log, false costs, failed output, our own actions,
+//! memory, then the program.
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{exit, reason};

@@ -94,7 +94,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = PUSH_EXAMPLES)]
 pub(super) struct PushArgs {
-    /// The commit that was looked at
+    /// The commit that was reviewed
     #[arg(long, value_name = "SHA")]
     head: String,
     /// Publish changes of files that CI or the forge obey, which the error without this flag lists
@@ -124,7 +124,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_help = MERGE_EXAMPLES)]
 pub(super) struct MergeArgs {
-    /// The commit that was looked at
+    /// The commit that was reviewed
     #[arg(long, value_name = "SHA")]
     head: String,
     /// Way of the merge

@@ -11,15 +11,12 @@ use crate::settings::Settings;
 /// Returns the places of this host that no sandbox may see, as real paths.
 pub(super) fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
     let state = &settings.host.state_dir;
-    let repositories = settings.projects.iter().filter_map(|project| project.repository.as_ref());
-    let of_git = repositories.filter_map(|repository| repository.access.credentials.as_ref());
-    let keys = settings.litellm.key_files.iter().chain(of_git);
     ForbiddenPlaces {
         socket: socket_of(&settings.host.docker_host).map(real_path),
         state: real_path(state),
         audit: real_path(&state.join("audit")),
         sockets: None,
-        keys: keys.map(|path| real_path(path)).collect(),
+        secrets: settings.secret_files.iter().map(|path| real_path(path)).collect(),
     }
 }
 

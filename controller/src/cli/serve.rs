@@ -247,7 +247,6 @@ fn agents_of(
 fn places_of(settings: &Settings, serve: &ServeSettings) -> ForbiddenPlaces {
     let mut places = forbidden_places(settings);
     places.sockets = Some(real_path(&serve.run_dir));
-    places.keys.extend(serve.tls_key.iter().map(|key| real_path(key)));
     places
 }
 

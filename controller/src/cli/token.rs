@@ -77,7 +77,7 @@ enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Revokes a token for ever
+    /// Revokes a token permanently
     Revoke {
         /// The id of the token, tok_…
         #[arg(value_name = "ID")]

@@ -1,6 +1,6 @@
 //! Targets of OpenTelemetry in the configuration file, `[[otel]]`, and their secrets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice_daemon::otel::{OtelKind, OtelTarget, Semconv, TARGETS_MAX, parse_endpoint};
@@ -53,6 +53,11 @@ impl NamedEntry for OtelEntry {
 }
 
 impl OtelEntry {
+    /// Returns the file of its secret.
+    pub(super) fn secret_file(&self) -> Option<&Path> {
+        self.secret_file.as_deref()
+    }
+
     /// Returns the target with its secret.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Parses the texts of all layers into typed settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice_daemon::chat_settings::{ChatSettings, SessionSettings};
@@ -52,7 +52,7 @@ impl SettingLayers {
         };
         let log_format = self.required("log_format", values::log_format)?;
         let (agents, projects) = (self.agents().to_vec(), self.projects().to_vec());
-        Ok(Settings { host, run, litellm, record, log_format, agents, projects })
+        Ok(Settings { host, run, litellm, record, log_format, agents, projects, secret_files: self.secret_files() })
     }
 
     /// Returns the state directory. No other setting needs to be valid.
@@ -162,7 +162,6 @@ impl SettingLayers {
             key_mode: self.required("key_mode", values::key_mode)?,
             own_spend_key: self.key_in("spend_key_file")?,
             reconcile: self.required("reconcile", values::reconcile_mode)?,
-            key_files: self.key_files(),
         })
     }
 
@@ -190,14 +189,19 @@ impl SettingLayers {
         })
     }
 
-    /// Returns the files that hold keys: those that are named, and the configuration file if it holds the key itself.
-    fn key_files(&self) -> Vec<PathBuf> {
-        let named = ["key_file", "spend_key_file"].into_iter().filter_map(|name| self.path(name));
+    /// Returns the files that hold secrets: those that a setting or a table names, and the configuration file if it holds
+    /// the key itself.
+    pub(super) fn secret_files(&self) -> Vec<PathBuf> {
+        let named = ["key_file", "spend_key_file", "tls_key"].into_iter().filter_map(|name| self.path(name));
         let inside = self.get("key").and_then(|(_, from)| match from {
             SettingSource::File(path, _) => Some(path.clone()),
             _ => None,
         });
-        named.chain(inside).collect()
+        let repositories = self.projects().iter().filter_map(|project| project.repository.as_ref());
+        let of_git = repositories.flat_map(|repository| repository.access.secret_files());
+        let of_webhooks = self.webhook_entries().iter().flat_map(WebhookEntry::secret_files);
+        let of_otel = self.otel_entries().iter().filter_map(OtelEntry::secret_file);
+        named.chain(inside).chain(of_git.chain(of_webhooks).chain(of_otel).map(Path::to_owned)).collect()
     }
 
     fn key(&self) -> Result<Option<ApiKey>, SettingError> {

@@ -223,15 +223,15 @@ fn an_invalid_file_is_refused() {
 
 #[test]
 fn a_key_needs_a_private_file_and_is_redacted() {
-    let open = ScratchFile::new("open", "key = \"sk-secret\"").mode(0o644);
+    let open = ScratchFile::new("open", "key = \"sk-canary\"").mode(0o644);
     let error = layers(&[], &[], Some(&open)).expect_err("others can read it").to_string();
-    assert!(error.contains("chmod 600") && !error.contains("secret"), "{error}");
+    assert!(error.contains("chmod 600") && !error.contains("canary"), "{error}");
 
-    let private = ScratchFile::new("private", "key = \"sk-secret\"\nupstream = \"http://me:pw@host\"").mode(0o600);
+    let private = ScratchFile::new("private", "key = \"sk-canary\"\nupstream = \"http://me:pw@host\"").mode(0o600);
     let layers = layers(&[], &[], Some(&private)).expect("it is private");
     assert_eq!(layers.redacted("key").expect("it is set").0, "(redacted)");
     assert_eq!(layers.redacted("upstream").expect("it is set").0, "http://(redacted)@host");
-    assert!(!format!("{:?}", layers.settings().expect("it is right")).contains("secret"));
+    assert!(!format!("{:?}", layers.settings().expect("it is right")).contains("canary"));
 }
 
 #[test]
@@ -446,4 +446,29 @@ fn webhooks_are_read_with_their_secrets() {
     fs::set_permissions(&secret.0, fs::Permissions::from_mode(0o640)).expect("it is ours");
     let refused = read().expect_err("others can read it").to_string();
     assert!(refused.starts_with("webhook ops: ") && refused.contains("chmod 600"), "{refused}");
+}
+
+#[test]
+fn files_of_all_secrets_are_known() {
+    let text = "key = 'sk-1'\ntls_key = '/k/tls'\n\
+        [[webhooks]]\nname = 'a'\nurl = 'https://h/x'\nsecret_files = ['/k/new', '/k/old']\n\
+        [[otel]]\nname = 'a'\nendpoint = 'https://h'\nsecret_file = '/k/otel'\n\
+        [[otel]]\nname = 'b'\nendpoint = 'https://h'\n\
+        [[projects]]\nname = 'a'\nowners = ['o']\nrepository = 'https://h/o/a'\ncredentials = '/k/token'\n\
+        [[projects]]\nname = 'b'\nowners = ['o']\nrepository = 'https://h/o/b'\nforge = 'github'\n\
+        app_id = 7\ninstallation_id = 70\napp_key = '/k/app'\n\
+        [[projects]]\nname = 'c'\nowners = ['o']\n";
+    let file = ScratchFile::new("secrets", text).mode(0o600);
+    let layers =
+        layers(&[("key_file", "/k/litellm"), ("spend_key_file", "/k/spend")], &[], Some(&file)).expect("all is right");
+
+    let mut known = layers.secret_files();
+
+    known.sort();
+    let mut expected: Vec<PathBuf> = ["app", "litellm", "new", "old", "otel", "spend", "tls", "token"]
+        .map(|name| format!("/k/{name}").into())
+        .into();
+    expected.push(file.0.clone());
+    expected.sort();
+    assert_eq!(known, expected);
 }

@@ -61,6 +61,11 @@ impl NamedEntry for WebhookEntry {
 }
 
 impl WebhookEntry {
+    /// Returns the files of its secrets.
+    pub(super) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        self.secret_files.iter().map(PathBuf::as_path)
+    }
+
     /// Returns the webhook with its secrets.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}`,
-//! `STATE/{logs,files}.lock`, `STATE/runs/RUN.ATTEMPT/{sock,conf,work}` and `STATE/kept/RUN.ATTEMPT`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records,git}`,
+//! `STATE/{logs,files,daemon}.lock`, `STATE/runs/RUN.ATTEMPT/{sock,conf,work}` and `STATE/kept/RUN.ATTEMPT`.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! All events come from the table, and the signal of a commit only means that there may be more: so none is missing, none
 //! comes twice, and nothing is queued for a client that does not read. The next part is read when the client has taken
-//! previous one.
+//! the previous one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ pub(super) struct GitView {
     files: Vec<ChangedFileView>,
     /// Changed files that CI or the forge obey. To publish them, a person has to accept them.
     guarded_paths: Vec<String>,
-    /// True if the change is too large to be looked at.
+    /// True if the change is too large to be reviewed.
     is_too_large: bool,
     /// Pull request; null without one.
     pull_request: Option<PullRequestView>,
@@ -111,7 +111,7 @@ struct ChangedFileView {
 struct Commits {
     /// Newest first.
     commits: Vec<CommitView>,
-    /// True if the change is too large to be looked at.
+    /// True if the change is too large to be reviewed.
     is_too_large: bool,
 }
 

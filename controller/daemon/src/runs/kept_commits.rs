@@ -1,5 +1,5 @@
-//! Kept workspaces of runs whose commits were not collected: bounded for each owner when one is added. The upkeep removes
-//! expired ones.
+//! Kept workspaces of runs, except those of chats: bounded for each owner when one is added. The upkeep removes expired
+//! ones.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;

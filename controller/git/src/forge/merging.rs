@@ -1,6 +1,6 @@
 //! The merge of a pull request: read first, attempted once the forge has decided, and bound to one commit.
 //!
-//! The caller checks that merging is allowed, and that the requester is not the creator of the run.
+//! The caller checks that merging is allowed, and that the requester is neither the creator nor the owner of the run.
 
 use super::any::Forge;
 use super::delays::poll_delay;

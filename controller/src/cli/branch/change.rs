@@ -71,7 +71,7 @@ impl BranchChange {
             text.push_str(&format!("  {}  (in an earlier commit; CI or the forge obey it)\n", sanitize(path)));
         }
         if self.is_too_large {
-            text.push_str("  and more, which is too much to be looked at\n");
+            text.push_str("  and more, which is too much to be shown\n");
         }
         text
     }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(lines[2], "  +3 -0  .github/workflows/ci.yml  (CI or the forge obey it)");
         assert_eq!(lines[3], "  +- -0  a.png");
         assert_eq!(lines[4], "  Jenkinsfile  (in an earlier commit; CI or the forge obey it)");
-        assert_eq!(lines[5], "  and more, which is too much to be looked at");
+        assert_eq!(lines[5], "  and more, which is too much to be shown");
         assert_eq!(change.json("r")["guarded_paths"], json!([".github/workflows/ci.yml", "Jenkinsfile"]));
     }
 }

@@ -24,7 +24,7 @@ use crate::shell_command::{ShellCommand, UnsafeWord, curl};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BranchQuery {
-    /// Commit that was looked at; the newest of the run otherwise.
+    /// Commit that was reviewed; the newest of the run otherwise.
     head_sha: Option<String>,
     /// True if the command is to accept the changed files of `guarded_paths`.
     #[serde(default)]

@@ -26,7 +26,7 @@ use crate::principal::Principal;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publish {
-    /// Commit that was looked at: `head_sha` of `GET …/git`.
+    /// Commit that was reviewed: `head_sha` of `GET …/git`.
     head_sha: String,
     /// True if the changed files of `guarded_paths` may leave, too.
     #[serde(default)]

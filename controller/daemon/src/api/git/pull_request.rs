@@ -65,7 +65,7 @@ impl PullRequestView {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Merge {
-    /// Commit that was looked at: `published_sha` of `GET …/git`.
+    /// Commit that was reviewed: `published_sha` of `GET …/git`.
     head_sha: String,
     /// `squash`, `merge` or `rebase`; squash by default.
     method: Option<String>,
@@ -129,7 +129,7 @@ async fn open_now(context: &Arc<ApiContext>, run: &Sandbox) -> Result<PullReques
     PullRequestView::recorded(&row).ok_or_else(ApiError::not_found)
 }
 
-/// Merges the pull request of a run, if the branch is still the commit that was looked at. Another person than the owner and
+/// Merges the pull request of a run, if the branch is still the commit that was reviewed. Another person than the owner and
 /// the creator of the run merges it.
 #[utoipa::path(
     post, path = "/api/v1/sandboxes/{id}/git/pr/merge", request_body = Merge,

@@ -68,7 +68,8 @@ pub(super) struct SandboxRequest {
     /// Sizes for what `limits` leaves out.
     #[serde(default)]
     profile: Profile,
-    /// Minutes without work after which the run ends; those of the host otherwise.
+    /// Minutes without work after which the run ends, even if its worker reports that it works; the times of the host
+    /// otherwise.
     #[schema(minimum = 1, maximum = 1440)]
     ttl_minutes: Option<u32>,
     /// Cap of all attempts in dollars.

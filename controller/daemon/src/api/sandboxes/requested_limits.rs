@@ -33,7 +33,8 @@ pub(in crate::api) struct RequestedLimits {
     max_concurrency: Option<Quantity>,
     /// Rate of calls, such as `5/s`.
     rate: Option<Quantity>,
-    /// Time without work after which the run ends, such as `30m`, at most 24 hours; `ttl_minutes` has the same in minutes.
+    /// Time without work after which the run ends, such as `30m`, at most 24 hours. It does not apply while the worker
+    /// reports that it works; `ttl_minutes`, in its place, does.
     idle: Option<Quantity>,
     /// Bytes that the workspace may take on disk, such as `2g`.
     workspace: Option<Quantity>,
