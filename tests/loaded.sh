@@ -2,11 +2,12 @@
 # Runs `make check && make test` several times on a loaded machine: tests/loaded.sh [SUITES [AT_ONCE]], by default 5 and 3
 #
 # Every suite runs the last commit, in a clean clone whose programs are built once before. AT_ONCE suites run at the same
-# time, beside two loops that only use a processor. Each suite has mount, network and process namespaces of its own, and in
-# them a Docker Engine, /tmp, /run and /var/log, since suites that share an engine disturb each other. Its network has
-# nothing but the loopback interface: a test that needs another machine fails.
+# time, beside two loops that only use a processor. They begin ten minutes apart, so they are at different stages. Each suite
+# has mount, network and process namespaces of its own, and in them a Docker Engine, /tmp, /run and /var/log, since suites
+# that share an engine disturb each other. Its network has nothing but the loopback interface: a test that needs another
+# machine fails.
 #
-# Needs root, and 15 GB of disk plus 6 GB for each suite at the same time, in .cache/loaded or in SLUICE_LOADED_DIR.
+# Needs root, and 12 GB of disk plus 3 GB for each suite at the same time, in .cache/loaded or in SLUICE_LOADED_DIR.
 # The results are in DIRECTORY/results, the output of suite N in DIRECTORY/suite-N.log. Exit status 1 if a suite failed.
 set -euo pipefail
 self=$(realpath "$0")
@@ -17,7 +18,7 @@ directory=${SLUICE_LOADED_DIR:-$PWD/.cache/loaded}
 clone=$directory/clone # every suite sees its files here: cargo builds again what it finds at another path
 images=$directory/images.tar
 results=$directory/results
-loops=()
+background=()
 declare -A running=() # the number of a suite by its process
 failed=()
 
@@ -85,6 +86,13 @@ start_suite() {
     running[$!]=$1
 }
 
+# Waits for some seconds; an interrupt ends the wait.
+pause() {
+    sleep "$1" &
+    background+=($!)
+    wait $!
+}
+
 # Waits until one of the suites has ended, and removes its files except for its log.
 await_suite() {
     local process='' number
@@ -98,7 +106,7 @@ await_suite() {
 # Ends every process that this script has started. With `unshare` ends all that a suite has started.
 stop() {
     trap '' EXIT INT TERM
-    ((${#loops[@]} + ${#running[@]} == 0)) || kill -KILL "${loops[@]}" "${!running[@]}" 2>/dev/null || true
+    ((${#background[@]} + ${#running[@]} == 0)) || kill -KILL "${background[@]}" "${!running[@]}" 2>/dev/null || true
     wait 2>/dev/null || true
     for number in "${running[@]}"; do rm -rf "$directory/suite-$number"; done
 }
@@ -117,10 +125,11 @@ main() {
         fail "the build failed: see $directory/build.log"
     for _ in 1 2; do
         (while :; do :; done) &
-        loops+=($!)
+        background+=($!)
     done
     echo "loaded.sh: $suites suites, $at_once at the same time; their output is in $directory/suite-N.log"
     for number in $(seq "$suites"); do
+        ((number == 1 || number > at_once)) || pause 600
         ((${#running[@]} < at_once)) || await_suite
         start_suite "$number"
     done

@@ -9,7 +9,7 @@ use sluice_testkit::controller::Daemon;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::clients::{self, Client};
-use super::sandboxes::{ClientRun, requests, start, with_grants};
+use super::sandboxes::{ClientRun, calls_at, requests, start, with_grants};
 
 /// The provider does what the note says, see `tests/python/agent_provider.py`.
 const TEXT: &str = "please write another word: [[note otter]]";
@@ -117,7 +117,7 @@ async fn agents_do_not_repeat_an_interrupted_call() {
         let interrupted = kinds.iter().rposition(|kind| *kind == "control").expect("a record of the interruption");
         assert_eq!(kinds[interrupted + 1], "outcome", "{name}: {kinds:?}");
     }
-    assert_eq!(upstream.requests().len(), runs.len());
+    assert_eq!(calls_at(&upstream), runs.len());
     daemon.stop().await;
     sluice.assert_nothing_left().await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::Daemon;
-use sluice_testkit::{RawClient, Sluice, engine, poll};
+use sluice_testkit::{RawClient, Sluice, Upstream, engine, poll};
 
 use super::clients::{COUNTED, Client};
 use super::commands::Agent;
@@ -191,7 +191,12 @@ impl ClientRun<'_> {
 
     /// Waits for its end, and returns the run and all that it printed.
     pub(crate) async fn ended(&self) -> (Value, String) {
-        let run = self.daemon.ended(&self.id).await;
+        let mut run = Value::Null;
+        self.until("no end", async || {
+            run = self.shown().await;
+            run["ended_at"].is_string()
+        })
+        .await;
         (run, self.output().await)
     }
 
@@ -202,6 +207,11 @@ impl ClientRun<'_> {
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter_map(|line| line["text"].as_str().map(str::to_owned)).collect()
     }
+}
+
+/// Number of calls that have reached the upstream. The daemon itself looks up open costs there after a minute.
+pub(crate) fn calls_at(upstream: &Upstream) -> usize {
+    upstream.requests().iter().filter(|request| request.method == "POST").count()
 }
 
 /// Number of calls that the client has sent, by what its run printed at its end.
