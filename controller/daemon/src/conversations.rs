@@ -38,7 +38,7 @@ pub(crate) enum GivenMessages {
 #[derive(Debug)]
 pub(crate) struct Conversations {
     rates: Mutex<[(Counted, RequestRate<String>); 3]>,
-    /// Pushes of runs to their repositories.
+    /// Pushes that runs are sending to their repositories.
     pushes: PushLimit,
     /// Attempts whose worker is recorded.
     workers: Mutex<HashSet<RunKey>>,

@@ -8,6 +8,7 @@ use crate::branch::Branch;
 use crate::directory::Lock;
 use crate::error::GitError;
 use crate::ingest::Quarantine;
+use crate::ingest_refusal::IngestRefusal;
 use crate::limits::{HOSTILE, PACK_BYTES};
 use crate::object_id::ObjectId;
 use crate::run_repository::{RunBranch, RunRepository};
@@ -79,7 +80,8 @@ impl RunRepository {
     }
 
     /// Receives the body of `POST git-receive-pack`, and answers. A push that is refused leaves nothing. The whole body is
-    /// read in any case, up to the limit of a pack.
+    /// read in any case, up to the limit of a pack. The caller records the push with the number of bytes that were read, and
+    /// does not begin another one if the bytes of the run are used up.
     ///
     /// # Errors
     /// [`GitError`]: a fault of the host. The client gets no report.
@@ -119,7 +121,13 @@ impl RunRepository {
         let shallow = self.shallow()?;
         let expected = Expected { branch: &known.branch, head: &head, format: object_format(&head), shallow: &shallow };
         let new = judge(list, &expected)?;
-        let quarantine = Quarantine::receive(self, body).await?;
+        // The byte after the last one that is accepted shows that the pack is too large.
+        let mut pack = body.take(self.push_history()?.room().saturating_add(1));
+        let received = Quarantine::receive(self, &mut pack).await;
+        if pack.limit() == 0 {
+            return Err(GitError::from(IngestRefusal::Total).into());
+        }
+        let quarantine = received?;
         quarantine.check_advance(&head, &new, &known.identity).await?;
         quarantine.keep()?;
         let line = format!("update {} {new} {head}\n", known.branch.reference());

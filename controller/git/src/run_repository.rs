@@ -1,6 +1,7 @@
 //! The repository of one run: its base and its pushes, and no data of other runs.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use crate::leftovers;
 use crate::limits::{HOSTILE, Limits, OPERATOR};
 use crate::object_id::ObjectId;
 use crate::program::{GitCommand, GitProgram};
+use crate::push_history::PushHistory;
 use crate::transfer::{TransferEnd, init, resolve, transfer, update_refs};
 
 /// Ref of the commit that the run started from.
@@ -24,6 +26,9 @@ const PACKS: &str = "objects/pack";
 
 /// Time that another process may have the lock.
 const WAIT: Duration = Duration::from_secs(300);
+
+/// Held while a push is added to a record: two pushes of a run may end at the same time.
+static PUSH_RECORDS: Mutex<()> = Mutex::new(());
 
 /// Bare repository of one run. All values for one run mean the same repository.
 #[derive(Debug, Clone)]
@@ -46,6 +51,9 @@ struct RepositoryState {
     base_bytes: u64,
     branch: Option<String>,
     identity: Option<CommitterIdentity>,
+    /// Pushes that have ended.
+    #[serde(default)]
+    pushes: PushHistory,
 }
 
 /// Branch and committer of a run.
@@ -184,7 +192,35 @@ impl RunRepository {
             base_bytes: self.base_bytes,
             branch: branch.map(|(branch, _)| branch.to_string()),
             identity: branch.map(|(_, identity)| identity.clone()),
+            // No push is accepted before the branch is set.
+            pushes: PushHistory::default(),
         }
+    }
+
+    /// Returns the pushes that have ended.
+    ///
+    /// # Errors
+    /// [`GitError::NoRepository`], [`GitError::Record`], [`GitError::File`]
+    pub fn push_history(&self) -> Result<PushHistory, GitError> {
+        Ok(self.stored()?.pushes)
+    }
+
+    /// Records a push that has ended, accepted or refused: the time at which it began, in microseconds since 1970, and the
+    /// number of bytes that were read. Times that are not recent are forgotten.
+    ///
+    /// # Errors
+    /// [`GitError::NoRepository`], [`GitError::Record`], [`GitError::File`]
+    pub fn record_push(&self, begun_us: i64, bytes: u64, is_recent: impl Fn(i64) -> bool) -> Result<(), GitError> {
+        // Nothing panics while it is held.
+        let _lock = PUSH_RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.stored()?;
+        record.pushes.add(begun_us, bytes, is_recent);
+        write_record(&self.paths, &record)
+    }
+
+    fn stored(&self) -> Result<RepositoryState, GitError> {
+        let missing = || GitError::NoRepository { run: self.run.to_string() };
+        read_record(&self.paths, &self.run)?.ok_or_else(missing)
     }
 
     /// Returns the number of bytes of the packs that the run has sent.
@@ -194,8 +230,7 @@ impl RunRepository {
 
     /// Returns branch and committer.
     pub(crate) fn run_branch(&self) -> Result<Option<RunBranch>, GitError> {
-        let missing = || GitError::NoRepository { run: self.run.to_string() };
-        let record = read_record(&self.paths, &self.run)?.ok_or_else(missing)?;
+        let record = self.stored()?;
         let (Some(branch), Some(identity)) = (record.branch, record.identity) else { return Ok(None) };
         Ok(Some(RunBranch { branch: branch.parse()?, identity }))
     }

@@ -266,6 +266,23 @@ async fn the_pushes_of_a_run_have_a_limit_together() {
     assert!(push(&run.repository, &body).await.pushed.is_some());
 }
 
+/// Bug: the bytes of refused pushes did not count, so a run could have any amount of data read and checked.
+#[tokio::test]
+async fn refused_pushes_use_up_the_bytes_too() {
+    let host = Host::new();
+    let run = workspace(&host).await;
+    let base = head(&run);
+    let new = commit(&run.directory, "one");
+    let body = push_of(&run, &base, &new);
+    let record = |bytes: u64| run.repository.record_push(1, bytes, |_| true).expect("it is writable");
+    // The list of commands is not a part of the pack, so the pack has room.
+    record((4_u64 << 30) - body.len() as u64);
+    assert!(push(&run.repository, &body).await.pushed.is_some());
+    let next = commit(&run.directory, "two");
+    record(body.len() as u64 - 50);
+    refused(&host, &run.repository, &push_of(&run, &new, &next), "more than 4 GiB together").await;
+}
+
 #[tokio::test]
 async fn ids_of_other_objects_are_refused() {
     let host = Host::new();

@@ -1,19 +1,15 @@
 //! The two requests of a push, as git sends them.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Body;
 use sluice_contract::Hash;
 use sluice_git::{GitError, Push, RunRepository};
+use sluice_state::store::now_us;
 
-use super::message::{RequestBytes, WholeBody};
-use super::push_limit::{PushLimit, TooManyPushes};
-
-/// Length of a body without a command: git probes a server so before a large push.
-const PROBE_BYTES: u64 = 4;
+use super::message::WholeBody;
+use super::push_limit::{PushLimit, PushLimitError};
 
 /// The response to a request of a push, and the effect of the request.
 #[derive(Debug)]
@@ -31,8 +27,14 @@ impl PushAnswer {
         Self { response, pushed: None, fault: None }
     }
 
-    fn too_many(error: TooManyPushes) -> Self {
-        Self::of(text(StatusCode::TOO_MANY_REQUESTS, &error.to_string()))
+    fn refused(error: PushLimitError) -> Self {
+        match error {
+            PushLimitError::TooMany(error) => Self::of(text(StatusCode::TOO_MANY_REQUESTS, &error.to_string())),
+            PushLimitError::Git(GitError::Refused(refusal)) => {
+                Self::of(text(StatusCode::PAYLOAD_TOO_LARGE, &refusal.to_string()))
+            }
+            PushLimitError::Git(fault) => Self::failed(fault),
+        }
     }
 
     fn failed(error: GitError) -> Self {
@@ -42,8 +44,8 @@ impl PushAnswer {
     }
 }
 
-/// Answers a request of a push to the repository of a run. The caller has authenticated the request. `limit` has the earlier
-/// pushes of the run.
+/// Answers a request of a push to the repository of a run. The caller has authenticated the request. `limit` has the pushes
+/// that are being received; one value serves all requests of the run.
 pub async fn answer_push<B>(repository: &RunRepository, limit: &PushLimit, request: Request<B>) -> PushAnswer
 where
     B: Body<Data = Bytes> + Send + Unpin,
@@ -65,8 +67,8 @@ where
 
 /// Answers the request with which each push begins. Git shows the text of a refusal here, and not that of a later one.
 async fn advertise(repository: &RunRepository, limit: &PushLimit) -> PushAnswer {
-    if let Err(error) = limit.check(repository.run(), Instant::now()) {
-        return PushAnswer::too_many(error);
+    if let Err(error) = limit.check(repository, now_us()) {
+        return PushAnswer::refused(error);
     }
     match repository.advertise().await {
         Ok(refs) => PushAnswer::of(git(sluice_git::ADVERTISEMENT_TYPE, refs)),
@@ -74,24 +76,22 @@ async fn advertise(repository: &RunRepository, limit: &PushLimit) -> PushAnswer 
     }
 }
 
-/// Counts and receives a push.
+/// Receives a push, and records it with its bytes. A refusal here reads nothing of the body.
 async fn receive<B>(repository: &RunRepository, limit: &PushLimit, body: B) -> PushAnswer
 where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let now = Instant::now();
-    if let Err(error) = limit.count(repository.run(), now) {
-        return PushAnswer::too_many(error);
-    }
-    let mut body = RequestBytes::new(body);
-    let received = repository.receive(&mut body).await;
-    if body.taken() <= PROBE_BYTES {
-        limit.take_back(repository.run(), now);
-    }
+    let mut push = match limit.begin(repository, body, now_us()) {
+        Ok(push) => push,
+        Err(error) => return PushAnswer::refused(error),
+    };
+    let received = repository.receive(&mut push.body).await;
+    let ended = push.end();
     match received {
         Ok(received) => {
-            PushAnswer { pushed: received.pushed, ..PushAnswer::of(git(sluice_git::RESULT_TYPE, received.report)) }
+            let response = git(sluice_git::RESULT_TYPE, received.report);
+            PushAnswer { response, pushed: received.pushed, fault: ended.err() }
         }
         Err(error) => PushAnswer::failed(error),
     }

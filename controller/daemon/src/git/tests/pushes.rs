@@ -1,4 +1,4 @@
-//! The limit of pushes, as a sandbox meets it.
+//! The limits of pushes, as a sandbox meets them.
 
 use axum::body::{Body, to_bytes};
 use http::Request;
@@ -45,4 +45,40 @@ async fn a_push_over_the_limit_is_refused_with_advice() {
         assert_eq!(status, 429, "{method}: {text}");
         assert!(text.contains("30 times within an hour") && text.contains("at the end of the run"), "{text}");
     }
+}
+
+/// Bug: a daemon that had started again let a run push thirty more times.
+#[tokio::test]
+async fn a_restart_forgets_no_push() {
+    let test = CommittedRun::new().await;
+    for _ in 0..30 {
+        assert_eq!(test.send("POST", PUSH, "not a list of commands").await.0, 200);
+    }
+
+    let test = test.restarted_with("forge.git").await;
+
+    let (status, text) = test.send("GET", REFS, "").await;
+    assert_eq!(status, 429, "{text}");
+    assert!(text.contains("30 times within an hour"), "{text}");
+}
+
+/// Bug: only the bytes of accepted packs counted, so a run could have any amount of data read and checked.
+#[tokio::test]
+async fn bytes_of_refused_pushes_are_limited() {
+    const BODY: &str = "not a list of commands";
+    let test = CommittedRun::new().await;
+    let bytes = || test.repository.push_history().expect("it is readable").bytes();
+    test.send("POST", PUSH, "0000").await;
+    assert_eq!(bytes(), 0, "a probe is not a push");
+    test.send("POST", PUSH, BODY).await;
+    assert_eq!(bytes(), BODY.len() as u64);
+
+    test.repository.record_push(now_us(), (4_u64 << 30) - bytes(), |_| true).expect("it is writable");
+
+    for (method, path, body) in [("GET", REFS, ""), ("POST", PUSH, BODY)] {
+        let (status, text) = test.send(method, path, body).await;
+        assert_eq!(status, 413, "{method}: {text}");
+        assert!(text.contains("more than 4 GiB together") && text.contains("in a new run"), "{text}");
+    }
+    assert_eq!(bytes(), 4_u64 << 30, "nothing more was read");
 }
