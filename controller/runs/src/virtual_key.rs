@@ -67,12 +67,29 @@ pub enum RaiseKeyError {
     Record(#[from] StoreError),
 }
 
+/// Time after which a refusal that could be a fault of LiteLLM's database is final.
+const UNCLEAR: Duration = Duration::from_secs(600);
 /// Time for which a key outlives the timeout of its run, and its sidecar. LiteLLM ends it then, if no controller deletes it.
 pub const AFTER_RUN: Duration = Duration::from_secs(180);
 /// The time after which no request of ours is still in progress at LiteLLM.
 const IN_PROGRESS: Duration = Duration::from_secs(60);
 /// The time after a key's end at which Sluice no longer tries to delete it.
 const ABANDONED: Duration = Duration::from_secs(3600);
+
+impl RaiseKeyError {
+    /// Returns whether no later try can raise the key, after tries for this time: LiteLLM has no such key or no such request,
+    /// or does not allow such a key. LiteLLM also gives status 400 while its database fails, so 400 is final only after a
+    /// while.
+    #[must_use]
+    pub fn is_final(&self, tried_for: Duration) -> bool {
+        match self {
+            Self::Litellm(LitellmError::Status(_, 404 | 405 | 410 | 422)) => true,
+            Self::Litellm(LitellmError::Bound(_, 400..=499, _)) => true,
+            Self::Litellm(LitellmError::Status(_, 400)) => tried_for >= UNCLEAR,
+            Self::Litellm(_) | Self::Elsewhere(_) | Self::Record(_) => false,
+        }
+    }
+}
 
 /// Makes the virtual key of a run, and records it before.
 ///
@@ -171,7 +188,32 @@ fn end_of(answer: Result<(), LitellmError>, record: &KeyRecord, now: i64) -> Res
 
 #[cfg(test)]
 mod tests {
+    use sluice_litellm::client::KeyBound;
+
     use super::*;
+
+    #[test]
+    fn a_raise_is_tried_until_litellm_certainly_refuses() {
+        let text = || "POST /key/update".to_owned();
+        let status = |status| RaiseKeyError::Litellm(LitellmError::Status(text(), status));
+        for (error, at_once, later) in [
+            (status(404), true, true),
+            (status(422), true, true),
+            (RaiseKeyError::Litellm(LitellmError::Bound(text(), 400, KeyBound::Duration)), true, true),
+            (status(400), false, true),
+            (status(408), false, false),
+            (status(429), false, false),
+            (status(500), false, false),
+            (status(503), false, false),
+            (RaiseKeyError::Litellm(LitellmError::Denied(text(), 401)), false, false),
+            (RaiseKeyError::Litellm(LitellmError::NoDatabase(text())), false, false),
+            (RaiseKeyError::Litellm(LitellmError::Late(text(), UNCLEAR)), false, false),
+            (RaiseKeyError::Elsewhere("http://litellm".to_owned()), false, false),
+        ] {
+            let found = [Duration::ZERO, UNCLEAR].map(|tried_for| error.is_final(tried_for));
+            assert_eq!(found, [at_once, later], "{error:?}");
+        }
+    }
 
     #[test]
     fn a_key_has_ended_when_that_is_certain() {

@@ -10,6 +10,7 @@ use crate::random_id::random_id;
 mod ask;
 mod decide;
 mod error;
+mod old_key;
 mod publication;
 mod rows;
 mod rules;

@@ -163,3 +163,59 @@ async fn a_run_is_not_frozen_while_a_call_waits() {
     assert_eq!(run["decision"], "cancel", "{run}");
     assert_eq!(daemon.reaches(&id, "COMPLETED").await["outcome"], "cancelled");
 }
+
+/// Puts a database without rows in place of the state directory's own, as after the loss of a disk.
+async fn lose_database(sluice: &Sluice, upstream: &Upstream) {
+    let other = Sluice::to(upstream);
+    other.command(["sweep"]).finish().await.expect(0);
+    let new = other.dir().join("new.db").display().to_string();
+    other.command(["ledger", "backup", &new]).finish().await.expect(0);
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(sluice.state().join(format!("sluice.db{end}")));
+    }
+    std::fs::copy(new, sluice.state().join("sluice.db")).expect("it is ours");
+}
+
+/// The number of the line of the only decision in the control log.
+fn decision_seq(sluice: &Sluice) -> u64 {
+    let log = std::fs::read_to_string(sluice.state().join("audit/control.jsonl")).expect("it has lines");
+    let mut lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is an object"));
+    let line = lines.find(|line| line["operation"] == "approval.decide").expect("it is recorded");
+    line["seq"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn decisions_that_only_the_log_has_are_reported() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    let script = format!("{CALL} && {PATIENT_CALL} && echo both");
+    let id = daemon.create(asking(&script, &json!({"max_calls": 1}))).await;
+    let approval = held(&daemon, &id).await;
+    decide(&daemon, &id, &approval, "approve", 200).await;
+    daemon.reaches(&id, "COMPLETED").await;
+    daemon.stop().await;
+    let audited = async |flags: &[&str], code| {
+        sluice.command(["audit", "approvals", "--json"]).args(flags).finish().await.expect(code).value()
+    };
+    // As after the time for which audit files are kept.
+    std::fs::remove_file(sluice.audit_path(&id)).expect("it is ours");
+    for flags in [&[][..], &["--run", &id], &["--since", "2100-01-01"], &["--account", "other"]] {
+        assert_eq!(audited(flags, 0).await["ok"], true, "{flags:?}");
+    }
+
+    lose_database(&sluice, &upstream).await;
+
+    let lost = format!("that the database does not have: seq {}", decision_seq(&sluice));
+    for (flags, words) in [
+        (&[][..], "decisions that"),
+        (&["--since", "1h"], "decisions that"),
+        // The database does not say who pays for the run.
+        (&["--account", "other"], "decisions that"),
+        (&["--run", &id], "decisions about this run that"),
+    ] {
+        let told = audited(flags, 1).await["error_message"].as_str().unwrap_or_default().to_owned();
+        assert!(told.contains(words) && told.ends_with(&lost), "{flags:?}: {told}");
+    }
+    assert_eq!(audited(&["--since", "2100-01-01"], 0).await["approvals"], json!([]));
+}

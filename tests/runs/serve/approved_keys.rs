@@ -1,7 +1,7 @@
 //! Raised costs of runs with a virtual key: LiteLLM gets the budget of the cap that is in force, after the decision.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use sluice_testkit::upstream::{Script, UpstreamPlan};
 
@@ -11,15 +11,13 @@ use super::*;
 /// A call whose client waits for as long as a person thinks.
 const PATIENT: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","max_tokens":20,"messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
-/// A LiteLLM that makes keys, and changes them while this is true.
-fn litellm(changes_keys: &Arc<AtomicBool>) -> UpstreamPlan {
-    let changes_keys = Arc::clone(changes_keys);
+/// A LiteLLM that makes keys, and answers their changes with this status.
+fn litellm(status_of_changes: &Arc<AtomicU16>) -> UpstreamPlan {
+    let status_of_changes = Arc::clone(status_of_changes);
     Upstream::with(move |request| match request.target.as_str() {
         "/key/generate" => Script::json(200, json!({"key": "sk-virtual-key-1", "token": "hash"})),
-        "/key/update" if !changes_keys.load(Ordering::Relaxed) => {
-            Script::json(500, json!({"error": {"message": "internal"}}))
-        }
-        "/key/update" | "/key/delete" => Script::json(200, json!({})),
+        "/key/update" => Script::json(status_of_changes.load(Ordering::Relaxed), json!({})),
+        "/key/delete" => Script::json(200, json!({})),
         _ => Script::provider("hello"),
     })
 }
@@ -64,7 +62,7 @@ async fn raise(daemon: &Daemon<'_>, (id, approval): &(String, Value), usd: &str)
 
 #[tokio::test]
 async fn a_refused_raise_leaves_the_key_alone() {
-    let upstream = litellm(&Arc::new(AtomicBool::new(true))).start().await;
+    let upstream = litellm(&Arc::new(AtomicU16::new(200))).start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = keyed(&sluice).await;
     let asked = asking(&daemon).await;
@@ -86,8 +84,8 @@ async fn a_refused_raise_leaves_the_key_alone() {
 
 #[tokio::test]
 async fn an_approved_raise_waits_for_litellm() {
-    let changes_keys = Arc::new(AtomicBool::new(false));
-    let upstream = litellm(&changes_keys).start().await;
+    let status_of_changes = Arc::new(AtomicU16::new(500));
+    let upstream = litellm(&status_of_changes).start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = keyed(&sluice).await;
     let asked = asking(&daemon).await;
@@ -95,7 +93,7 @@ async fn an_approved_raise_waits_for_litellm() {
     let decided = raise(&daemon, &asked, "2").await.expect(200).json();
     daemon.kill().await;
     let before = calls(&upstream);
-    changes_keys.store(true, Ordering::Relaxed);
+    status_of_changes.store(200, Ordering::Relaxed);
     let daemon = sluice.serve().await;
     let run = daemon.reaches(&asked.0, "COMPLETED").await;
 
@@ -103,4 +101,27 @@ async fn an_approved_raise_waits_for_litellm() {
     assert_eq!(before, 0, "the sidecar had the old cap");
     assert_eq!((&run["outcome"], calls(&upstream)), (&json!("success"), 1), "{run}");
     assert_eq!(key_budgets(&upstream).last(), Some(&json!(200)));
+}
+
+/// Bug: the daemon tried to raise a key that LiteLLM did not have until the run ended, and the approved call never went on.
+#[tokio::test]
+async fn a_raise_goes_on_without_its_deleted_key() {
+    let upstream = litellm(&Arc::new(AtomicU16::new(404))).start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = keyed(&sluice).await;
+    let asked = asking(&daemon).await;
+
+    let decided = raise(&daemon, &asked, "2").await.expect(200).json();
+    let run = daemon.reaches(&asked.0, "COMPLETED").await;
+
+    assert!(decided["applied_at"].is_string(), "{decided}");
+    // This LiteLLM answers calls with any key.
+    assert_eq!((&run["outcome"], calls(&upstream)), (&json!("success"), 1), "{run}");
+    let events = daemon.events(&asked.0).await;
+    let stays: Vec<_> = events.iter().filter(|event| event["event_type"] == "approval.key_not_raised").collect();
+    let [event] = &stays[..] else { panic!("one event: {stays:?}") };
+    let reason = event["event_data"]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("status 404"), "{event}");
+    let log = daemon.process().stderr();
+    assert_eq!(log.matches("its virtual key stays").count(), 1, "{log}");
 }

@@ -1,10 +1,13 @@
 //! Carries out a decision: at LiteLLM, which may have a virtual key of the run, and at the sidecar of the run.
 //!
 //! The database already has the decision. If one of the two cannot be reached, or the daemon is killed between two steps,
-//! the decision is carried out again; each step may be repeated.
+//! the decision is carried out again; each step may be repeated. If LiteLLM refuses permanently to raise the key, the
+//! sidecar gets the raise nevertheless.
+
+use std::time::Duration;
 
 use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
-use sluice_contract::text::sanitize;
+use sluice_contract::text::{error_chain, sanitize};
 use sluice_runs::run_locks::RunLocks;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
 use sluice_runs::virtual_key::{self, RaiseKeyError};
@@ -45,9 +48,12 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
     match (approval.decision, approval.cap) {
         (Some(ApprovalDecision::Approve), Some((cap, _, _))) => {
             if let Some(to) = approval.raised_to {
-                // With a raised cap and an old key, LiteLLM would refuse calls that the sidecar lets through.
-                raise_key(context, approval, cap).await?;
+                // With a raised cap and an old key, LiteLLM may refuse calls that the sidecar lets through.
+                let refused = raise_key(context, approval, cap).await?;
                 raise(&control, cap, to, (by, reason)).await?;
+                if let Some(refused) = refused {
+                    return record_old_key(context, approval, &refused).await;
+                }
             }
         }
         (Some(decision), Some((cap, _, _))) if decision.denies() => deny(&control, cap, (by, reason)).await?,
@@ -57,15 +63,36 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
     Ok(context.store.record_applied(&approval.id, now_us()).await?)
 }
 
+/// Records that the sidecar has the raise and that the key stays as it is, and says so once.
+async fn record_old_key(context: &ApiContext, approval: &Approval, refused: &RaiseKeyError) -> Result<(), ApplyError> {
+    let reason = error_chain(refused);
+    if context.store.record_applied_with_old_key(approval, &reason, now_us()).await? {
+        let Approval { key, id, .. } = approval;
+        (context.log)(&format!("run {key}: approval {id}: the cap is raised, and its virtual key stays: {reason}"));
+    }
+    Ok(())
+}
+
 /// Raises the virtual key of the attempt, if it has one: its life, and its budget to match the cap of the cost in force.
-async fn raise_key(context: &ApiContext, approval: &Approval, cap: RaisableCap) -> Result<(), ApplyError> {
-    let Some(host) = context.execs.host() else { return Ok(()) };
+/// Returns a refusal after which no try can succeed.
+async fn raise_key(
+    context: &ApiContext,
+    approval: &Approval,
+    cap: RaisableCap,
+) -> Result<Option<RaiseKeyError>, ApplyError> {
+    let Some(host) = context.execs.host() else { return Ok(None) };
     let _lock = KEY_RAISES.lock(&approval.key.run_id).await;
     // The cap is read under the lock: a slow request for an earlier decision must not lower the budget of a later one.
     let run = context.store.find_sandbox(None, &approval.key.run_id).await.map_err(ApprovalError::from)?;
-    let Some(run) = run.filter(|run| run.key == approval.key) else { return Ok(()) };
+    let Some(run) = run.filter(|run| run.key == approval.key) else { return Ok(None) };
     let max_cost = run.attempt_cap.filter(|_| cap == RaisableCap::MaxCostUsd);
-    Ok(virtual_key::raise_of(host, &run.key, max_cost, run.ends_us(now_us())).await?)
+    let now = now_us();
+    let tried_us = approval.decided_us.map_or(0, |decided| now.saturating_sub(decided).max(0).unsigned_abs());
+    match virtual_key::raise_of(host, &run.key, max_cost, run.ends_us(now)).await {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_final(Duration::from_micros(tried_us)) => Ok(Some(error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn raise(

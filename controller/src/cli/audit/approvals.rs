@@ -2,17 +2,18 @@
 //!
 //! Both the database and the control log have each decision. A decision that only one of them has is a fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
-use sluice_contract::exit;
+use sluice_contract::{RunId, exit};
 use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap};
 use sluice_state::control_log::{self, ControlLine};
 use sluice_state::layout::Layout;
+use sluice_state::store::Store;
 
 use super::super::database::open_for_queries;
 use super::super::error::CommandError;
@@ -24,8 +25,10 @@ use super::super::table::{Column, Table};
 use super::keys::own_keys;
 
 mod asked_run;
+mod missing;
 
 use asked_run::AskedRun;
+use missing::{MissingDecision, missing_decisions, missing_text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,7 +93,6 @@ struct AuditedApprovals {
 
 pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result<ExitCode, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let store = open_for_queries(state)?;
     let keys = own_keys(state)?.public().map_err(|error| failed(&error))?;
     let (path, mut lines) = (Layout::at(state).control_log(), BTreeMap::new());
     if path.exists() {
@@ -98,27 +100,35 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     }
     // If two people decide at once, one of them is refused.
     let lines: BTreeMap<_, _> = lines.into_values().collect();
+    // Read after the log: an approval is in the database before its decision is in the log.
+    let store = open_for_queries(state)?;
     let since_us = args.since.as_deref().map(since).transpose()?;
     let asked = match &args.run {
         Some(name) => Some(AskedRun::find(&store, &lines, name).await?),
         None => None,
     };
-    let missing = match &asked {
-        Some(run) => {
-            let known = store.approvals_of(&run.run_id).await.map_err(|error| failed(&error))?;
-            run.missing_decisions(&lines, &known)
-        }
-        None => Vec::new(),
+    let all = store.all_approvals().await.map_err(|error| failed(&error))?;
+    let mut missing = {
+        let known: BTreeSet<_> =
+            all.iter().map(|(approval, _)| (approval.key.run_id.as_str(), approval.id.as_str())).collect();
+        missing_decisions(&lines, &known, since_us)
     };
-    let all = store.all_approvals(since_us).await.map_err(|error| failed(&error))?;
+    if let Some(run) = &asked {
+        missing.retain(|decision| decision.run_id == run.run_id.as_str());
+    }
+    if let Some(account) = &args.account {
+        missing = paid_by(&store, missing, account).await?;
+    }
     let is_asked = |(approval, account): &(Approval, String)| {
         asked.as_ref().is_none_or(|asked| asked.has(&approval.key))
             && args.account.as_ref().is_none_or(|asked| asked == account)
+            && since_us.is_none_or(|since| approval.created_us >= since)
     };
     let all = all.into_iter().filter(is_asked);
     let found: Vec<_> = all.map(|(approval, account)| audited(approval, account, &lines)).collect();
     let faults = found.iter().filter(|approval| approval.fault.is_some()).count();
-    let error = disagreement(faults, &missing).map(|message| CommandError { code: exit::FAILED, message });
+    let missing = missing_text(&missing, if asked.is_some() { " about this run" } else { "" });
+    let error = disagreement(faults, missing).map(|message| CommandError { code: exit::FAILED, message });
     if args.json {
         print_object(&CommandObject::of(error.as_ref(), AuditedApprovals { approvals: found }));
     } else {
@@ -131,18 +141,37 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     }
 }
 
-/// Returns the way in which database and control log do not agree; `None` if they do. `missing` are the numbers of the
-/// lines with decisions that the database does not have.
-fn disagreement(faults: usize, missing: &[u64]) -> Option<String> {
-    if faults > 0 {
-        return Some(format!(
-            "{faults} approvals are not in the control log as the database has them; the column FAULT says which"
-        ));
+/// Returns the decisions about runs that an account pays for, and those about runs that the database does not know: it does
+/// not say who pays for them.
+async fn paid_by(
+    store: &Store,
+    missing: Vec<MissingDecision>,
+    account: &str,
+) -> Result<Vec<MissingDecision>, CommandError> {
+    let mut paid = Vec::new();
+    for decision in missing {
+        let sandbox = match decision.run_id.parse::<RunId>() {
+            Ok(run_id) => store.find_sandbox(None, &run_id).await.map_err(|error| CommandError::failed(&error))?,
+            Err(_) => None,
+        };
+        if sandbox.is_none_or(|sandbox| sandbox.account == account) {
+            paid.push(decision);
+        }
     }
-    let missing: Vec<_> = missing.iter().map(u64::to_string).collect();
-    (!missing.is_empty()).then(|| {
-        let missing = missing.join(", ");
-        format!("the control log has decisions about this run that the database does not have: seq {missing}")
+    Ok(paid)
+}
+
+/// Returns the ways in which database and control log do not agree; `None` if they do. `missing` is the text about decisions
+/// that the database does not have.
+fn disagreement(faults: usize, missing: Option<String>) -> Option<String> {
+    if faults == 0 {
+        return missing;
+    }
+    let faults =
+        format!("{faults} approvals are not in the control log as the database has them; the column FAULT says which");
+    Some(match missing {
+        Some(missing) => format!("{faults}; {missing}"),
+        None => faults,
     })
 }
 

@@ -195,18 +195,18 @@ impl Store {
         .await
     }
 
-    /// Returns all approvals with the accounts of their runs, oldest first; with a time, only later ones.
+    /// Returns all approvals with the accounts of their runs, oldest first.
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn all_approvals(&self, since_us: Option<i64>) -> Result<Vec<(Approval, String)>, ApprovalError> {
-        self.query(move |connection| {
+    pub async fn all_approvals(&self) -> Result<Vec<(Approval, String)>, ApprovalError> {
+        self.query(|connection| {
             let query = format!(
                 "SELECT {COLUMNS}, (SELECT account FROM sandboxes WHERE sandboxes.run_id = approvals.run_id)
-                 FROM approvals WHERE ?1 IS NULL OR created_us >= ?1 ORDER BY created_us, id"
+                 FROM approvals ORDER BY created_us, id"
             );
             let mut query = connection.prepare(&query)?;
-            let rows = query.query_map([since_us], |row| Ok((approval(row)?, row.get(17)?)))?;
+            let rows = query.query_map([], |row| Ok((approval(row)?, row.get(17)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
         .await

@@ -156,6 +156,23 @@ async fn a_raise_is_held_of_the_budget() {
 }
 
 #[tokio::test]
+async fn a_raise_with_the_old_key_is_reported_once() {
+    let one = OneRun::new(None).await;
+    let asked = one.open(RaisableCap::MaxCalls, 5, None, 10).await;
+    let approved = one.decide(&asked, ApprovalDecision::Approve, None).await.expect("it is open");
+
+    for is_first in [true, false] {
+        let recorded = one.store.record_applied_with_old_key(&approved, "status 404", 600).await;
+        assert_eq!(recorded.expect("it is writable"), is_first);
+    }
+
+    assert_eq!(one.store.unapplied_approvals(&approved.key).await.expect("it is readable"), []);
+    assert_eq!(one.types().await, ["approval.requested", "approval.decided", "approval.key_not_raised"]);
+    let found = one.store.find_approval(&run_id(), &approved.id).await.expect("it is readable").expect("it is there");
+    assert_eq!((found.decision, found.applied_us), (Some(ApprovalDecision::Approve), Some(600)));
+}
+
+#[tokio::test]
 async fn a_raise_judged_on_another_cap_is_refused() {
     let one = OneRun::new(Some(250)).await;
     let asked = one.open(RaisableCap::MaxCostUsd, CAP, None, 10).await;

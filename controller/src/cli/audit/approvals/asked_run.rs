@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use sluice_contract::{RunId, RunKey};
-use sluice_state::approvals::Approval;
 use sluice_state::control_log::ControlLine;
 use sluice_state::store::Store;
 
 use super::super::super::error::CommandError;
 use super::super::super::find_run::find_run;
+use super::missing::run_of;
 
 /// A run, or one attempt of it.
 #[derive(Debug)]
@@ -47,21 +47,6 @@ impl AskedRun {
     pub(super) fn has(&self, key: &RunKey) -> bool {
         key.run_id == self.run_id && self.attempt.is_none_or(|attempt| attempt == key.attempt)
     }
-
-    /// Returns the numbers of the lines with decisions about the run that the database does not have. `known` are all
-    /// approvals of the run in the database.
-    pub(super) fn missing_decisions(&self, lines: &BTreeMap<String, ControlLine>, known: &[Approval]) -> Vec<u64> {
-        let of_run = lines.iter().filter(|(_, line)| run_of(line) == Some(self.run_id.as_str()));
-        let missing = of_run.filter(|(id, _)| known.iter().all(|approval| approval.id != **id));
-        let mut numbers: Vec<_> = missing.map(|(_, line)| line.seq).collect();
-        numbers.sort_unstable();
-        numbers
-    }
-}
-
-/// Returns the run that a decision is about: its object is `RUN/APPROVAL`.
-fn run_of(line: &ControlLine) -> Option<&str> {
-    line.object.as_deref()?.split_once('/').map(|(run, _)| run)
 }
 
 #[cfg(test)]
@@ -87,7 +72,6 @@ mod tests {
         let unknown = AskedRun::find(&store, &lines, "r2").await.expect_err("nothing has it");
 
         assert!(found.has(&"r1.2".parse().expect("a key")) && !found.has(&"r2.0".parse().expect("a key")));
-        assert_eq!(found.missing_decisions(&lines, &[]), [7]);
         assert_eq!((unknown.code, unknown.message.contains("'r2'")), (exit::USAGE, true));
     }
 }
