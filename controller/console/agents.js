@@ -66,7 +66,18 @@ function History({ path }) {
     ${event.sandbox_id && html` <a href=${`/sandboxes/${event.sandbox_id}#seq-${event.seq}`}>${event.sandbox_id}</a>`}</li>`)}</ol>`;
 }
 
-function Suspension({ agent, path }) {
+/** Ends a suspension. An agent without a live run is idle then, as after `sluice agent resume`. */
+async function resume(path, generation, hasRun) {
+  const connected = await post(`${path}/transition`, { target_state: "CONNECTED", expected_generation: generation });
+  if (hasRun) return;
+  try {
+    await post(`${path}/transition`, { target_state: "IDLE", expected_generation: connected.generation });
+  } catch {
+    // The suspension has ended: either a run has taken the agent meanwhile, or the daemon makes it idle.
+  }
+}
+
+function Suspension({ agent, path, hasRun }) {
   const [busy, setBusy] = useState(false);
   const isSuspended = agent.state === "SUSPENDED";
   const move = async () => {
@@ -74,7 +85,8 @@ function Suspension({ agent, path }) {
     setBusy(true);
     refusal.value = "";
     try {
-      await post(`${path}/transition`, { target_state: isSuspended ? "CONNECTED" : "SUSPENDED", expected_generation: agent.generation });
+      if (isSuspended) await resume(path, agent.generation, hasRun);
+      else await post(`${path}/transition`, { target_state: "SUSPENDED", expected_generation: agent.generation });
     } catch (error) {
       refusal.value = changeText(error);
     }
@@ -100,7 +112,7 @@ function Agent({ agent }) {
     <td data-label="Live runs">${own.length === 0 ? html`<span class="quiet">none</span>` : own.map((run) => html`<div key=${run.sandbox_id}>
       <a href=${`/sandboxes/${run.sandbox_id}`}>${run.name ?? run.sandbox_id}</a> <${Badge} run=${run} /></div>`)}</td>
     <td data-label="Account">${agent.billing_account_id}</td>
-    <td><${Suspension} agent=${agent} path=${path} /></td></tr>`;
+    <td><${Suspension} agent=${agent} path=${path} hasRun=${own.length > 0} /></td></tr>`;
 }
 
 function Page() {

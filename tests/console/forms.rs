@@ -168,3 +168,26 @@ async fn an_owner_suspends_an_agent() {
     browser.shows("Connected").await;
     assert_eq!(daemon.run(&id).await["agent_id"], "bot");
 }
+
+#[tokio::test]
+async fn a_resumed_agent_is_idle_and_runs_at_once() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+    daemon.request("POST", "/api/v1/agents", &json!({"agent_id": "bot", "allow_sandbox": true})).await.expect(201);
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    browser.open(&format!("http://{}/agents", daemon.address())).await;
+    browser.click("button.danger").await;
+    browser.agree().await;
+    browser.shows("Suspended").await;
+
+    browser.click("td button").await;
+
+    browser.shows("Idle").await;
+    let mut run = agent("of-bot", "");
+    run["agent_id"] = json!("bot");
+    let id = daemon.create(run).await;
+    assert_eq!(daemon.run(&id).await["agent_id"], "bot");
+    daemon.reaches(&id, "COMPLETED").await;
+}

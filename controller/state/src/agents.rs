@@ -1,7 +1,7 @@
 //! Registered agents: identities that own runs, one live run each.
 //!
 //! The state of an agent changes by compare-and-swap alone. An agent is CONNECTED from the creation of a run until the run
-//! has ended.
+//! has ended. A person can connect it before: the next run takes it, and without one the upkeep moves it to IDLE.
 
 mod error;
 mod rows;

@@ -79,6 +79,22 @@ async fn an_agent_has_one_live_run() {
     assert_eq!((&events["events"][0]["event_type"], &events["total_count"]), (&json!("sandbox.created"), &json!(1)));
 }
 
+/// Bug: the run was refused with `invalid_transition` for up to a minute after the end of the suspension.
+#[tokio::test]
+async fn a_resumed_agent_accepts_a_run_at_once() {
+    let daemon = TestDaemon::with_runs().await;
+    assert_eq!(post(&daemon, "slu_alice", PATH, &json!({ "agent_id": "bot" })).await.0, 201);
+    let path = format!("{PATH}/bot/transition");
+    for target in ["SUSPENDED", "CONNECTED"] {
+        assert_eq!(post(&daemon, "slu_alice", &path, &json!({ "target_state": target })).await.0, 200, "{target}");
+    }
+    let run = json!({ "task": "x", "agent_id": "bot" });
+    assert_eq!(post(&daemon, "slu_alice", "/api/v1/sandboxes", &run).await.0, 201);
+    assert_eq!(post(&daemon, "slu_alice", "/api/v1/sandboxes", &run).await, (409, "agent_busy".to_owned()));
+    let agent = daemon.get("slu_alice", &format!("{PATH}/bot")).await.json();
+    assert_eq!((&agent["state"], &agent["generation"]), (&json!("CONNECTED"), &json!(1)));
+}
+
 #[tokio::test]
 async fn a_suspension_by_an_admin_is_ended_by_an_admin() {
     let daemon = TestDaemon::with_runs().await;

@@ -181,7 +181,8 @@ impl Store {
     }
 }
 
-/// Connects an agent for a new run, in the transaction of the run's creation.
+/// Connects an agent for a new run, in the transaction of the run's creation. An agent that a person has connected accepts
+/// a run too, as long as it has none.
 pub(crate) fn connect(transaction: &Transaction<'_>, owner: &str, agent_id: &str) -> Result<Agent, AgentError> {
     let agent = found(transaction, owner, agent_id)?;
     if !agent.allow_sandbox {

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum AgentState {
     /// Registered; it was never CONNECTED or SUSPENDED.
     Unknown,
-    /// The agent has a live run.
+    /// The agent has a live run, or a person has connected it, and a run may follow.
     Connected,
     /// The agent has no live run.
     Idle,
@@ -93,6 +93,8 @@ impl AgentState {
             | (Self::Connected, Self::Idle)
             | (Self::Unknown | Self::Connected | Self::Idle, Self::Suspended) => true,
             (Self::Suspended, Self::Connected) => is_explicit,
+            // A run takes an agent that a person has connected. With the move, it is checked that the agent has no other.
+            (Self::Connected, Self::Connected) => !is_explicit,
             _ => false,
         }
     }
@@ -121,7 +123,7 @@ pub fn decide(agent: AgentTransition, request: TransitionRequest) -> Result<Agen
     }
     Ok(AgentTransition {
         state: to,
-        generation: agent.generation + u64::from(to == AgentState::Connected),
+        generation: agent.generation + u64::from(to == AgentState::Connected && from != to),
         suspended_by_admin: to == AgentState::Suspended && request.by_admin,
     })
 }
@@ -168,6 +170,13 @@ mod tests {
         let implicit = TransitionRequest { is_explicit: false, ..request(Connected) };
         assert!(decide(agent(Suspended), implicit).is_err());
         assert!(decide(agent(Idle), implicit).is_ok());
+    }
+
+    /// Bug: after the end of a suspension, a run was refused until the upkeep had moved the agent to IDLE.
+    #[test]
+    fn a_run_takes_an_agent_that_is_connected() {
+        let implicit = TransitionRequest { is_explicit: false, ..request(Connected) };
+        assert_eq!(decide(agent(Connected), implicit), Ok(agent(Connected)), "it is no further move");
     }
 
     #[test]

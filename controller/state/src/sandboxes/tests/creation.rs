@@ -98,6 +98,22 @@ async fn agents_that_may_not_run_are_refused() {
     assert!(matches!(refusal("b").await, AgentError::Suspended(_)));
 }
 
+/// Bug: the run was refused, since an agent that is CONNECTED cannot become CONNECTED.
+#[tokio::test]
+async fn a_resumed_agent_accepts_a_run_at_once() {
+    let daemon = Daemon::new(&["a"]).await;
+    for target in [AgentState::Suspended, AgentState::Connected] {
+        daemon.store.transition_agent("o", "a", moved(target)).await.expect("it is possible");
+    }
+    let created = daemon.store.create_sandbox(daemon.sandbox("r1", "a"), 1).await.expect("it has no run");
+    assert_eq!((created.agent.state, created.agent.generation), (AgentState::Connected, 1));
+    let second = daemon.store.create_sandbox(daemon.sandbox("r2", "a"), 2).await;
+    assert!(
+        matches!(second, Err(CreationError::Sandbox(SandboxError::Agent(AgentError::HasLiveRun { .. })))),
+        "{second:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_name_is_free_after_its_run() {
     let daemon = Daemon::new(&[]).await;

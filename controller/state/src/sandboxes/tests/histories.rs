@@ -66,7 +66,7 @@ const HOST: usize = 2;
 
 impl Model {
     fn is_free(&self, agent: usize) -> bool {
-        matches!(self.agents[agent], AgentState::Unknown | AgentState::Idle)
+        self.agents[agent] != AgentState::Suspended && !self.has_live_run(agent)
     }
 
     fn has_live_run(&self, agent: usize) -> bool {
