@@ -14,6 +14,9 @@ use crate::records::Records;
 use crate::state_directory::{self, PRIVATE, StateDirectory, StateDirectoryError};
 use crate::{file, lock};
 
+/// Private directories that are made when they are needed.
+const MADE_LATER: [&str; 2] = ["keys", "git"];
+
 /// Paths in the state directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -102,7 +105,7 @@ impl Layout {
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
         // The name is created first, because it identifies a state directory.
         layout.instance().map_err(failed)?;
-        for name in PRIVATE.iter().filter(|name| **name != "keys") {
+        for name in PRIVATE.iter().filter(|name| !MADE_LATER.contains(name)) {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
         }
         Ok(layout)

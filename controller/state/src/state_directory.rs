@@ -50,7 +50,7 @@ pub enum StateDirectoryError {
 }
 
 /// Directories in a state directory that only their owner may enter.
-pub(crate) const PRIVATE: [&str; 6] = ["runs", "audit", "prices", "records", "keys", "kept"];
+pub(crate) const PRIVATE: [&str; 7] = ["runs", "audit", "prices", "records", "keys", "kept", "git"];
 /// Other entries of a state directory. A first start that was killed, or a restore by hand, has made only some of them.
 const FILES: [&str; 12] = [
     "instance",
@@ -222,15 +222,18 @@ mod tests {
 
     #[test]
     fn open_directories_inside_an_open_one_are_refused() {
-        let scratch = scratch();
-        let path = directory(&scratch, "st", 0o755);
-        Layout::open(&path).expect("it is empty");
-        fs::set_permissions(path.join("audit"), Permissions::from_mode(0o755)).expect("it is ours");
-        let error = Layout::open(&path).expect_err("others can read audit files").to_string();
-        assert!(error.contains("/audit") && error.contains("chmod 700"), "{error}");
+        for name in PRIVATE {
+            let scratch = scratch();
+            let path = directory(&scratch, "st", 0o755);
+            Layout::open(&path).expect("it is empty");
+            DirBuilder::new().recursive(true).create(path.join(name)).expect("it is ours");
+            fs::set_permissions(path.join(name), Permissions::from_mode(0o755)).expect("it is ours");
+            let error = Layout::open(&path).expect_err("others can read it").to_string();
+            assert!(error.contains(&format!("/{name} ")) && error.contains("chmod 700"), "{error}");
 
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("it is ours");
-        Layout::open(&path).expect("nobody else can enter");
+            fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("it is ours");
+            Layout::open(&path).expect("nobody else can enter");
+        }
     }
 
     #[test]
@@ -261,7 +264,12 @@ mod tests {
     #[test]
     fn parts_of_a_state_directory_are_recognized() {
         let scratch = scratch();
-        for (name, parts) in [("restored", &["audit", "keys"][..]), ("killed", &["runs"]), ("disk", &["lost+found"])] {
+        for (name, parts) in [
+            ("restored", &["audit", "keys"][..]),
+            ("repositories", &["git"]),
+            ("killed", &["runs"]),
+            ("disk", &["lost+found"]),
+        ] {
             let path = directory(&scratch, name, 0o700);
             parts.iter().for_each(|part| fs::create_dir(path.join(part)).expect("there is room"));
             let expected = if name == "disk" { StateDirectory::Empty } else { StateDirectory::InUse };
