@@ -11,6 +11,7 @@ mod git_version;
 mod host_checks;
 mod image;
 mod key_answer;
+mod listed_models;
 mod litellm;
 mod probe;
 mod scratch_state;

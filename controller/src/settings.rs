@@ -18,6 +18,7 @@ use sluice_upstream::Upstream;
 
 use crate::agent_catalogue::CatalogueAgent;
 
+mod configured_models;
 mod daemon_runs;
 mod daemon_values;
 mod error;
@@ -39,6 +40,7 @@ mod values;
 mod variables;
 mod webhooks;
 
+pub use configured_models::ConfiguredModel;
 pub use daemon_runs::{AgentRunDefaults, DaemonRunSettings};
 pub use daemon_values::{HighestLimits, RunningMax};
 pub use error::{InvalidValue, SettingError, SettingSource, all_missing, missing};
@@ -63,6 +65,8 @@ pub struct Settings {
     pub agents: Vec<CatalogueAgent>,
     /// Projects of the configuration file.
     pub projects: Vec<Project>,
+    /// Models that settings give to runs which name none.
+    pub configured_models: Vec<ConfiguredModel>,
     /// Files that hold secrets, of whatever setting: no sandbox may see them.
     pub secret_files: Vec<PathBuf>,
 }

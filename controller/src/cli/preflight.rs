@@ -19,6 +19,8 @@ use crate::preflight::{Check, CheckStatus, preflight};
 ///
 /// For the image, it says which bridge to the model programs get: the image's own, or one that sluice run mounts.
 ///
+/// It warns about each model of the settings and of their profiles that the upstream does not list for the key.
+///
 /// Where sandbox_enabled is set, it checks the users of the daemon's runs (uid_range).
 ///
 /// If the upstream is a LiteLLM, it also checks which of its budgets would stop the calls of the account. If the settings

@@ -5,6 +5,7 @@
 use sluice_contract::text::truncate;
 
 use super::{Check, fail, pass, warn};
+use crate::settings::ConfiguredModel;
 
 const NAME: &str = "upstream key";
 
@@ -47,6 +48,20 @@ pub(super) fn key_check(upstream: &str, answer: &str) -> Check {
     }
 }
 
+/// Returns the check of a key that works, as a warning about configured models that the upstream does not list for it. It is
+/// not a failure: an upstream may take a model under another name.
+pub(super) fn unlisted_check(upstream: &str, unlisted: &[&ConfiguredModel]) -> Check {
+    let named: Vec<_> = unlisted.iter().map(|model| format!("{} ({})", model.name, model.setting)).collect();
+    let named = named.join(", ");
+    warn(
+        NAME,
+        format!(
+            "{upstream} takes it, and does not list {named} among the models of this key, so such calls may be refused; \
+             correct the setting, or allow the model for the key at LiteLLM"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::CheckStatus::{self, Fail, Pass, Warn};
@@ -77,5 +92,16 @@ mod tests {
             assert_eq!(got, expected, "{detail}");
             assert!(detail.contains(words), "{detail}");
         }
+    }
+
+    #[test]
+    fn unlisted_models_are_named_with_their_settings() {
+        let model = |name: &str, setting: &str| ConfiguredModel { name: name.to_owned(), setting: setting.to_owned() };
+        let (file, variable) = (model("gpt-x", "model in /etc/sluice/sluice.toml:3"), model("gpt-y", "SLUICE_MODEL"));
+
+        let check = unlisted_check("http://h:1", &[&file, &variable]);
+
+        let named = "does not list gpt-x (model in /etc/sluice/sluice.toml:3), gpt-y (SLUICE_MODEL) among the models";
+        assert!(check.status == Warn && check.detail.contains(named), "{check:?}");
     }
 }

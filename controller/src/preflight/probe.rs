@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_contract::upstream_key::KeyFault;
+use sluice_litellm::Litellm;
 use sluice_runs::rundir;
 use sluice_runs::sidecar::{RelayMode, Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
@@ -16,8 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::key_answer::key_check;
-use super::{Check, fail, pass, warn};
+use super::key_answer::{key_check, unlisted_check};
+use super::listed_models::ListedModels;
+use super::{Check, CheckStatus, fail, pass, warn};
 use crate::settings::Settings;
 
 /// Maximum time of the probe.
@@ -49,7 +51,12 @@ pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, ke
     match send(settings, layout, proxy, key).await {
         Ok((models, description)) => {
             let upstream = settings.litellm.upstream.as_ref().map_or("", |upstream| &upstream.url);
-            [key_check(upstream, &models)].into_iter().chain(version_check(&description)).collect()
+            let key = key_check(upstream, &models);
+            let key = match key.status {
+                CheckStatus::Pass => unlisted_models(settings, &models).await.unwrap_or(key),
+                _ => key,
+            };
+            [key].into_iter().chain(version_check(&description)).collect()
         }
         Err(error) => vec![fail("upstream key", error_chain(&error))],
     }
@@ -92,6 +99,25 @@ async fn send(
     let answers = timeout(WITHIN, both).await;
     sidecar.drain().await?;
     answers.map_err(|_| ProbeError::Timeout)?.map_err(ProbeError::Socket)
+}
+
+/// Path of the models of a key, with LiteLLM's wildcards among them.
+const MODELS_AND_WILDCARDS: &str = "/v1/models?return_wildcard_routes=true";
+
+/// Returns the check of a key that works, if the upstream does not list all configured models for it. `answer` is the
+/// sidecar's to `GET /v1/models`.
+async fn unlisted_models(settings: &Settings, answer: &str) -> Option<Check> {
+    let (upstream, key) = (settings.litellm.upstream.as_ref()?, settings.litellm.key.as_ref()?);
+    let unlisted = |body: &str| {
+        let missing = ListedModels::read(body)?.missing(&settings.configured_models);
+        (!missing.is_empty()).then_some(missing)
+    };
+    let (_, body) = answer.split_once("\n\n")?;
+    unlisted(body)?;
+    // LiteLLM leaves out its wildcards unless a query asks for them, and a sidecar passes no query on.
+    let body = Litellm::new(upstream, key.clone()).ok()?.get(MODELS_AND_WILDCARDS).await.ok()?;
+    let unlisted = unlisted(&String::from_utf8_lossy(&body))?;
+    Some(unlisted_check(&upstream.url, &unlisted))
 }
 
 /// Name of the check that exists only if the upstream is a LiteLLM.

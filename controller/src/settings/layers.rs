@@ -30,6 +30,8 @@ pub struct SettingLayers {
     /// Accounts that profiles name.
     profile_accounts: BTreeSet<String>,
     guardian: GuardianSettings,
+    /// Values of `model` in the configuration file and in all its profiles.
+    file_models: Vec<(String, SettingSource)>,
 }
 
 /// The profiles of a configuration file, and the file.
@@ -82,7 +84,18 @@ impl SettingLayers {
         self.guardian = content.guardian;
         for value in content.values {
             let (line, _) = file::position(&text, value.at);
-            self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
+            let from = SettingSource::File(path.clone(), line);
+            if value.name == "model" {
+                self.file_models.push((value.text.clone(), from.clone()));
+            }
+            self.values.insert(value.name, (value.text, from));
+        }
+        for profile in &content.profiles {
+            for value in profile.values.iter().filter(|value| value.name == "model") {
+                let (line, _) = file::position(&text, value.at);
+                let from = SettingSource::Profile(path.clone(), line, profile.words());
+                self.file_models.push((value.text.clone(), from));
+            }
         }
         Ok(FileProfiles { path, text, profiles: content.profiles })
     }
@@ -174,6 +187,11 @@ impl SettingLayers {
             _ => value.to_owned(),
         };
         Some((shown, source))
+    }
+
+    /// Returns the values of `model` in the configuration file and in all its profiles, with their places.
+    pub(super) fn models_of_file(&self) -> impl Iterator<Item = (&str, &SettingSource)> {
+        self.file_models.iter().map(|(value, from)| (value.as_str(), from))
     }
 
     /// Returns the webhooks of the configuration file.

@@ -52,7 +52,8 @@ impl SettingLayers {
         };
         let log_format = self.required("log_format", values::log_format)?;
         let (agents, projects) = (self.agents().to_vec(), self.projects().to_vec());
-        Ok(Settings { host, run, litellm, record, log_format, agents, projects, secret_files: self.secret_files() })
+        let (secret_files, configured_models) = (self.secret_files(), self.configured_models());
+        Ok(Settings { host, run, litellm, record, log_format, agents, projects, configured_models, secret_files })
     }
 
     /// Returns the state directory. No other setting needs to be valid.

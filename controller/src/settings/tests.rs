@@ -82,6 +82,20 @@ fn file_and_flags_together_allow_what_calls_contain() {
 }
 
 #[test]
+fn configured_models_name_their_settings() {
+    let text = "model = ['a', 'b']\n[[profiles]]\nagent = 'codex'\nmodel = 'c'\n";
+    let file = ScratchFile::new("models", text);
+    let named = |variables: &[(&str, &str)]| {
+        let settings = layers(&[], variables, Some(&file)).and_then(|layers| layers.settings()).expect("all is right");
+        settings.configured_models.into_iter().map(|model| (model.name, model.setting)).collect::<Vec<_>>()
+    };
+    let at = |name: &str, line: usize| (name.to_owned(), format!("model in {}:{line}", file.0.display()));
+
+    assert_eq!(named(&[]), [at("a", 1), at("b", 1), at("c", 4)]);
+    assert_eq!(named(&[("SLUICE_MODEL", "d")]), [("d".to_owned(), "SLUICE_MODEL".to_owned())]);
+}
+
+#[test]
 fn addresses_of_the_daemon_replace_each_other() {
     let file = ScratchFile::new("serve", "listen = ['127.0.0.1:1', '[::1]:1']\nsandbox_enabled = true\n");
     let serve = |flags: &[(&'static str, &str)], file| layers(flags, &[], file).and_then(|layers| layers.serve());

@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::{Forge, Sluice, Upstream};
+use sluice_testkit::{Forge, Script, Sluice, Upstream};
 
-use super::detail;
+use super::{checks, detail};
 
 #[tokio::test]
 async fn tls_to_a_plain_port_is_named() {
@@ -38,6 +38,46 @@ async fn the_upstreams_own_status_is_reported() {
         let detail = detail(&ran, "upstream key");
         assert!(detail.contains(words) && detail.contains(upstream.url()), "{status}: {detail}");
         assert!(!detail.contains("502"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn models_that_the_upstream_does_not_list_are_named() {
+    let upstream = Upstream::with(|request| match request.target.as_str() {
+        // As a LiteLLM lists its wildcards: only if a query asks for them.
+        "/v1/models" => Script::models(["gpt-a", "openai/gpt-b"]),
+        "/v1/models?return_wildcard_routes=true" => Script::models(["gpt-a", "openai/gpt-b", "openai/*"]),
+        _ => Script::json(404, json!({"error": "no such page"})),
+    });
+    let upstream = upstream.start().await;
+    let sluice = Sluice::to(&upstream);
+    let settings = "model = ['gpt-a', 'openai/gpt-c', 'gpt-x']\n[[profiles]]\nagent = 'codex'\nmodel = 'gpt-y'\n";
+    let file = sluice.file("sluice.toml", settings);
+
+    let ran = sluice.command(["preflight", "--json"]).finish().await.expect(0);
+
+    assert!(checks(&ran).contains(&("upstream key".to_owned(), "warn".to_owned())), "{}", ran.stdout);
+    let named = format!("does not list gpt-x (model in {file}:1), gpt-y (model in {file}:4) among the models");
+    let found = detail(&ran, "upstream key");
+    assert!(found.contains(&named), "{found}");
+    // The variable replaces the models of the file.
+    let listed = sluice.command(["preflight", "--json"]).env("SLUICE_MODEL", "gpt-a openai/gpt-c");
+    let ran = listed.finish().await.expect(0);
+    assert_eq!(detail(&ran, "upstream key"), format!("{} takes it", upstream.url()));
+}
+
+#[tokio::test]
+async fn a_model_that_litellm_lacks_is_a_warning() {
+    let litellm = LiteLlm::shared().await;
+    let sluice = Sluice::with(litellm.url(), litellm.key());
+    for (models, words) in [
+        ("gpt-4o claude-haiku-4-5", " takes it"),
+        ("gpt-4o gpt-nope", "does not list gpt-nope (SLUICE_MODEL) among the models of this key"),
+    ] {
+        let ran = sluice.command(["preflight", "--json"]).env("SLUICE_MODEL", models).finish().await.expect(0);
+
+        let detail = detail(&ran, "upstream key");
+        assert!(detail.contains(words) && detail.contains("gpt-nope") == models.contains("gpt-nope"), "{detail}");
     }
 }
 
