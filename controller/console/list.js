@@ -102,13 +102,19 @@ function Cancel({ run }) {
   return html`<button class="link danger" aria-label=${`Cancel ${name}`} onClick=${cancel}>Cancel</button>`;
 }
 
+/** What a run in the queue waits for, if it is not its turn. */
+function Wait({ run }) {
+  if (!["retry", "dependencies"].includes(run.waiting_for)) return null;
+  return html`<span class="id">waits for ${run.waiting_for}${run.reason && `: ${run.reason}`}</span>`;
+}
+
 function Row({ run }) {
   const last = run.ended_at ?? run.last_work_at ?? run.created_at;
   const name = run.name ?? run.sandbox_id;
   return html`<tr>
     <td class="main-cell"><a href=${`/sandboxes/${run.sandbox_id}`}>${name}</a>
       ${run.name && html`<span class="id">${run.sandbox_id}</span>`}</td>
-    <td data-label="State"><${Badge} run=${{ ...run, waiting_for: run.awaits_answer ? "answer" : null }} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
+    <td data-label="State"><${Badge} run=${run} /><${Wait} run=${run} />${run.failure_code && html`<span class="id">${run.failure_code}</span>`}</td>
     <td data-label="Agent">${run.agent_id === run.sandbox_id ? html`<span class="quiet">its own</span>` : run.agent_id}</td>
     <td data-label="Age"><time datetime=${run.created_at} title=${run.created_at}>${age(run.created_at)}</time></td>
     <td data-label="Last activity"><time datetime=${last} title=${last}>${age(last)} ago</time></td>

@@ -1,6 +1,7 @@
 //! The pages about all runs: spending, and the host.
 
 use serde_json::json;
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::{Browser, agent, configured, log_in, log_in_as_admin};
@@ -62,6 +63,23 @@ async fn the_list_selects_runs_that_await_approvals() {
     daemon.request("POST", &path, &denial).await.expect(200);
     browser.shows("No sandbox matches").await;
     browser.becomes(&format!("{waiting} return one.querySelector('.count').textContent === '0'")).await;
+}
+
+#[tokio::test]
+async fn the_list_shows_why_a_run_waits() {
+    let nowhere = ClosedPort::new();
+    let sluice = Sluice::with(&nowhere.url(), "sk-some-key");
+    let daemon = sluice.serve().await;
+    let id = daemon.create(agent("again", "")).await;
+    daemon.process().says("creation_failed: ").await;
+    let mut after = agent("after", "");
+    after["depends_on"] = json!([id]);
+    daemon.create(after).await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+
+    browser.shows("waits for retry: creation_failed").await;
+    browser.shows("waits for dependencies").await;
 }
 
 #[tokio::test]

@@ -234,11 +234,20 @@ async fn an_error_of_the_host_is_the_operators() {
     daemon.process().says(&format!("the upstream {} does not answer", nowhere.url())).await;
     let path = format!("/api/v1/sandboxes/{id}");
     let waiting = daemon.reaches(&id, "PENDING").await;
-    let seen = [daemon.get(&path).await.text(), daemon.get(&format!("{path}/events?limit=500")).await.text()].concat();
+    let list = daemon.get("/api/v1/sandboxes").await.expect(200);
+    let listed = sluice.command(["ps"]).finish().await.expect(0).stdout;
+    let events = daemon.get(&format!("{path}/events?limit=500")).await.text();
+    let seen = [daemon.get(&path).await.text(), events, list.text()].concat();
 
     assert_eq!(waiting["waiting_for"], "retry", "{waiting}");
     let for_owner = "the run could not be created; the operator's log has the reason";
     assert_eq!(waiting["error_message"], for_owner, "{waiting}");
+    // Lists have the same cause.
+    let rows = list.json();
+    let row = &rows["sandboxes"][0];
+    assert_eq!((&row["waiting_for"], &row["reason"]), (&json!("retry"), &json!("creation_failed")), "{row}");
+    assert_eq!(row["error_message"], for_owner, "{row}");
+    assert!(listed.contains("PENDING (retry)"), "{listed}");
     let port = nowhere.url().rsplit(':').next().expect("a port").to_owned();
     assert!(
         seen.contains("creation_failed") && !seen.contains(&format!(":{port}")) && !seen.contains("/tmp/"),

@@ -30,8 +30,9 @@ pub use git::{ApiChangedFile, ApiRunBranch, RunCommit, RunCommits, RunPullReques
 pub use line_stream::LineStream;
 pub use log_stream::{ApiLogLine, ApiLogStream, LogSelection};
 pub use objects::{
-    AgentMessage, AgentMessagePage, AgentPage, ApiAgent, ApiCreatedRun, ApiEventPage, ApiHeartbeatSummary, ApiRunAgent,
-    ApiSandbox, ApiSandboxDetail, ApiSandboxPage, Event, InterruptedRun, QueuedMessage, StreamEnd, TrajectoryPage,
+    AgentMessage, AgentMessagePage, AgentPage, ApiAgent, ApiCreatedRun, ApiEventPage, ApiHeartbeatSummary,
+    ApiListedSandbox, ApiRunAgent, ApiSandbox, ApiSandboxDetail, ApiSandboxPage, Event, InterruptedRun, QueuedMessage,
+    StreamEnd, TrajectoryPage,
 };
 pub use request::ApiRequest;
 pub use server::{Server, ServerError};

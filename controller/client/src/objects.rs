@@ -58,7 +58,7 @@ pub struct ApiSandboxDetail {
     pub sandbox: ApiSandbox,
     /// Reason of the last change of its state.
     pub reason: Option<String>,
-    /// Cause for which a run in the queue waits.
+    /// Thing that the run waits for.
     pub waiting_for: Option<String>,
     /// Program.
     pub graph_id: String,
@@ -78,11 +78,23 @@ pub struct ApiSandboxDetail {
     pub exit_code: Option<i32>,
 }
 
+/// A run of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ApiListedSandbox {
+    /// The run.
+    #[serde(flatten)]
+    pub sandbox: ApiSandbox,
+    /// Thing that the run waits for.
+    pub waiting_for: Option<String>,
+    /// Reason of the last change of its state, if it waits for a retry.
+    pub reason: Option<String>,
+}
+
 /// A page of runs, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ApiSandboxPage {
     /// Runs.
-    pub sandboxes: Vec<ApiSandbox>,
+    pub sandboxes: Vec<ApiListedSandbox>,
     /// Cursor of the next page.
     pub next_cursor: Option<String>,
 }

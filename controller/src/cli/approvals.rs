@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use sluice_client::{ApiApproval, ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage, ApprovalPage};
+use sluice_client::{ApiApproval, ApiClient, ApiRequest, ApiSandboxPage, ApprovalPage};
 use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
@@ -124,8 +124,8 @@ async fn open_ones(api: &ApiClient) -> Result<Vec<ApiApproval>, CommandError> {
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("waiting_for", "person").query("limit", "500");
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
-        for ApiSandbox { sandbox_id, .. } in &page.sandboxes {
-            let approvals = of_run(api, sandbox_id).await?;
+        for listed in &page.sandboxes {
+            let approvals = of_run(api, &listed.sandbox.sandbox_id).await?;
             open.extend(approvals.into_iter().filter(|approval| approval.decision.is_none()));
         }
         cursor = page.next_cursor;

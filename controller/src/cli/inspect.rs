@@ -12,8 +12,8 @@ use sluice_contract::time::from_unix_micros;
 use sluice_runs::record::{RequestRecord, ResultRecord};
 use sluice_state::layout::Layout;
 use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
-use sluice_state::sandboxes::Sandbox;
-use sluice_state::store::{KnownRun, Store};
+use sluice_state::sandboxes::{Sandbox, WaitCause};
+use sluice_state::store::KnownRun;
 
 use super::database::open_for_queries;
 use super::error::CommandError;
@@ -106,29 +106,23 @@ async fn inspect_here(args: &InspectArgs) -> Result<Inspection, CommandError> {
     let no_audit = audit_file::reason_of_absence(&store, &layout, &run.entry.key).await?;
     let mut inspected = inspect(&run, sandbox.as_ref(), &layout, keep).map_err(|error| CommandError::failed(&error))?;
     if let Some(sandbox) = &sandbox {
-        add_wait(&mut inspected.sandbox, sandbox, &store, &layout).await?;
+        let cause = store.wait_cause(sandbox).await.map_err(|error| CommandError::failed(&error))?;
+        add_wait(&mut inspected.sandbox, sandbox, cause.as_ref(), &layout)?;
+        let is_present = sandbox.key == run.entry.key;
+        inspected.run = inspected.run.with_cause(cause.as_ref().filter(|_| is_present));
     }
     Ok(Inspection { no_audit, ..inspected })
 }
 
 /// Adds what a daemon's run waits for and, while it waits for another attempt, the error of the one before. Its record has
 /// the error itself; the database has a text for the owner.
-async fn add_wait(object: &mut Value, run: &Sandbox, store: &Store, layout: &Layout) -> Result<(), CommandError> {
-    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let run_id = &run.key.run_id;
-    let depends_on = store.sandbox_dependencies(run_id).await.map_err(|error| failed(&error))?;
-    let waiting_for = store.waiting_for(run, &depends_on).await.map_err(|error| failed(&error))?;
-    object["waiting_for"] = json!(waiting_for);
-    if waiting_for == Some("retry") {
-        let before = RunKey { run_id: run_id.clone(), attempt: run.key.attempt.saturating_sub(1) };
-        let result = layout.records().of(&before).read_json::<ResultRecord>(RESULT).map_err(|error| failed(&error))?;
-        object["error_message"] = match result.and_then(|result| result.error_message) {
-            Some(message) => message.into(),
-            None => {
-                let change = store.last_state_change(run_id).await.map_err(|error| failed(&error))?;
-                change["error_message"].clone()
-            }
-        };
+fn add_wait(object: &mut Value, run: &Sandbox, cause: Option<&WaitCause>, layout: &Layout) -> Result<(), CommandError> {
+    object["waiting_for"] = json!(cause.map(|cause| cause.waiting_for));
+    if let Some(cause) = cause.filter(|cause| cause.waiting_for == "retry") {
+        let before = RunKey { run_id: run.key.run_id.clone(), attempt: run.key.attempt.saturating_sub(1) };
+        let result = layout.records().of(&before).read_json::<ResultRecord>(RESULT);
+        let result = result.map_err(|error| CommandError::failed(&error))?;
+        object["error_message"] = json!(result.and_then(|result| result.error_message).or(cause.error_message.clone()));
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, Comma
     for _ in 0..PAGES_MAX {
         let request = ApiRequest::get(&["sandboxes"]).query("q", prefix).query("limit", "500");
         let page: ApiSandboxPage = api.send_until_whole(request.query_of("cursor", cursor.as_deref())).await?;
-        let ids = page.sandboxes.into_iter().map(|sandbox| sandbox.sandbox_id);
+        let ids = page.sandboxes.into_iter().map(|listed| listed.sandbox.sandbox_id);
         found.extend(ids.filter(|id| id.starts_with(prefix)));
         cursor = page.next_cursor;
         if cursor.is_none() || found.len() > NAMED_MAX {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use sluice_contract::{Account, RunId};
+use sluice_contract::{Account, RunId, RunKey};
 use sluice_state::layout::Layout;
-use sluice_state::sandboxes::{Sandbox, SandboxFilter};
+use sluice_state::sandboxes::{Sandbox, SandboxFilter, WaitCause};
 use sluice_state::store::{KnownRun, RunDriver, RunFilter, Store};
 
 use super::database::open_for_queries;
@@ -86,17 +86,30 @@ async fn runs_here(args: &PsArgs, since_us: Option<i64>) -> Result<Vec<RunView>,
     let store = open_for_queries(&state)?;
     let layout = Layout::at(&state);
     let runs = store.list_runs(filter).await.map_err(|error| CommandError::failed(&error))?;
-    let sandboxes = sandboxes(&store, &runs, args.all).await?;
-    Ok(runs.iter().map(|run| RunView::of(run, sandboxes.get(&run.entry.key.run_id), &layout)).collect())
+    let DaemonRuns { rows, causes } = daemon_runs(&store, &runs, args.all).await?;
+    let view = |run: &KnownRun| {
+        let key = &run.entry.key;
+        RunView::of(run, rows.get(&key.run_id), &layout).with_cause(causes.get(key))
+    };
+    Ok(runs.iter().map(view).collect())
 }
 
-/// Returns the rows of the daemon's runs among these.
-async fn sandboxes(store: &Store, runs: &[KnownRun], all: bool) -> Result<BTreeMap<RunId, Sandbox>, CommandError> {
+/// The daemon's runs of a list.
+#[derive(Default)]
+struct DaemonRuns {
+    rows: BTreeMap<RunId, Sandbox>,
+    /// Causes for which their present attempts wait.
+    causes: BTreeMap<RunKey, WaitCause>,
+}
+
+/// Returns the daemon's runs among these.
+async fn daemon_runs(store: &Store, runs: &[KnownRun], all: bool) -> Result<DaemonRuns, CommandError> {
     if !runs.iter().any(|run| run.entry.driver == RunDriver::Daemon) {
-        return Ok(BTreeMap::new());
+        return Ok(DaemonRuns::default());
     }
     let failed = |error: sluice_state::sandboxes::SandboxError| CommandError::failed(&error);
     let mut found = store.live_sandboxes().await.map_err(failed)?;
+    let causes = store.wait_causes(&found).await.map_err(failed)?;
     if all {
         let mut after = None;
         loop {
@@ -108,5 +121,6 @@ async fn sandboxes(store: &Store, runs: &[KnownRun], all: bool) -> Result<BTreeM
             }
         }
     }
-    Ok(found.into_iter().map(|sandbox| (sandbox.key.run_id.clone(), sandbox)).collect())
+    let rows = found.into_iter().map(|sandbox| (sandbox.key.run_id.clone(), sandbox)).collect();
+    Ok(DaemonRuns { rows, causes })
 }

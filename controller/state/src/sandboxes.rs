@@ -14,6 +14,7 @@ mod lifecycle;
 mod list;
 mod messages;
 mod row;
+mod wait_cause;
 mod waiting;
 
 pub use activity::SandboxActivity;
@@ -27,6 +28,7 @@ pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, Sandbo
 pub use list::{Awaited, SandboxCursor, SandboxFilter, SandboxPage};
 pub use row::Sandbox;
 pub(crate) use row::{find, report, update};
+pub use wait_cause::WaitCause;
 
 #[cfg(test)]
 mod tests;

@@ -270,6 +270,37 @@ async fn every_command_has_json_and_a_case_here() {
     }
 }
 
+#[tokio::test]
+async fn commands_that_print_lines_print_no_error_object() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = unique_run_id("lines");
+    sluice.run(["--quiet", "--run-id", &run, "--", "true"]).finish().await.expect(0);
+
+    for (words, code, told) in [
+        ("logs nope --json", 2, "there is no run 'nope'"),
+        ("logs -f nope --json", 2, "there is no run 'nope'"),
+        ("logs RUN --json --since never", 2, "--since never"),
+        ("logs RUN --json --since 1h", 2, "--since"),
+        ("logs RUN --json --server unix:/nowhere.sock", 125, "cannot connect to"),
+        ("events -f nope --json", 2, "there is no run 'nope'"),
+        ("events -f RUN --json", 1, "which has no events"),
+        ("events -f RUN --json --server unix:/nowhere.sock", 125, "cannot connect to"),
+        ("audit tail nope --json", 4, "there is no such file"),
+    ] {
+        let words = words.replace("RUN", &run);
+        let ran = sluice.command(words.split(' ')).finish().await.expect(code);
+        assert_eq!(ran.stdout, "", "{words}");
+        assert!(ran.stderr.contains(told), "{words}: {}", ran.stderr);
+    }
+    // These command lines are refused before their command begins.
+    for words in ["logs --json", "logs RUN --json --tail many", "events -f --json --bogus", "audit tail --json"] {
+        let ran = sluice.command(words.split(' ')).finish().await.expect(2);
+        assert_eq!((&ran.value()["ok"], &ran.value()["error_code"]), (&json!(false), &json!("usage")), "{words}");
+    }
+    sluice.assert_nothing_left().await;
+}
+
 /// Removes the copies that commands make, so that they can make them again.
 fn remove_copies(sluice: &Sluice) {
     let _ = fs::remove_file(sluice.dir().join("copy.db"));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_state::control_log::ControlEntry;
 use sluice_state::sandboxes::{
-    Awaited, IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState,
+    Awaited, IllegalStep, Sandbox, SandboxActivity, SandboxCursor, SandboxError, SandboxFilter, SandboxState, WaitCause,
 };
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
@@ -137,8 +137,22 @@ enum WaitingFor {
 struct ListedSandbox {
     #[serde(flatten)]
     sandbox: SandboxView,
+    /// Reason that the run waits: `turn`, `retry` or `dependencies` in the queue; `resume`, `approval` or `answer` while it works.
+    waiting_for: Option<&'static str>,
+    /// Reason of the last change of its state, if it waits for a retry.
+    reason: Option<String>,
     /// True if its agent waits for the answer to a question.
     awaits_answer: bool,
+}
+
+impl ListedSandbox {
+    fn of(sandbox: SandboxView, cause: Option<WaitCause>, awaits_answer: bool) -> Self {
+        let Some(WaitCause { waiting_for, reason, error_message }) = cause else {
+            return Self { sandbox, waiting_for: None, reason: None, awaits_answer };
+        };
+        let sandbox = sandbox.with_message(error_message);
+        Self { sandbox, waiting_for: Some(waiting_for), reason, awaits_answer }
+    }
 }
 
 /// A page of runs, newest first.
@@ -189,9 +203,11 @@ async fn list(
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let page = context.store.list_sandboxes(filter, after, limit).await?;
     let asking = context.store.runs_with_questions(now_us()).await?;
+    let mut causes = context.store.wait_causes(&page.sandboxes).await?;
     let listed = |run: Sandbox| {
         let awaits_answer = run.state == SandboxState::Running && asking.contains(run.key.run_id.as_str());
-        ListedSandbox { sandbox: SandboxView::of(run), awaits_answer }
+        let cause = causes.remove(&run.key);
+        ListedSandbox::of(SandboxView::of(run), cause, awaits_answer)
     };
     let mut counts: BTreeMap<_, _> = SandboxState::ALL.map(|state| (state.as_str(), 0)).into();
     counts.extend(page.counts.into_iter().map(|(state, count)| (state.as_str(), count)));

@@ -76,7 +76,8 @@ async fn sandboxes(
     }
     let filter = SandboxFilter { owner, states, text: text.clone(), awaited, ..SandboxFilter::default() };
     let found = context.store.list_sandboxes(filter, None, ROWS).await?;
-    let main = list(&found, text.as_deref().unwrap_or_default(), context.policy.is_some());
+    let causes = context.store.wait_causes(&found.sandboxes).await?;
+    let main = list(&found, &causes, text.as_deref().unwrap_or_default(), context.policy.is_some());
     Ok(Page::of_console(&principal, "sandboxes", "Sandboxes", "", main).into_response())
 }
 

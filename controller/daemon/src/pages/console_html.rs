@@ -2,13 +2,15 @@
 //!
 //! Pure.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
+use sluice_contract::RunKey;
 use sluice_contract::time::from_unix_micros;
 use sluice_state::events::{EventSource, LoggedEvent};
 use sluice_state::ledger::usd;
-use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict};
+use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict, WaitCause};
 
 use super::foreign::{foreign, from_agent};
 use super::html::escape;
@@ -18,8 +20,8 @@ const EVENT_MAX: usize = 500;
 /// Members that describe an event best, by priority.
 const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
 
-/// Returns the runs of a page, their filters and their costs.
-pub(super) fn list(page: &SandboxPage, text: &str, creates_runs: bool) -> String {
+/// Returns the runs of a page, their filters, the causes for which they wait, and their costs.
+pub(super) fn list(page: &SandboxPage, causes: &BTreeMap<RunKey, WaitCause>, text: &str, creates_runs: bool) -> String {
     let mut main = String::new();
     if !creates_runs {
         main.push_str("<p class=\"quiet\">This host creates no sandboxes: <code>sandbox_enabled</code> is off.</p>\n");
@@ -52,24 +54,34 @@ pub(super) fn list(page: &SandboxPage, text: &str, creates_runs: bool) -> String
         "<table class=\"runs\"><thead><tr><th scope=\"col\">Sandbox</th><th scope=\"col\">State</th>\
          <th scope=\"col\">Agent</th><th scope=\"col\">Created</th><th scope=\"col\">Cost</th></tr></thead><tbody>\n",
     );
-    page.sandboxes.iter().for_each(|run| main.push_str(&row(run)));
+    page.sandboxes.iter().for_each(|run| main.push_str(&row(run, causes.get(&run.key))));
     main.push_str("</tbody></table>\n");
     main
 }
 
-fn row(run: &Sandbox) -> String {
+fn row(run: &Sandbox, cause: Option<&WaitCause>) -> String {
     let id = &run.key.run_id;
     let name = run.name.as_deref().map_or_else(|| id.to_string(), foreign);
     let cap = run.cap.map_or_else(String::new, |cap| format!(" of ${}", usd(cap.into())));
     format!(
         "<tr><td class=\"main-cell\"><a href=\"/sandboxes/{id}\">{name}</a> <span class=\"id\">{id}</span></td>\
-         <td data-label=\"State\">{}</td><td data-label=\"Agent\">{}</td><td data-label=\"Created\">{}</td>\
+         <td data-label=\"State\">{}{}</td><td data-label=\"Agent\">{}</td><td data-label=\"Created\">{}</td>\
          <td data-label=\"Cost\">{}{cap}</td></tr>\n",
         badge(run),
+        cause.map_or_else(String::new, wait),
         foreign(&run.agent_id),
         time(run.created_us),
         cost(run)
     )
+}
+
+/// Returns what a run in the queue waits for, if it is not its turn.
+fn wait(cause: &WaitCause) -> String {
+    if !matches!(cause.waiting_for, "retry" | "dependencies") {
+        return String::new();
+    }
+    let reason = cause.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", escape(reason)));
+    format!(" <span class=\"id\">waits for {}{reason}</span>", cause.waiting_for)
 }
 
 /// Returns what all attempts of a run have cost so far, as far as it is known.
@@ -133,4 +145,22 @@ pub(super) fn events(events: &[LoggedEvent]) -> String {
     }
     text.push_str("</ol>\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_shows_what_its_run_waits_for() {
+        for (waiting_for, reason, expected) in [
+            ("retry", Some("a<b"), " <span class=\"id\">waits for retry: a&lt;b</span>"),
+            ("dependencies", None, " <span class=\"id\">waits for dependencies</span>"),
+            ("turn", None, ""),
+            ("approval", None, ""),
+        ] {
+            let cause = WaitCause { waiting_for, reason: reason.map(str::to_owned), error_message: None };
+            assert_eq!(wait(&cause), expected, "{waiting_for}");
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use sluice_contract::RunId;
-use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
+use sluice_state::process::Process;
+use sluice_state::sandboxes::{NextAttempt, SandboxStep, SandboxVerdict};
+use sluice_state::store::now_us;
 
 use crate::test_daemon::TestDaemon;
 
@@ -231,6 +233,42 @@ async fn lists_are_selected_counted_and_paged() {
     assert_eq!(daemon.get("slu_admin", &format!("{PATH}/alice%2Fa")).await.json()["sandbox_id"], ids[0]);
     assert_eq!(daemon.get("slu_admin", &format!("{PATH}/a")).await.status, 404);
     assert_eq!(daemon.get("slu_bob", &format!("{PATH}/alice%2Fa")).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_list_shows_why_each_run_waits() {
+    const HOUR_US: i64 = 3600 * 1_000_000;
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    daemon.claim().await;
+    let code = "creation_failed".to_owned();
+    let failed = SandboxVerdict::Failed { code: code.clone(), message: Some("no image".to_owned()) };
+    daemon.step(&id, SandboxStep::Decide(failed)).await;
+    let run_id: RunId = id.parse().expect("an id");
+    let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+    let own = Process::current().expect("it is there");
+    let next = NextAttempt { daemon: own, next_try_us: now_us() + HOUR_US, reason: code };
+    daemon.store().retry_sandbox(&run_id, run.generation, next, now_us()).await.expect("it has retries");
+    daemon.create("slu_alice", json!({ "task": "x", "depends_on": [id] })).await;
+    daemon.create("slu_alice", json!({ "task": "x" })).await;
+
+    let listed = daemon.get("slu_alice", PATH).await.json();
+
+    let rows = listed["sandboxes"].as_array().expect("a list");
+    let cause = |row: &Value| json!([row["waiting_for"], row["reason"], row["error_message"]]);
+    let expected = [
+        json!(["turn", null, null]),
+        json!(["dependencies", null, null]),
+        json!(["retry", "creation_failed", "no image"]),
+    ];
+    assert_eq!(rows.iter().map(cause).collect::<Vec<_>>(), expected);
+    for row in rows {
+        let path = format!("{PATH}/{}", row["sandbox_id"].as_str().expect("an id"));
+        let shown = daemon.get("slu_alice", &path).await.json();
+        for member in ["waiting_for", "error_message"] {
+            assert_eq!(shown[member], row[member], "{shown}");
+        }
+    }
 }
 
 #[tokio::test]

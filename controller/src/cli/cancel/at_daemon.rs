@@ -31,7 +31,7 @@ pub(super) async fn cancel_all(api: &ApiClient, args: &CancelArgs) -> Result<Exi
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("state", LIVE_STATES).query("limit", "500");
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
-        live.extend(page.sandboxes);
+        live.extend(page.sandboxes.into_iter().map(|listed| listed.sandbox));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use sluice_client::{ApiClient, ApiRequest, ApiSandbox, ApiSandboxPage};
+use sluice_client::{ApiClient, ApiListedSandbox, ApiRequest, ApiSandbox, ApiSandboxPage};
 use sluice_contract::Account;
 use sluice_contract::time::unix_micros;
 
@@ -39,8 +39,8 @@ pub(super) async fn runs(api: &ApiClient, args: &PsArgs, since_us: Option<i64>) 
         let request = ApiRequest::get(&["sandboxes"]).query("limit", "500").query_of("state", states);
         let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
         let read = page.sandboxes.len();
-        let is_young = |sandbox: &ApiSandbox| {
-            let created_us = humantime::parse_rfc3339_weak(&sandbox.created_at).ok().and_then(unix_micros);
+        let is_young = |listed: &ApiListedSandbox| {
+            let created_us = humantime::parse_rfc3339_weak(&listed.sandbox.created_at).ok().and_then(unix_micros);
             since_us.is_none_or(|since| created_us.is_some_and(|created| created >= since))
         };
         let young: Vec<_> = page.sandboxes.into_iter().filter(is_young).collect();
@@ -52,22 +52,25 @@ pub(super) async fn runs(api: &ApiClient, args: &PsArgs, since_us: Option<i64>) 
         }
     }
     if let Some(account) = args.account.as_ref().map(Account::as_str) {
-        found.retain(|sandbox| sandbox.billing_account_id == account);
+        found.retain(|listed| listed.sandbox.billing_account_id == account);
     }
-    let mut used = usage(api, &found).await?;
-    let view = |sandbox: &ApiSandbox| RunView::of_api(sandbox, used.remove(&key_of(sandbox)).unwrap_or_default());
+    let sandboxes: Vec<&ApiSandbox> = found.iter().map(|listed| &listed.sandbox).collect();
+    let mut used = usage(api, &sandboxes).await?;
+    let view = |listed: &ApiListedSandbox| {
+        RunView::of_listed(listed, used.remove(&key_of(&listed.sandbox)).unwrap_or_default())
+    };
     Ok(found.iter().map(view).collect())
 }
 
 /// Returns calls and cost of one run.
 pub(in crate::cli) async fn usage_of(api: &ApiClient, sandbox: &ApiSandbox) -> Result<ApiUsage, CommandError> {
-    let mut used = usage(api, std::slice::from_ref(sandbox)).await?;
+    let mut used = usage(api, &[sandbox]).await?;
     Ok(used.remove(&key_of(sandbox)).unwrap_or_default())
 }
 
 /// Returns calls and cost of runs: one request for each account. For an account that the token does not have, they are
 /// unknown.
-async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, ApiUsage>, CommandError> {
+async fn usage(api: &ApiClient, runs: &[&ApiSandbox]) -> Result<BTreeMap<String, ApiUsage>, CommandError> {
     let accounts: BTreeSet<_> = runs.iter().map(|run| run.billing_account_id.as_str()).collect();
     let only = if let [run] = runs { Some(run.sandbox_id.as_str()) } else { None };
     let oldest = runs.last().map(|run| run.created_at.as_str());
@@ -86,7 +89,7 @@ async fn usage(api: &ApiClient, runs: &[ApiSandbox]) -> Result<BTreeMap<String, 
             let is_final = run.is_ended() && !unsettled.contains(&key);
             (key, ApiUsage { calls: Some(0), cost_usd: is_final.then(|| "0".to_owned()) })
         };
-        all.extend(runs.iter().filter(|run| run.billing_account_id == account).map(without_calls));
+        all.extend(runs.iter().copied().filter(|run| run.billing_account_id == account).map(without_calls));
         let used = |group: Group| (group.name, ApiUsage { calls: Some(group.calls), cost_usd: group.cost_usd });
         all.extend(sums.groups.into_iter().map(used));
     }

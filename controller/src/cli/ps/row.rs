@@ -3,14 +3,14 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use sluice_client::{ApiSandbox, ApiSandboxDetail};
+use sluice_client::{ApiListedSandbox, ApiSandbox, ApiSandboxDetail};
 use sluice_contract::time::{from_unix_micros, unix_micros};
 use sluice_runs::record::RequestRecord;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
 use sluice_state::live_usage::LiveUsageReader;
 use sluice_state::records::REQUEST;
-use sluice_state::sandboxes::Sandbox;
+use sluice_state::sandboxes::{Sandbox, WaitCause};
 use sluice_state::store::{KnownRun, RunDriver};
 
 use super::super::run_status::RunStatus;
@@ -58,6 +58,10 @@ pub(in crate::cli) struct RunView {
     outcome: Option<String>,
     /// Time since which a daemon's run is paused (RFC 3339).
     paused_at: Option<String>,
+    /// Thing that a daemon's run waits for.
+    waiting_for: Option<String>,
+    /// Reason of the last change of its state, if it waits for a retry.
+    reason: Option<String>,
 }
 
 /// Calls and cost of a run, as the API sums them up.
@@ -104,11 +108,19 @@ impl RunView {
             sandbox_state: status.state,
             outcome: status.outcome,
             paused_at: sandbox.and_then(|sandbox| sandbox.paused_us).map(timestamp),
+            waiting_for: None,
+            reason: None,
         }
     }
 
-    /// Returns a run of a list of the API.
-    pub(in crate::cli) fn of_api(sandbox: &ApiSandbox, used: ApiUsage) -> Self {
+    /// Adds the cause for which the run waits.
+    pub(in crate::cli) fn with_cause(self, cause: Option<&WaitCause>) -> Self {
+        let waiting_for = cause.map(|cause| cause.waiting_for.to_owned());
+        Self { waiting_for, reason: cause.and_then(|cause| cause.reason.clone()), ..self }
+    }
+
+    /// Returns a run of the API, without the cause for which it waits.
+    fn of_api(sandbox: &ApiSandbox, used: ApiUsage) -> Self {
         let us = |text: &str| humantime::parse_rfc3339_weak(text).ok().and_then(unix_micros);
         let word = match (sandbox.is_ended(), sandbox.outcome.as_deref()) {
             (true, Some("success")) => "ok",
@@ -137,19 +149,35 @@ impl RunView {
             sandbox_state: sandbox.state.clone(),
             outcome: sandbox.outcome.clone(),
             paused_at: sandbox.paused_at.clone(),
+            waiting_for: None,
+            reason: None,
         }
     }
 
-    /// Returns the state for people, who also see that a run is paused.
+    /// Returns a run of a list of the API.
+    pub(in crate::cli) fn of_listed(run: &ApiListedSandbox, used: ApiUsage) -> Self {
+        let (waiting_for, reason) = (run.waiting_for.clone(), run.reason.clone());
+        Self { waiting_for, reason, ..Self::of_api(&run.sandbox, used) }
+    }
+
+    /// Returns the state for people, who also see that a run is paused, or what it waits for if it is not its turn.
     pub(in crate::cli) fn shown_state(&self) -> String {
-        let paused = if self.paused_at.is_some() { " (paused)" } else { "" };
-        format!("{}{paused}", self.state)
+        let shown = match self.waiting_for.as_deref() {
+            _ if self.paused_at.is_some() => "paused",
+            // The state says that it is in the queue, and a run that is to pause still works.
+            None | Some("turn" | "resume") => return self.state.clone(),
+            Some(thing) => thing,
+        };
+        format!("{} ({shown})", self.state)
     }
 
     /// Returns a run with its request.
     pub(in crate::cli) fn of_detail(run: &ApiSandboxDetail, used: ApiUsage) -> Self {
         let exit_code = RunStatus::of_api(run).exit_code.map(i32::from);
-        Self { model: run.models.first().cloned(), exit_code, ..Self::of_api(&run.sandbox, used) }
+        let waiting_for = run.waiting_for.clone();
+        let reason = run.reason.clone().filter(|_| waiting_for.as_deref() == Some("retry"));
+        let model = run.models.first().cloned();
+        Self { model, exit_code, waiting_for, reason, ..Self::of_api(&run.sandbox, used) }
     }
 }
 
@@ -170,4 +198,40 @@ fn state(run: &KnownRun) -> String {
 fn age(created_us: i64, ended_us: Option<i64>) -> u64 {
     let end = ended_us.unwrap_or_else(|| unix_micros(SystemTime::now()).unwrap_or_default());
     u64::try_from((end - created_us) / 1_000_000).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn listed(state: &str, paused_at: Option<&str>, waiting_for: Option<&str>) -> RunView {
+        let run: ApiListedSandbox = serde_json::from_value(json!({
+            "sandbox_id": "r_1", "attempt": 0, "name": null, "owner_id": "alice", "agent_id": "r_1",
+            "billing_account_id": "acct-1", "state": state, "desired_state": "running", "outcome": null,
+            "failure_code": null, "error_message": null, "labels": {}, "priority": 0, "max_cost_usd": null,
+            "created_at": "2026-01-01T00:00:00Z", "started_at": null, "ended_at": null, "deadline_at": null,
+            "paused_at": paused_at, "waiting_for": waiting_for, "reason": null,
+        }))
+        .expect("a run of a list");
+        RunView::of_listed(&run, ApiUsage::default())
+    }
+
+    #[test]
+    fn the_state_shows_what_a_run_waits_for() {
+        let since = Some("2026-01-01T00:00:00Z");
+        for (state, paused_at, waiting_for, expected) in [
+            ("PENDING", None, Some("turn"), "PENDING"),
+            ("PENDING", None, Some("retry"), "PENDING (retry)"),
+            ("PENDING", None, Some("dependencies"), "PENDING (dependencies)"),
+            ("RUNNING", None, None, "RUNNING"),
+            ("RUNNING", None, Some("approval"), "RUNNING (approval)"),
+            ("RUNNING", None, Some("answer"), "RUNNING (answer)"),
+            ("RUNNING", None, Some("resume"), "RUNNING"),
+            ("RUNNING", since, Some("resume"), "RUNNING (paused)"),
+        ] {
+            assert_eq!(listed(state, paused_at, waiting_for).shown_state(), expected, "{waiting_for:?}");
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub(in crate::api) struct SandboxView {
     /// `success`, `cancelled` or `failed`, when it is decided.
     outcome: Option<&'static str>,
     failure_code: Option<String>,
-    /// Message of the failure. In the details of a run that waits for a retry: the message of the attempt before.
+    /// Message of the failure. In lists and details, of a run that waits for a retry: the message of the attempt before.
     error_message: Option<String>,
     paused_at: Option<String>,
     labels: BTreeMap<String, String>,
@@ -163,7 +163,7 @@ impl SandboxView {
     }
 
     /// Adds the message of the attempt before to a run that waits for another one.
-    fn with_message(self, message: Option<String>) -> Self {
+    pub(in crate::api) fn with_message(self, message: Option<String>) -> Self {
         Self { error_message: self.error_message.or(message), ..self }
     }
 }
@@ -184,12 +184,11 @@ pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Re
     let run_id = &sandbox.key.run_id;
     let request = context.stored_request(run_id).await?;
     let depends_on = context.store.sandbox_dependencies(run_id).await?;
-    let waiting_for = context.store.waiting_for(&sandbox, &depends_on).await?;
     let change = context.store.last_state_change(run_id).await?;
-    let text = |name: &str| change[name].as_str().map(str::to_owned);
-    let message = text("error_message").filter(|_| waiting_for == Some("retry"));
+    let cause = context.store.wait_cause(&sandbox).await?;
+    let (waiting_for, message) = cause.map_or((None, None), |cause| (Some(cause.waiting_for), cause.error_message));
     Ok(SandboxDetailView {
-        reason: text("reason"),
+        reason: change["reason"].as_str().map(str::to_owned),
         waiting_for,
         graph_id: request.graph_id,
         models: request.models,

@@ -137,9 +137,15 @@ async fn a_retry_keeps_the_message_of_the_failure() {
         "from": "COMPLETING", "to": "PENDING", "reason": "internal", "error_message": "a fault"
     });
     assert_eq!(change, expected);
-    let waits = async |run: &Sandbox| daemon.store.waiting_for(run, &[]).await.expect("it is readable");
-    assert_eq!(waits(&retried).await, Some("turn"), "its time is past");
-    assert_eq!(waits(&Sandbox { next_try_us: i64::MAX, ..retried }).await, Some("retry"));
+    let cause = async |run: &Sandbox| daemon.store.wait_cause(run).await.expect("it is readable");
+    let turn = WaitCause { waiting_for: "turn", reason: None, error_message: None };
+    assert_eq!(cause(&retried).await, Some(turn), "its time is past");
+    let retry = WaitCause {
+        waiting_for: "retry",
+        reason: Some("internal".to_owned()),
+        error_message: Some("a fault".to_owned()),
+    };
+    assert_eq!(cause(&Sandbox { next_try_us: i64::MAX, ..retried }).await, Some(retry));
 }
 
 #[tokio::test]

@@ -136,3 +136,43 @@ async fn another_owners_run_is_unknown() {
     assert_eq!(request.as_deref(), Some(r#"{"task":"x"}"#));
     assert_eq!(daemon.store.live_sandboxes().await.expect("it is readable").len(), 1);
 }
+
+#[tokio::test]
+async fn each_run_of_a_list_has_its_cause() {
+    let daemon = Daemon::new(&[]).await;
+    for run_id in ["r1", "r2", "r3", "r4", "r5"] {
+        daemon.create(daemon.ephemeral(run_id), 1).await;
+        assert_eq!(daemon.claim(9).await.as_deref(), Some(run_id));
+    }
+    daemon.step("r1", SandboxStep::Decide(failed("internal"))).await;
+    let generation = daemon.find("r1").await.generation;
+    let next = NextAttempt { daemon: daemon.process.clone(), next_try_us: i64::MAX, reason: "internal".to_owned() };
+    daemon.store.retry_sandbox(&id("r1"), generation, next, 9).await.expect("it has retries");
+    let generation = daemon.find("r2").await.generation;
+    daemon.store.set_desired_state(&id("r2"), generation, DesiredState::Paused).await.expect("it is live");
+    daemon.sql(
+        "INSERT INTO approvals (id, run_id, attempt, kind, cap, old_value, new_value, subject, digest, created_us, expires_us, held_us)
+         VALUES ('apr-1', 'r3', 0, 'cap', 'max_calls', 1, 2, '{}', printf('%064d', 0), 1, 9, 1);
+         INSERT INTO questions (id, run_id, attempt, question, options, state, created_us, expires_us)
+         VALUES ('qst-1', 'r4', 0, 'Which?', '[]', 'open', 1, 9223372036854775807)",
+    );
+    daemon.step("r5", SandboxStep::Decide(SandboxVerdict::Success)).await;
+    daemon.step("r5", SandboxStep::Finish).await;
+    let after =
+        |run_id: &str, other: &str| NewSandbox { depends_on: BTreeSet::from([id(other)]), ..daemon.ephemeral(run_id) };
+    daemon.create(after("r6", "r4"), 2).await;
+    daemon.create(after("r7", "r5"), 2).await;
+
+    let found = page(&daemon, SandboxFilter::default(), None, 9).await.sandboxes;
+    let causes = daemon.store.wait_causes(&found).await.expect("it is readable");
+
+    let shown: Vec<_> = causes.iter().map(|(key, cause)| format!("{key} {}", cause.waiting_for)).collect();
+    let expected = ["r1.1 retry", "r2.0 resume", "r3.0 approval", "r4.0 answer", "r6.0 dependencies", "r7.0 turn"];
+    assert_eq!(shown, expected, "r5 has ended");
+    let reasons: Vec<_> = causes.values().filter_map(|cause| cause.reason.as_deref()).collect();
+    assert_eq!(reasons, ["internal"]);
+    for sandbox in &found {
+        let alone = daemon.store.wait_cause(sandbox).await.expect("it is readable");
+        assert_eq!(alone.as_ref(), causes.get(&sandbox.key), "a run alone has the cause that it has in a list");
+    }
+}
