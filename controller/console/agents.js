@@ -132,7 +132,7 @@ function Page() {
 }
 
 export async function start(show) {
-  const types = "agent.started,agent.completed,agent.failed,sandbox.*,run.state_changed";
+  const types = "agent.started,agent.completed,agent.failed,sandbox.*,run.state_changed,approval.*,question.*";
   stream = follow(`/api/v1/events/stream?types=${types}`, null, { snapshot: soon, event: soon, gap: soon });
   await load();
   show(html`<${Page} />`);

@@ -50,7 +50,9 @@ pub enum StateDirectoryError {
 }
 
 /// Directories in a state directory that only their owner may enter.
-pub(crate) const PRIVATE: [&str; 7] = ["runs", "audit", "prices", "records", "keys", "kept", "git"];
+pub(crate) const PRIVATE: [&str; 7] = ["runs", "audit", "prices", "records", "keys", "kept", GIT];
+/// Directory of repositories.
+const GIT: &str = "git";
 /// Other entries of a state directory. A first start that was killed, or a restore by hand, has made only some of them.
 const FILES: [&str; 12] = [
     "instance",
@@ -117,15 +119,21 @@ fn content(state: &Path) -> Result<StateDirectory, StateDirectoryError> {
     if MARKS.iter().any(|mark| state.join(mark).is_file()) {
         return Ok(StateDirectory::InUse);
     }
-    let mut found = StateDirectory::Empty;
+    let (mut found, mut has_git) = (StateDirectory::Empty, false);
     for entry in fs::read_dir(state).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
         if !PRIVATE.contains(&name.as_str()) && !FILES.contains(&name.as_str()) {
             return Err(StateDirectoryError::Foreign(state.to_owned(), name));
         }
-        if name != "lost+found" {
-            found = StateDirectory::InUse;
+        match name.as_str() {
+            "lost+found" => {}
+            GIT => has_git = true,
+            _ => found = StateDirectory::InUse,
         }
+    }
+    // Other programs have directories of this name, too.
+    if has_git && found == StateDirectory::Empty {
+        return Err(StateDirectoryError::Foreign(state.to_owned(), GIT.to_owned()));
     }
     Ok(found)
 }
@@ -266,7 +274,7 @@ mod tests {
         let scratch = scratch();
         for (name, parts) in [
             ("restored", &["audit", "keys"][..]),
-            ("repositories", &["git"]),
+            ("repositories", &["git", "audit"]),
             ("killed", &["runs"]),
             ("disk", &["lost+found"]),
         ] {
@@ -276,6 +284,10 @@ mod tests {
             assert_eq!(inspect(&path).expect("it may be used"), expected, "{name}");
             Layout::open(&path).expect("it may be used");
         }
+        // The directory of a git server.
+        let path = directory(&scratch, "foreign", 0o700);
+        fs::create_dir(path.join("git")).expect("there is room");
+        assert!(matches!(inspect(&path), Err(StateDirectoryError::Foreign(_, name)) if name == "git"));
         // A mark makes it a state directory, whatever else an operator keeps there.
         let path = directory(&scratch, "notes", 0o700);
         Layout::open(&path).expect("it is empty");

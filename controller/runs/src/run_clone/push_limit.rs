@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sluice_contract::RunId;
 use sluice_git::{GitError, PushHistory, RunRepository};
+use sluice_state::store::now_us;
 
 use super::message::RequestBytes;
 
@@ -126,7 +127,9 @@ impl<B> OpenPush<'_, B> {
         }
         let (begun_us, taken) = (self.begun_us, self.body.taken());
         if taken > PROBE_BYTES {
-            self.repository.record_push(begun_us, taken, |begun| counts(begun, begun_us))?;
+            // By the end: a push that took an hour must not remove those that began during it.
+            let now_us = now_us();
+            self.repository.record_push(begun_us, taken, |begun| counts(begun, now_us))?;
         }
         self.limit.close(self.repository.run(), begun_us);
         Ok(())
