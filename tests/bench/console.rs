@@ -92,7 +92,7 @@ pub(crate) struct LongRun {
 
 /// Measures the pages of one daemon.
 pub(crate) async fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<ConsoleFigures> {
-    let site = DaemonSite::create(scratch, upstream)?;
+    let site = DaemonSite::create(scratch, NAME, upstream)?;
     let _daemon = site.start().await?;
     let created = site.create_run(0, &json!({ "argv": ["true"], "model": "bench-chat" })).await?;
     let id = created["sandbox_id"].as_str().ok_or("a run without an id")?.to_owned();

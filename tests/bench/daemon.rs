@@ -90,7 +90,7 @@ impl FirstInstruction {
 
 /// Measures one daemon after the other, each on a state directory of its own.
 pub(crate) async fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<DaemonFigures> {
-    let site = DaemonSite::create(scratch, upstream)?;
+    let site = DaemonSite::create(scratch, NAME, upstream)?;
     let daemon = site.start().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle_rss = measure::memory(&[daemon.pid()])?.rss;

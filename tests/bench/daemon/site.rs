@@ -28,10 +28,12 @@ pub(crate) struct DaemonSite {
 }
 
 impl DaemonSite {
-    /// Makes the directory and the tokens.
-    pub(crate) fn create(scratch: &Path, upstream: u16) -> Outcome<Self> {
-        let (program, state) = (programs::controller()?, scratch.join("daemon"));
-        let key = scratch.join("daemon.key");
+    /// Makes the directory and the tokens, in a directory of this name.
+    pub(crate) fn create(scratch: &Path, name: &str, upstream: u16) -> Outcome<Self> {
+        let own = scratch.join(name);
+        fs::create_dir(&own)?;
+        let (program, state) = (programs::controller()?, own.join("state"));
+        let key = own.join("key");
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key)?;
         file.write_all(wire::KEY.as_bytes())?;
         let mut settings = vec![format!("--upstream=http://127.0.0.1:{upstream}")];
@@ -39,7 +41,7 @@ impl DaemonSite {
         if let Ok(proxy) = programs::sidecar() {
             settings.push(format!("--proxy={}", proxy.display()));
         }
-        let mut site = Self { program, state, sockets: scratch.join("run"), settings, tokens: Vec::new() };
+        let mut site = Self { program, state, sockets: own.join("run"), settings, tokens: Vec::new() };
         for number in 0..TOKENS {
             site.tokens.push(site.create_token(number)?);
         }
