@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -57,7 +57,7 @@ fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<LedgerFigures> {
     eprintln!("{NAME}: {runs} runs of {calls} calls");
     let state = scratch.join(format!("ledger-{runs}-{calls}"));
     let keys = state.join("keys");
-    fs::create_dir_all(&keys)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&keys)?;
     let seed: String = SEED.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(keys.join("signing"))?;
     file.write_all(seed.as_bytes())?;
