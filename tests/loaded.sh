@@ -91,6 +91,7 @@ pause() {
     sleep "$1" &
     background+=($!)
     wait $!
+    unset 'background[-1]' # another process may get its pid
 }
 
 # Waits until one of the suites has ended, and removes its files except for its log.
@@ -127,7 +128,7 @@ main() {
         (while :; do :; done) &
         background+=($!)
     done
-    echo "loaded.sh: $suites suites, $at_once at the same time; their output is in $directory/suite-N.log"
+    echo "loaded.sh: runs suites 1 to $suites, at most $at_once at the same time; the output of N is in $directory/suite-N.log"
     for number in $(seq "$suites"); do
         ((number == 1 || number > at_once)) || pause 600
         ((${#running[@]} < at_once)) || await_suite

@@ -11,7 +11,7 @@ use crate::settings::ConfiguredModel;
 /// An answer to `GET /v1/models`.
 #[derive(Debug, Deserialize)]
 struct ModelsAnswer {
-    data: Vec<ModelEntry>,
+    data: Vec<KeyModel>,
     /// True if the answer is one page of a longer list.
     #[serde(default)]
     has_more: bool,
@@ -19,7 +19,7 @@ struct ModelsAnswer {
 
 /// A model of an answer.
 #[derive(Debug, Deserialize)]
-struct ModelEntry {
+struct KeyModel {
     id: String,
 }
 

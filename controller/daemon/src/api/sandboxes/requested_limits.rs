@@ -34,7 +34,7 @@ pub(in crate::api) struct RequestedLimits {
     /// Rate of calls, such as `5/s`.
     rate: Option<Quantity>,
     /// Time without work after which the run ends, such as `30m`, at most 24 hours. It does not apply while the worker
-    /// reports that it works; `ttl_minutes`, in its place, does.
+    /// reports that it works; `ttl_minutes` always applies.
     idle: Option<Quantity>,
     /// Bytes that the workspace may take on disk, such as `2g`.
     workspace: Option<Quantity>,
