@@ -210,7 +210,10 @@ impl ConsoleFigures {
             "| after six pages of older events: memory of scripts, MB; rows | {:.1}; {rows} |",
             mb(*heap_after_scroll)
         )?;
-        writeln!(out, "| longest task, ms: of opening, of reading | {opening_task_ms:.0}, {reading_task_ms:.0} |")?;
+        writeln!(
+            out,
+            "| longest task, ms (0: none took 50 ms): while it opens, while it is read | {opening_task_ms:.0}, {reading_task_ms:.0} |"
+        )?;
         Ok(())
     }
 }

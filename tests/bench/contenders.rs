@@ -107,13 +107,15 @@ impl Contender {
             Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",
             Self::SluiceSync => "sluice-proxy, full policy, `--audit-sync call`",
             Self::Nginx => "nginx tuned: 64 kept upstream connections, no spooling, access log (`nginx-tuned.conf`)",
-            Self::NginxTemplate => "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)",
+            Self::NginxTemplate => {
+                "nginx with the configuration of a run template: 4 kept connections (`nginx-template.conf`)"
+            }
             Self::Haproxy => "HAProxy tuned: 1 thread, `http-reuse always`, access log (`haproxy.cfg`)",
             Self::Hyper => {
-                "hyper alone: a reverse proxy of hyper's two machines, without policy and log: the floor of the library"
+                "hyper alone: a reverse proxy of hyper's server and client, without policy and log: the least that the library costs"
             }
             Self::Relay => {
-                "raw byte relay: no HTTP, no header, no log: the floor, except where each call is a new connection (it keeps none to the upstream)"
+                "raw byte relay: no HTTP, no header, no log: the least that a proxy costs, except in `new-connection` (it keeps no connection to the upstream)"
             }
         }
     }

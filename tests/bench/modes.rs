@@ -106,7 +106,7 @@ const ALL: [Mode; 12] = [
     },
     Mode {
         name: "paced-64",
-        title: "64 streams of 200 chunks, one each 2 ms",
+        title: "64 streams of 200 chunks, one every 2 ms",
         ask: CallKind::Paced(Pace::Fast),
         connections: Connections::Kept(64),
         calls: 64,
@@ -114,7 +114,7 @@ const ALL: [Mode; 12] = [
     },
     Mode {
         name: "paced-512",
-        title: "512 streams of 50 chunks, one each 40 ms",
+        title: "512 streams of 50 chunks, one every 40 ms",
         ask: CallKind::Paced(Pace::Slow),
         connections: Connections::Kept(512),
         calls: 512,

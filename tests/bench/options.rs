@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measures only these [default: all]. runs: `sluice run` beside `docker run`; daemon:
-    /// `sluice serve` under load; console: its pages in Chromium; scale: a host full of sidecars;
+    /// `sluice serve` under load; console: its pages in Chromium; scale: many sidecars on one host;
     /// ledger: up to a million receipts; syscalls: counts of strace; instructions: counts of callgrind.
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     only: Vec<String>,

@@ -78,7 +78,7 @@ fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) ->
         "- medians of {} interleaved rounds; × is the median of the ratios of CPU per call within each round; \
          CPU is the time on a core of all threads of the contender's processes (schedstat)\n\
          - sizes in 10⁶ bytes; peak RSS is that of the mode, summed over processes; every answer was checked \
-         (status, length, end), and that the upstream saw our key and account, but for hyper and the relay\n",
+         (status, length, end), and that the upstream saw our key and account, except for hyper and the relay\n",
         options.rounds()
     )?;
     for startup in startups {
@@ -147,8 +147,8 @@ fn costs(out: &mut String, costs: &[InstructionCount]) -> Outcome<()> {
     writeln!(
         out,
         "\n## Instructions per call\n\nCounted by callgrind in user space, over one connection, as the difference between two \
-         runs. SHA-256, for the audit chain, stands apart: valgrind's processor does it in software, a real one has instructions \
-         for it. Allocations are calls of `malloc` and its kin.\n"
+         runs. SHA-256, for the audit chain, is counted separately: valgrind emulates a processor without the instructions for \
+         it. Allocations are calls of `malloc` and of the other functions that allocate.\n"
     )?;
     writeln!(
         out,
@@ -200,13 +200,13 @@ fn starts(out: &mut String, startups: &[Startup]) -> Outcome<()> {
 fn full_hosts(out: &mut String, crowds: &[FullHost]) -> Outcome<()> {
     writeln!(
         out,
-        "\n## A host full of them\n\nNot pinned. A stream has a chunk each 40 ms; its latency has the load generator's and the \
-         upstream's share of the same cores in it.\n"
+        "\n## Many on one host\n\nNot pinned. A stream has a chunk every 40 ms; its latency includes the time that the load generator and \
+         the upstream take on the same cores.\n"
     )?;
     writeln!(
         out,
         "| contender | at a time | starts/s | idle PSS, MB | of each | idle CPU, µs/s of each | files | PSS with a stream each, MB | \
-         CPU µs/chunk | a chunk's way p50, µs | p99, µs |"
+         CPU µs/chunk | latency of a chunk p50, µs | p99, µs |"
     )?;
     writeln!(out, "|---|{}", "---:|".repeat(10))?;
     for crowd in crowds {
@@ -234,7 +234,8 @@ fn ledger_sizes(out: &mut String, ledgers: &[LedgerFigures]) -> Outcome<()> {
     let Some(first) = ledgers.first() else { return Ok(()) };
     write!(out, "\n## The ledger at size\n\n| |")?;
     for LedgerFigures { receipts, runs, .. } in ledgers {
-        write!(out, " {receipts} receipts in {runs} runs |")?;
+        let plural = if *runs == 1 { "" } else { "s" };
+        write!(out, " {receipts} receipts in {runs} run{plural} |")?;
     }
     writeln!(out, "\n|---|{}", "---:|".repeat(ledgers.len()))?;
     write!(out, "| database, bytes a receipt |")?;
@@ -267,7 +268,7 @@ fn whole_runs(out: &mut String, RunComparison { ways, phases, rates }: &RunCompa
             row.title,
         )?;
     }
-    writeln!(out, "\nPhases of `sluice run`, ms: {}. The sidecar starts beside container_create.", phases.describe())?;
+    writeln!(out, "\nPhases of `sluice run`, ms: {}. The sidecar starts during container_create.", phases.describe())?;
     writeln!(
         out,
         "\n| runs at a time | `docker run --rm`, per minute | `sluice run`, per minute | × |\n|---:|---:|---:|---:|"
@@ -321,7 +322,7 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
     let streams = mode.chunks > 1;
     writeln!(out, "\n## {}: {}\n", mode.mode, mode.title)?;
     let per_chunk = if streams { " CPU µs/chunk |" } else { "" };
-    let latency = if is_paced(mode) { "a chunk's way" } else { "call" };
+    let latency = if is_paced(mode) { "latency of a chunk" } else { "call" };
     writeln!(
         out,
         "| contender | CPU µs/call |{per_chunk} range | × nginx | × relay | first byte p50, µs | {latency} p50, µs | p99, µs | calls/s | peak RSS, MB | PSS, MB |"

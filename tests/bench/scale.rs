@@ -1,4 +1,4 @@
-//! A host full of runs: many contenders at a time, idle, and with a live stream each.
+//! Many contenders at a time on one host, idle, and with a live stream each.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
