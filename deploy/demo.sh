@@ -56,8 +56,8 @@ seconds() { # since when
     echo "$((tenths / 10)).$((tenths % 10)) s"
 }
 
-# A process group of its own, which is ended with this script. Should this script be killed, the command goes on, and
-# holds the lock unless it has one of its own: the next one waits for it.
+# Starts a command in a process group of its own, which ends with this script. If this script is killed, the command
+# goes on, and holds the lock unless it has one of its own: the next demo waits for it.
 start() { # NAME COMMAND…
     local name=$1 log=$cache/$1.log
     shift
@@ -69,7 +69,7 @@ start() { # NAME COMMAND…
     set +m
 }
 
-# For a command that has a lock of its own, or leaves a process running.
+# Runs a command without the lock, because it has a lock of its own, or leaves a process running.
 unlocked() {
     exec 8>&-
     "$@"
@@ -127,11 +127,11 @@ take_lock() {
 
 # -- Services: processes that go on after this script ------------------------------------------------------------------
 
-# A pid alone may have been given to another process since; with its start time and the boot it is one process.
+# A pid alone may belong to another process by now; a pid, its start time and the boot id name exactly one process.
 identity() { # PID -> "pid start-time boot-id"; fails if there is no such process, or only its zombie
     local stat
     stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-    # The second field is the name in brackets and may hold blanks: count from behind it.
+    # The second field is the name in parentheses, which may have blanks: the fields after it are counted.
     # shellcheck disable=SC2086 # words on purpose
     set -- "$1" ${stat##*) }
     [[ $2 != Z ]] && echo "$1 ${21} $(cat /proc/sys/kernel/random/boot_id)"
@@ -147,8 +147,8 @@ service_is_current() { # STATE DIGEST: another configuration or another program 
     service_pid "$1" >/dev/null && [[ $(cut -d' ' -f4 "$1") == "$2" ]]
 }
 
-# It notes its own identity before it becomes the program, so that no interruption can lose it; until then it holds the
-# lock. Its own session, so that neither Ctrl-C nor a closing terminal reaches it.
+# Starts a service. It writes its identity down before it becomes the program, so that no interruption can lose it;
+# until then it holds the lock. It has a session of its own, so that neither Ctrl-C nor a closing terminal reaches it.
 start_service() { # STATE DIGEST LOG COMMAND…
     local state=$1 digest=$2 log=$3 deadline=$((SECONDS + 10))
     shift 3
@@ -215,7 +215,7 @@ start_litellm() {
     stop_service "$litellm"
 
     local port=4000
-    # Any other will do.
+    # Any other port will do.
     if is_taken "$port"; then port=0; fi
     # The key comes from its file: an argument could be read by every user.
     # shellcheck disable=SC2016 # its own variables, not ours
@@ -231,7 +231,7 @@ start_litellm() {
 
 admin_socket() { echo "$(run_dir)/admin.sock"; }
 
-# As root, over the socket that takes no token.
+# Calls the API as root, over the socket that takes no token.
 api() { # PATH CURL-OPTIONS…
     curl --silent --show-error --fail-with-body --noproxy '*' --unix-socket "$(admin_socket)" "${@:2}" "http://localhost/api/v1$1"
 }
@@ -253,7 +253,7 @@ listen_address() {
 
 daemon_url() { grep -om1 'http://127.0.0.1:[0-9]*' "$daemon_log"; }
 
-# One line of each event, until the run ends.
+# Prints one line for each event, until the run ends.
 show_stream() { # RUN
     api "/sandboxes/$1/stream?after=0" --no-buffer --max-time 120 | "$python" -c '
 import json, sys
@@ -298,19 +298,20 @@ for line in sys.stdin:
 build() { env -u CARGO_TARGET_DIR -u CARGO_BUILD_TARGET make --no-print-directory dist; }
 
 build_image() {
-    # One that is pulled for us is removed with the rest.
+    # A base that is pulled for the demo is removed with the rest.
     docker image inspect "$registry_base" >/dev/null 2>&1 || touch "$cache/base-was-not-here"
     runtime-image/build.sh
 }
 
-# Below /var/lib if the checkout's path is too long for a socket's path (107 bytes, of which a run takes 47).
+# The state directory is below /var/lib if the checkout's path is too long for a socket's path (107 bytes, of which a
+# run takes 47).
 state_dir() {
     local LC_ALL=C state=$root/$cache/state
     if ((${#state} > 60)); then state=/var/lib/sluice-demo-$(cksum <<<"$root" | cut -d' ' -f1); fi
     echo "$state"
 }
 
-# Short, for the same reason; gone with the host's next start.
+# This path is short for the same reason. The directory is gone after the host's next start.
 run_dir() { echo "/run/sluice-demo-$(cksum <<<"$root" | cut -d' ' -f1)"; }
 
 quoted() { # as TOML has it
@@ -442,7 +443,7 @@ show_api() {
     api "/sandboxes/$run/logs?stream=stdout"
 }
 
-# A run that goes on for ten minutes, and the page that shows it.
+# Starts a run that goes on for ten minutes, and prints the address of its page.
 show_console() {
     local run
     # shellcheck disable=SC2016 # variables of the sandbox
@@ -548,7 +549,7 @@ sweep() {
         "$sluice" sweep --config "$config" --daemon-runs
         [[ -z $(containers) ]] || { echo "a run is going on: container $(containers | xargs)"; return 1; }
     else
-        # Built, and removed since: the engine has to do.
+        # The program was removed after it was built, so the engine removes the containers.
         containers | xargs --no-run-if-empty docker rm --force
     fi
 }

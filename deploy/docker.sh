@@ -32,11 +32,11 @@ answers() { # prints the engine's version
     command -v docker >/dev/null && DOCKER_HOST=$host timeout 10 docker version --format '{{.Server.Version}}' 2>/dev/null
 }
 
-# A pid alone may have been given to another process since; with its start time and the boot it is one process.
+# A pid alone may belong to another process by now; a pid, its start time and the boot id name exactly one process.
 identity() { # PID -> "pid start-time boot-id"; fails if there is no such process, or only its zombie
     local stat
     stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-    # The second field is the name in brackets and may hold blanks: count from behind it.
+    # The second field is the name in parentheses, which may have blanks: the fields after it are counted.
     # shellcheck disable=SC2086 # words on purpose
     set -- "$1" ${stat##*) }
     [[ $2 != Z ]] && echo "$1 ${21} $(cat /proc/sys/kernel/random/boot_id)"
@@ -98,8 +98,8 @@ remove_policy() { # ours only, also one that a killed run left
     if grep -qsxF "$policy_mark" "$policy"; then rm -f "$policy"; fi
 }
 
-# A killed dockerd leaves files that stop the next one: it believes a pid file whose pid is now another process (or
-# a zombie), and it believes a containerd socket that nobody listens on.
+# A killed dockerd leaves files that stop the next one: it trusts a pid file whose pid belongs to another process (or a
+# zombie) by now, and a containerd socket on which no process listens.
 clear_leftovers() {
     local file pid
     for file in /run/docker.pid:dockerd /run/docker/containerd/containerd.pid:containerd; do
@@ -128,8 +128,9 @@ spawn() {
     done
     if [[ -e $log ]]; then mv -f "$log" "$log.1"; fi
     say "starting dockerd ${args[*]} (log: $log) …"
-    # Its own session, so that neither Ctrl-C nor a closing terminal reaches it; no lock held; nothing of our environment.
-    # It notes its own identity before it becomes dockerd, so that no interruption can lose it.
+    # dockerd gets a session of its own, so that neither Ctrl-C nor a closing terminal reaches it; it holds no lock, and
+    # gets nothing of our environment. It writes its identity down before it becomes dockerd, so that no interruption
+    # can lose it.
     # shellcheck disable=SC2016 # its own variables, not ours
     setsid --fork env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "${keep[@]}" bash -c '
         cd /

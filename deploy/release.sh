@@ -46,7 +46,7 @@ trap 'exit 143' TERM
 made=$work/made
 mkdir -p "$made"
 
-# What both the archive and the package have, below a directory.
+# Fills the directories that both the archive and the package have.
 shared() { # DIRECTORY OF MANUAL PAGES, OF COMPLETIONS, OF DOCUMENTS, OF FILES
     local man=$1 completions=$2 documents=$3 files=$4
     mkdir -p "$man" "$completions"/{bash,zsh,fish} "$documents" "$files"
@@ -95,7 +95,7 @@ package() {
     cp "$work/completions/zsh/_sluice" "$root/usr/share/zsh/vendor-completions/"
     cp "$work/completions/fish/sluice.fish" "$root/usr/share/fish/vendor_completions.d/"
     cp deploy/sluice.toml "$root/etc/sluice/"
-    # Units of a package name programs of a package.
+    # The units of the package name the programs in /usr/bin, where the package has them.
     local unit
     for unit in deploy/*.service deploy/*.timer; do
         sed 's|/usr/local/bin/|/usr/bin/|g' "$unit" >"$root/lib/systemd/system/${unit##*/}"

@@ -69,7 +69,7 @@ inputs() { # BASE_ID: everything that the image is made of
     { echo "base $1" && find Dockerfile entrypoint.sh agent etc -type f -print0 | sort -z | xargs -0 sha256sum; } | digest
 }
 
-# An image that lost its name to a newer one; it stays where another name or a container still holds it.
+# Removes an image that lost its name to a newer one, unless it has another name or a container uses it.
 forget() { # ID
     [[ -n $1 && $(docker image inspect --format '{{len .RepoTags}}' "$1" 2>/dev/null) == 0 ]] || return 0
     docker image rm "$1" >/dev/null 2>&1 || true
@@ -120,7 +120,8 @@ fetch() { # PACKAGE VERSION SHA512
     genuine "$3" || fail "$url is not the file that this script expects: its SHA-512 differs" "remove $file, and look at the registry"
 }
 
-# In namespaces of its own: they remove all mounts and processes of debootstrap when this script ends, even by a kill.
+# Makes the base. debootstrap runs in namespaces of its own: its mounts and processes end with this script, even after a
+# kill.
 make_base() {
     [[ $(id -u) == 0 ]] || fail "no registry answers, and only root can make a base" \
         "run as root, or give an image that is on this machine: --base IMAGE"

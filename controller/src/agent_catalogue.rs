@@ -198,7 +198,7 @@ fn is_same(id: &str, asked: &str) -> bool {
 
 /// Replaces the fields that `entry` states. Its variables are added to the agent's.
 fn overlay(table: &mut Table, entry: Table) {
-    // The command builds the image of the catalogue only.
+    // The build command of the catalogue builds only the image of the catalogue.
     if entry.contains_key("image") {
         table.remove("build");
     }

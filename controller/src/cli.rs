@@ -252,7 +252,8 @@ impl Command {
         }
     }
 
-    /// Returns whether a command prints no error object: the object of a run has more members, and `tail` prints lines.
+    /// Returns whether a command prints its errors itself: the object of a run has more members, and a stream prints
+    /// lines.
     fn prints_own_errors(&self) -> bool {
         match self {
             Self::Run(_) | Self::Rerun(_) => true,

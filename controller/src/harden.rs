@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, setrlimit};
 
 /// Turns off core dumps, also for child processes, and debuggers of the same user.
 ///
-/// Errors are ignored: a kernel that refuses either offers other ways to read this memory.
+/// Errors are ignored: on a kernel that refuses one of these calls, there are other ways to read this memory.
 pub fn process() {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let _ = prctl::set_dumpable(false);

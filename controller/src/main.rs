@@ -1,4 +1,4 @@
-//! `sluice`: harden, then the command line.
+//! `sluice`: hardens the process, and runs the command line.
 
 use std::process::ExitCode;
 

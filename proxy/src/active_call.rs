@@ -179,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// Ends a call whose response has ended, which a stream may do before the end of its format.
+    /// Ends a call after its response has ended. A stream may end before the last event of its format.
     pub fn complete(&mut self) -> Ack {
         let observed = self.take_observed();
         let (is_error, is_stream) =
@@ -241,8 +241,8 @@ impl Inner {
         inner.aborted(drained);
     }
 
-    /// Returns true if the response that has ended is the whole one: its usage is that of the call. A stream with an
-    /// error is not.
+    /// Returns true if the response that has ended is complete, so that its usage is the usage of the call. A stream
+    /// with an error is not complete.
     fn is_whole(&self) -> bool {
         let is_stream = self.call.head.as_ref().is_some_and(|head| head.is_stream);
         let observed = self.filter.as_ref().map(ResponseFilter::observed);

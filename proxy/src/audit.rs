@@ -130,8 +130,8 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Writes `open`, or the records of a restart. They are durable with the first intent at the latest. A full disk
-    /// shows here.
+    /// Writes `open`, or the records of a restart. With `call`, they are durable with the first intent at the latest. A
+    /// full disk is detected here.
     ///
     /// # Errors
     /// The error of the first write.
@@ -303,7 +303,7 @@ impl Journal {
     /// Writes `close`, syncs in both modes, and releases the file. No other call uses the journal by then.
     ///
     /// # Errors
-    /// [`Poisoned`], if the file does not hold every record.
+    /// [`Poisoned`], if a record is missing, or the disk was full.
     pub async fn close(&self, reason: &str) -> Result<LogTotals, Poisoned> {
         let (ack, out, records) = {
             let mut state = self.lock();

@@ -75,7 +75,7 @@ impl<'p> BodyReader<'p> {
     /// Ends the body.
     ///
     /// # Errors
-    /// A refusal that only the whole body shows. The refusal names the model.
+    /// A refusal that depends on the whole body. The refusal names the model.
     pub fn finish(mut self) -> Result<ParsedBody, Refusal> {
         self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()

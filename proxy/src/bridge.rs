@@ -34,8 +34,8 @@ const NO_PROGRAM: u8 = 127;
 const EXITS: &str = "\
 Exit codes: the program's own; 128+n if signal n ended it; 1 without a bridge; 126, 127 no such program.";
 
-/// Runs a program in a sandbox, where localhost leads to the sidecar's socket. sluice run mounts it into images that have
-/// no bridge.
+/// Runs a program in a sandbox, where localhost leads to the sidecar's socket. sluice run mounts it into images that
+/// have no bridge.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-proxy bridge", bin_name = "sluice-proxy bridge", max_term_width = 100, after_help = EXITS)]
 struct BridgeFlags {
@@ -56,7 +56,7 @@ struct BridgeFlags {
     program: Vec<OsString>,
 }
 
-/// A program that cannot be run, or not with a bridge.
+/// Reason why a program cannot be run with a bridge.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
     #[error("the bridge cannot listen on {0}")]
@@ -110,7 +110,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(flags: &BridgeFlags) -> Result<u8, BridgeError> {
     let carrier = Carrier::open(flags.port, &flags.socket)?;
     let program = Program::start(&flags.program)?;
-    // Its signals are blocked, like those of this thread.
+    // The new thread inherits the signal mask, so signals stay blocked in it.
     std::thread::Builder::new().spawn(|| carrier.carry()).map_err(BridgeError::Thread)?;
     program.end()
 }

@@ -161,8 +161,8 @@ impl CallTracker {
     }
 
     /// Returns the amounts for the caps: the provider's cost, else the price of its usage. If the end of the response
-    /// was not seen, what a stream says may be only its beginning: then the call is charged as reserved, or for what the
-    /// stream says or the bytes that came, if that is more.
+    /// was not seen, what a stream says may be only its beginning: then the call is charged as reserved, or for what
+    /// the stream says or the bytes that came, if that is more.
     fn spent(&self, outcome: &CallOutcome, reservation: &Reservation) -> ActualUsage {
         let is_answer = outcome.status.is_some() && outcome.result != CallResult::Unknown;
         let is_free = is_answer && !could_be_billed(outcome.status);

@@ -69,7 +69,7 @@ pub struct Caps {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In here, so that a raise takes effect between two reservations.
+    /// Limits, under the lock so that a raise takes effect between two reservations.
     limits: CapLimits,
     calls: u64,
     open: usize,

@@ -1,7 +1,7 @@
 //! The client's end of a connection, watched for four events that hyper does not report.
 //!
-//! A head that can be read in two ways, a head that does not end, a head that hyper refuses without a body, and a
-//! client that leaves while its call is open. A half-closed client has not left; it waits for its response.
+//! The events are a head that can be read in two ways, a head that does not end, a head that hyper refuses without a
+//! body, and a client that leaves while its call is open. A half-closed client has not left; it waits for its response.
 
 mod socket;
 
@@ -22,13 +22,13 @@ use crate::slots::{Activity, Slot};
 
 pub use socket::ClientSocket;
 
-/// Time from the first byte of a head to its last.
+/// Maximum time from the first byte of a head to its last.
 const SLOW_HEAD: Duration = Duration::from_secs(10);
 
 /// Interval at which a half-closed client is checked; the kernel does not report its end a second time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Listener that a connection came by; it decides what answers the requests of the connection.
+/// Listener that accepted a connection; it decides which code answers the requests of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listener {
     /// The sandbox's socket.

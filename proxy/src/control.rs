@@ -45,7 +45,7 @@ pub async fn answer(run: Arc<RunContext>, request: Request<Incoming>) -> Pending
     }
 }
 
-/// Returns the state, after the change that is asked for, or the list of held calls.
+/// Makes the change that is asked for, if any, and returns the body of the answer.
 async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Vec<u8>, ControlRefusal> {
     let (head, body) = request.into_parts();
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
@@ -74,7 +74,7 @@ async fn respond(run: &Arc<RunContext>, request: Request<Incoming>) -> Result<Ve
     Ok(encode(&state(run)))
 }
 
-/// Makes a change on a task of its own: a client that leaves must not part a record from its effect.
+/// Makes a change on a task of its own: a client that leaves must not prevent the effect of a recorded change.
 async fn apart(run: &RunContext, change: PendingChange) -> Result<(), ControlRefusal> {
     let (done, changed) = oneshot::channel();
     run.shutdown.spawn_drain(Box::pin(async move {
@@ -90,7 +90,7 @@ fn encode(answer: &impl serde::Serialize) -> Vec<u8> {
 /// Decides on a change, records it, and lets it take effect.
 async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlRefusal> {
     let _changing = run.changing.lock().await;
-    // From here to the record without a pause: the audit log is closed after the drain began.
+    // There is no await from here to the record: the audit log is closed only after the drain began.
     if run.shutdown.is_draining() {
         return Err(ControlRefusal::draining());
     }
@@ -106,7 +106,7 @@ async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlR
         Effect::Raise(to) => {
             run.caps.raise(&to);
             to.deadline.into_iter().for_each(|length| run.deadline.extend(length));
-            // Before any other call can ask for what is new.
+            // Held calls pass before a new call can use the raised caps.
             run.holds.pass_fitting(&run.caps, by);
         }
         Effect::SetStopped(stopped) => run.deadline.set_stopped(stopped),

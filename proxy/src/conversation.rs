@@ -2,8 +2,8 @@
 //!
 //! Pure. The history of the agent does not hold an added message, so each later request would lack it: the model would
 //! forget it, and the provider's prompt cache would break at its place. A message is therefore a kept edit. It has an
-//! anchor, the item of the conversation after which it stands, and goes back to the same place in every later request
-//! that holds the anchor. The reasons: docs/design/kept-edits.md.
+//! anchor, the item of the conversation that it follows, and goes back to the same place in every later request that
+//! holds the anchor. The reasons: docs/design/kept-edits.md.
 
 mod anchor;
 mod facts;

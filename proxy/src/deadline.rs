@@ -32,7 +32,7 @@ impl Deadline {
         *self.lock()
     }
 
-    /// Makes the deadline this long, counted from its start.
+    /// Lengthens the run to this length, counted from its start; never shortens it.
     pub fn extend(&self, length: Duration) {
         self.lock().extend(length);
         self.changed.notify_one();

@@ -46,7 +46,7 @@ pub struct Estimate {
     output: Option<u64>,
     /// True if the client or the model bounds the response.
     is_bounded: bool,
-    /// Number of tokens that thinking needs.
+    /// Smallest output bound that leaves tokens for required thinking; 0 without it.
     least_output: u64,
     is_claude: bool,
     choices: u64,
@@ -63,8 +63,8 @@ impl Estimate {
         let cost_factors = parsed.cost_factors;
         let stored_tokens = parsed.rare.as_ref().and_then(|rare| rare.stored_tokens);
         let added = if cost_factors.instructions { INSTRUCTION_TOKENS } else { 0 };
-        // Claude reads them unchanged; for others LiteLLM writes each non-ASCII letter as six characters, and blanks
-        // between numbers.
+        // Claude reads arguments of tools unchanged; for other models LiteLLM writes each non-ASCII letter as six
+        // characters, and blanks between numbers.
         let is_claude = matches!(family, Family::Claude | Family::ClaudeLarge);
         let is_called_claude = parsed.model.as_deref().is_some_and(|model| model.contains("claude"));
         let rewritten = if is_claude { 0 } else { cost_factors.rewritten_bytes.saturating_mul(2) };

@@ -314,7 +314,7 @@ async fn relay(
             let pending = PendingResponse::buffered(status, headers, answer);
             Ok(if is_read { pending } else { settle(run, head, body, pending).await })
         }
-        // Counted in `close`: a worker that polls must not displace the records of refused calls.
+        // The refusal is counted in `close`: a worker that polls must not displace the records of refused calls.
         Err(refusal) => Err(Denied::Failed(refusal, None)),
     }
 }

@@ -9,7 +9,8 @@ use memchr::memchr2_iter;
 use crate::scrub::Scrub;
 use crate::usage::{ObservedResponse, ResponseObserver, SseEvent, UsageLocation};
 
-/// Maximum size of an event that waits until it is complete, while usage is hidden; a larger one passes unchanged.
+/// Maximum size of an event that waits until it is complete, while usage is hidden; from a larger one on, the stream
+/// passes unchanged.
 const EVENT_MAX: usize = 64 * 1024;
 
 /// State of the filter for one response.

@@ -134,7 +134,7 @@ pub fn files(needs: &HardeningNeeds) -> Result<Measure, HardenError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))?
-        // No signal to another process, and no connection to an abstract socket of one.
+        // This denies signals to other processes, and connections to their abstract sockets.
         .scope(Scope::from_all(abi))?;
     if needs.connect.is_some() {
         ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;

@@ -1,8 +1,8 @@
 //! The headers that may pass, in both directions.
 //!
-//! Pure. Default deny in both directions. A header that the sidecar sets is set or removed, and never passed on; so
-//! forgery need not be detected, it has no way through. For the order of precedence inside LiteLLM see the design
-//! notes in ARCHITECTURE.md, "What LiteLLM believes".
+//! Pure. Default deny in both directions. A header that the sidecar sets is set or removed, and never passed on; so a
+//! forged header cannot pass, and need not be detected. For the order of precedence inside LiteLLM see
+//! docs/design/litellm-identity.md.
 
 mod betas;
 mod metadata;

@@ -1,8 +1,8 @@
 //! Calls that wait for a person: at a cap, with `--on-cap ask`, and while the run is paused.
 //!
-//! A request waits without a head, at most for `--hold` from its arrival, and gets one 503 then. Its retry is a new
-//! request, which the table knows by its body. While calls wait at a cap, no new call passes the caps: what is left of
-//! them belongs to those that wait, in the order of their arrival.
+//! A request waits without a response head, at most for `--hold` from its arrival, and gets one 503 then. Its retry is
+//! a new request, which the table recognises by its body. While calls wait at a cap, no new call passes the caps: what
+//! is left of them belongs to those that wait, in the order of their arrival.
 
 pub(crate) mod answers;
 pub(crate) mod key;
@@ -101,7 +101,7 @@ impl Holds {
         self.lock().table.has_told()
     }
 
-    /// Takes note of a request that passes: it may be such a retry.
+    /// Takes note of a request that passes: it may be the retry of a client that was told to try again.
     pub fn pass(&self, body: Hash, caps: &Caps) {
         let mut state = self.lock();
         state.table.pass(body);
@@ -129,7 +129,7 @@ impl Holds {
             let last = asked.by_ref().take(of_each(waiting)).last().flatten();
             let is_paused = hold.cause == HoldCause::Paused;
             let last = last.filter(|_| !is_paused);
-            // The retry of a client that it lets through: nothing is to be decided.
+            // The caps would let the retry of this client pass, so nothing is to be decided.
             if waiting == 0 && last.is_none() && !(is_paused && state.is_paused) {
                 return None;
             }
@@ -146,7 +146,7 @@ impl Holds {
         held.collect()
     }
 
-    /// Returns the cap that is in the way of a request, if those that wait pass before it; `None` if it fits.
+    /// Returns the cap that stops a request, if the waiting requests pass before it; `None` if it fits.
     pub(crate) fn asked(&self, request: &CapRequest, caps: &Caps) -> Option<AskedCap> {
         let state = self.lock();
         let before = state.table.waiting().iter().map(|waiting| &waiting.request);
@@ -239,7 +239,7 @@ impl Holds {
 }
 
 fn set_gate(state: &State, caps: &Caps) {
-    // Also while retries are to come: they are looked for on the way of calls that find the gate closed.
+    // The gate is also closed while retries are expected: only calls that find it closed are checked for being retries.
     let is_closed = state.is_paused || state.table.is_at_cap() || state.table.has_told();
     caps.set_gate(if is_closed { Gate::Closed } else { Gate::Open });
 }

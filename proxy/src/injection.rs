@@ -1,7 +1,7 @@
 //! Messages of the operator that calls carry: the store of the run, and the reading of a body that gets some.
 //!
-//! What a message is and where it goes: [`crate::conversation`]. A body gets its messages once the policy has admitted it,
-//! so that a refused body decides nothing about them; then the policy reads the body with its messages, so that
+//! What a message is and where it goes: [`crate::conversation`]. A body gets its messages once the policy has admitted
+//! it, so that a refused body decides nothing about them; then the policy reads the body with its messages, so that
 //! everything after sees the body that is sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ impl Injections {
         };
         let fingerprint = interrupts::fingerprint(body, call.end);
         if interrupts.remembers() && interrupts.knows(fingerprint) {
-            // It is not sent. Its messages go to the next one.
+            // The body is not sent. Its messages go to the next call.
             return InjectionPlan::default();
         }
         let mut plan = store.plan(format, &call, room);
@@ -79,8 +79,8 @@ impl Injections {
         plan
     }
 
-    /// Reads a body to its end, adds the messages of the run, and reads what is sent. Without messages, the call may still
-    /// show which conversation is the agent's own.
+    /// Reads a body to its end, adds the messages of the run, and reads what is sent. Without messages, the call may
+    /// still show which conversation is the agent's own.
     ///
     /// # Errors
     /// The refusals of [`intake::read`], for the body with its messages.

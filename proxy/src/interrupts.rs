@@ -18,8 +18,8 @@ use crate::upstream::UpstreamError;
 const REPEATS: Duration = Duration::from_secs(60);
 /// Maximum number of requests that are remembered.
 const REMEMBERED_MAX: usize = 256;
-/// Bytes at the end of a conversation that tell one request from another: its newest items. All of it would cost a large
-/// call a tenth of its time.
+/// Bytes at the end of a conversation that tell one request from another: its newest items. A hash of all of it would
+/// cost a large call a tenth of its time.
 const TAIL: usize = 2048;
 
 /// Interruptions of the calls of a run.
@@ -54,7 +54,7 @@ impl Interrupts {
         }
     }
 
-    /// Sets what wakes all connections.
+    /// Sets the function that wakes all connections.
     pub fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
         // There is one server, which sets it once.
         let _ = self.wake.set(wake);
@@ -68,7 +68,7 @@ impl Interrupts {
         }
     }
 
-    /// Tells a call whether it goes on.
+    /// Checks whether a call may continue.
     ///
     /// # Errors
     /// [`UpstreamError::Interrupted`]

@@ -1,7 +1,7 @@
 //! A JSON scanner that takes its text in pieces.
 //!
-//! Pure. The scanner checks the whole grammar of RFC 8259 (UTF-8 included), keeps only the first [`TEXT_MAX`] bytes
-//! of the current string or number, and reports what it reads to a [`JsonVisitor`], with offsets. A visitor can read the
+//! Pure. The scanner checks the whole grammar of RFC 8259 (UTF-8 included), keeps only the first [`TEXT_MAX`] bytes of
+//! the current string or number, and reports what it reads to a [`JsonVisitor`], with offsets. A visitor can read the
 //! rest of a longer string while it passes. So a 20 MB body is read where it lies, and a response while it passes.
 
 mod block;
@@ -55,7 +55,8 @@ pub struct Scanner {
     is_key: bool,
     text: Vec<u8>,
     complete: bool,
-    /// True if the visitor reads the rest of the current string; it means nothing before the string is too long to keep.
+    /// True if the visitor reads the rest of the current string; it means nothing before the string is too long to
+    /// keep.
     reads_rest: bool,
     high: Option<u16>,
     utf8: Utf8,

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 mod log;
 
 fn main() -> ExitCode {
-    // In a sandbox: no settings, no key, no audit log.
+    // In a sandbox, the program is the bridge: it has no settings, no key and no audit log.
     if std::env::args_os().nth(1).is_some_and(|arg| arg == "bridge") {
         return bridge::main(std::env::args_os().skip(1));
     }
@@ -61,7 +61,8 @@ fn run() -> Result<SidecarExit, StartError> {
         parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
         let started = start::begin(&settings, opened)?;
-        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, and a task by a push.
+        // Serving is a task of its own: tokio wakes the future of `block_on` by a write to itself, and a task by a
+        // push.
         tokio::spawn(serve(settings, started, signals))
             .await
             .map_err(|error| StartError::caused("serve", SidecarExit::Software, &error))?
@@ -115,7 +116,7 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
         tracing::warn!("{warning}");
     }
     if let Err(error) = print(&ready) {
-        // The launcher is gone: the log gets its end even so.
+        // The launcher is gone, but the audit log still gets its end.
         let _ = run.journal.close("not_awaited").await;
         return Err(error);
     }
@@ -156,7 +157,7 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
         run.journal.set_relayed(relay.counts());
     }
     let closed = run.journal.close(reason).await;
-    // A launcher that waits for the socket to go then finds the log complete.
+    // A launcher that waits until the socket is removed then finds the audit log complete.
     drop(socket);
     let LogTotals { records, syncs } = closed.map_err(|_| {
         StartError::new(

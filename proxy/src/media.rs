@@ -77,14 +77,16 @@ pub fn document_tokens(bytes: u64, document: DocumentForm) -> TokenEstimate {
 }
 
 /// Tokens of a second of audio. Gemini 2.x bills 32, Gemini 3 bills 25 (Google's pages on tokens and on media
-/// resolution, 2026), OpenAI one for 100 ms (its page on realtime costs, as quoted in a third-party document of 2026-08).
+/// resolution, 2026), OpenAI one for 100 ms (its page on realtime costs, as quoted in a third-party document of
+/// 2026-08).
 const AUDIO_TOKENS_PER_SECOND: u64 = 32;
 /// 24,000 samples of 2 bytes. From memory of OpenAI's reference; not looked up.
 const PCM16_BYTES_PER_SECOND: u64 = 48_000;
 /// The lowest bit rate in the tables of MPEG-2 layer III is 8 kbit/s. From memory of ISO/IEC 13818-3; a guess needs no
 /// more.
 const ENCODED_BYTES_PER_SECOND: u64 = 1000;
-/// Tokens beside the samples: markers around the audio, which OpenAI's page on realtime costs mentions without a figure.
+/// Tokens beside the samples: markers around the audio, which OpenAI's page on realtime costs mentions without a
+/// figure.
 const AUDIO_EXTRA: u64 = 16;
 
 /// Tokens of an audio part of this many decoded bytes.

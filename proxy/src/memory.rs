@@ -12,7 +12,8 @@
 //! The limit is `RLIMIT_DATA`, which counts the pages that a process may write to, also those that it has not touched.
 //! A cgroup would count resident pages, but needs a delegated hierarchy, which a controller started from a shell or a
 //! container does not have; `RLIMIT_AS` counts the program and its libraries too. A process that reaches the limit gets
-//! no memory and aborts. The run then ends like a run that lost its sidecar, and each call that it had made is in its audit file.
+//! no memory and aborts. The run then ends like a run that lost its sidecar, and each call that it had made is in its
+//! audit file.
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

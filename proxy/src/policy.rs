@@ -35,7 +35,7 @@ pub enum AdmittedRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct Policy {
     routes: Vec<Route>,
-    /// The own run, if there is a controller to relay to.
+    /// Id of the own run, if there is a controller to relay to.
     relay: Option<String>,
 }
 

@@ -200,7 +200,7 @@ impl Refusal {
         }
     }
 
-    /// Makes it the denial of a held call. Its status is 400, the only one that all clients take for an answer.
+    /// Makes the refusal the denial of a held call. Its status is 400, the only one that all clients treat as final.
     #[must_use]
     pub fn denied(mut self, denial: Denial) -> Self {
         self.denial = denial;
@@ -294,7 +294,8 @@ impl Refusal {
         .to_string()
     }
 
-    /// Returns false if a repeated request of an SDK can never succeed, and true if it is asked for.
+    /// Returns `Some(false)` if a repeated request can never succeed, `Some(true)` if the client is to repeat it, and
+    /// `None` to leave it to the SDK.
     #[must_use]
     pub fn should_retry(&self) -> Option<bool> {
         match self.reason {

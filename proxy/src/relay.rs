@@ -2,8 +2,8 @@
 //! others.
 //!
 //! The sandbox has no network, so its worker reports through its own socket. The controller knows the run by a token
-//! that only the sidecar holds. The connections are not those of calls, and the bounds are the sidecar's own: a sandbox
-//! that floods the relay, and a controller that is away, delay neither calls nor `/health`.
+//! that only the sidecar holds. Relayed requests have their own connections and bounds: a sandbox that floods the
+//! relay, and a controller that is away, delay neither calls nor `/health`.
 
 mod bounds;
 mod push;

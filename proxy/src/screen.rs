@@ -7,7 +7,7 @@ use http::{StatusCode, response};
 
 use crate::refusal::{Reason, Refusal};
 
-/// Returns a refusal if the response leaks the key, leads elsewhere, or cannot be read.
+/// Returns a refusal if the upstream refused the key, or if the response is a redirect or cannot be read.
 #[must_use]
 pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     match upstream.status {

@@ -20,7 +20,7 @@ pub enum SecretError {
     /// The file or stdin could not be read.
     #[error("cannot be read")]
     Unreadable(#[source] std::io::Error),
-    /// The text has not the form of a key.
+    /// The text does not have the form of a key.
     #[error(transparent)]
     Form(#[from] KeyFault),
 }

@@ -127,7 +127,8 @@ async fn accept_until(
         }
         let waits = acceptor.waiting.is_some();
         tokio::select! {
-            // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole; the rest only wait.
+            // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole; the rest only
+            // wait.
             changed = stage.changed() => if changed.is_err() { return },
             Some(_) = tasks.join_next() => {}
             () = slots.one_became_idle(), if waits => {}
@@ -145,7 +146,7 @@ async fn accept_until(
     }
 }
 
-/// Returns true if a connection is read. A peer that may not use the call socket gets an answer.
+/// Returns true if a connection is served. A peer that may not use the call socket is served too: it gets a refusal.
 fn is_admitted(acceptor: &Acceptor<'_>, stream: &UnixStream) -> bool {
     acceptor.owner.is_none_or(|owner| peer_of(stream).uid == owner)
 }
@@ -187,8 +188,8 @@ async fn connection(
         conn.as_mut().poll(cx)
     })
     .await;
-    // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
-    // The audit log has the refusals of the sandbox.
+    // hyper drops an error that came before the first byte of a request; the connection state keeps the reason. Only
+    // refusals of the sandbox's requests are in the audit log.
     if listener == Listener::Calls
         && let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed))
     {

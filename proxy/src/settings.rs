@@ -75,7 +75,7 @@ pub struct ProxySettings {
     pub die_with_parent: bool,
     /// User that the process becomes.
     pub user: Option<User>,
-    /// True if root starts the process.
+    /// True if root started the process.
     pub is_root: bool,
 }
 

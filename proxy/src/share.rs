@@ -31,12 +31,12 @@ pub struct Share {
     pub price: Option<(Arc<Price>, RateFactors)>,
 }
 
-/// Takes a share of the caps for a call whose body has come at `now`. Known words are counted only if one token for each
-/// byte does not fit.
+/// Takes a share of the caps for a call whose body has come at `now`. Known words are counted only if one token for
+/// each byte does not fit.
 ///
 /// # Errors
-/// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while. The
-/// answers to a call on which a person is to decide, or whose run is paused.
+/// The refusals of [`crate::caps::Caps::reserve`], after a wait if only open calls use up the caps; or the answers to a
+/// call that waits for a person, or for the end of a pause.
 pub async fn take(
     run: &RunContext,
     route: &Route,
@@ -77,7 +77,7 @@ async fn wait(
     if !run.holds.is_closed() {
         let mut reserved = Err(refusal);
         if run.holds.awaits_retries() {
-            // The gate is closed for this look alone.
+            // Only expected retries keep the gate closed here, so this call may pass it.
             reserved = run.caps.reserve_held(held.request, Instant::now());
         }
         if let Err(refusal) = &reserved

@@ -115,8 +115,9 @@ impl ListeningSocket {
         Ok(Self { listener, directory, name, file: (meta.dev(), meta.ino()) })
     }
 
-    /// Gives the directory to the user if it exists for this socket alone: it belongs to root, only root can write it, and
-    /// it holds nothing else. The process can then remove the socket as that user. Any other directory stays as it is.
+    /// Gives the directory to the user if it exists for this socket alone: it belongs to root, only root can write it,
+    /// and it holds nothing else. The process can then remove the socket as that user. Any other directory stays as it
+    /// is.
     ///
     /// # Errors
     /// The error of the system.

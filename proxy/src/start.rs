@@ -124,9 +124,9 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     }
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
-    // Root without these would not come to be that user, or could not start again in the directory.
+    // Without these capabilities, the process could not become that user, or a later start could not use the directory.
     if settings.user == Some(User::UNPRIVILEGED) && harden::may_become_user() && harden::ignores_modes() {
-        // Where that fails, the socket stays at the end, and a warning says so.
+        // If that fails, the socket stays at the end, and a warning says so.
         let _ = socket.give_directory(User::UNPRIVILEGED);
     }
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;

@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 1024;
 /// Maximum length of one name.
 const NAME_MAX: usize = 64;
 
-/// Members that identify or file a call, and the member that asks for usage: the sidecar sets its own, and the
+/// Members that identify or label a call, and the member that asks for usage: the sidecar sets its own, and the
 /// response is the same.
 const WITHOUT_EFFECT: [&str; 6] =
     ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "stream_options"];

@@ -13,12 +13,12 @@ use crate::audit::Ack;
 use crate::filter::{Filtered, join};
 use crate::upstream_failure;
 
-/// Step in which bytes after the end of a response are taken.
+/// Number of bytes after the end of a stream that are taken in one turn.
 const ENOUGH: usize = 64 * 1024;
 /// Size up to which pieces are joined: a copy costs less than a chunk of its own.
 const SMALL: usize = 1024;
 
-/// Error by which the connection to the client breaks off: the response cannot be given whole.
+/// Error that breaks the connection to the client: the response cannot be completed.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
 pub struct ResponseCut;
@@ -126,7 +126,7 @@ impl Tap {
         let durable = ready!(Pin::new(ack).poll(cx));
         let (mut held, then) = (mem::take(held), *then);
         self.state = match (durable, then) {
-            // The client must not see the end of a call without a known outcome.
+            // The client must not see the end of a call without a recorded outcome.
             (Err(_), _) => {
                 held.clear();
                 State::Cutting { flushed: false }
@@ -141,7 +141,7 @@ impl Tap {
         Poll::Ready(held)
     }
 
-    /// Returns bytes that the upstream sends after the end. The end of the connection frees it.
+    /// Returns bytes that the upstream sends after the end. The end of the response frees the upstream's connection.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut filtered = Filtered { terminal: true, ..Filtered::default() };
         // The client has the whole response; the end of the connection concerns only the upstream.

@@ -20,7 +20,7 @@ pub use flight::{Flight, UpstreamError};
 pub use outgoing::{BodyFeed, Outgoing};
 
 /// Maximum idle time of a connection. uvicorn, under LiteLLM, closes idle connections after 5 s without a notice; a
-/// connection that is reused earlier cannot lose the race.
+/// connection that is reused earlier is not closed at the same moment.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
 /// Maximum number of response headers. LiteLLM adds thirty of its own, and repeats each of the provider's.

@@ -7,7 +7,8 @@ use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
 use crate::upstream::UpstreamError;
 
-/// Returns the refusal for a call that found no connection. It names no address: the sandbox does not know the upstream.
+/// Returns the refusal for a call that found no connection. It names no address: the sandbox does not know the
+/// upstream.
 #[must_use]
 pub fn unreachable(failure: ConnectFailure) -> Refusal {
     let message = match failure {
@@ -41,9 +42,9 @@ pub fn refusal(error: UpstreamError) -> Refusal {
     }
 }
 
-/// Returns the error event for a stream that broke off, in the formats that have one. A chat stream has none, and never
-/// gets a false end; its clients know an error in place of a chunk, which only an interruption is: a client may repeat a
-/// stream that broke off.
+/// Returns the error event for a stream that broke off, in the formats that have one. A chat stream that broke off gets
+/// no event and no false end, so that its client may repeat the call. An interrupted chat stream gets an error in place
+/// of a chunk, which its clients know.
 #[must_use]
 pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
     let message = match error {

@@ -25,7 +25,7 @@ pub struct ObservedResponse {
     pub model: Option<String>,
     /// Tokens of the call.
     pub usage: Option<Usage>,
-    /// `usage.cost`, if the last event of the API format can be trusted with it.
+    /// `usage.cost` of a stream, if it can be trusted in this API format.
     pub cost: Option<Usd>,
     /// True if the response holds an error, with any status.
     pub error: bool,
@@ -39,14 +39,14 @@ pub struct ObservedResponse {
     pub end: ResponseEnd,
 }
 
-/// Progress of a response to its end. A stream whose connection ends before this has broken off: LiteLLM ends it
-/// cleanly after its provider has failed.
+/// Progress of a response to its end. A stream that ends before this has broken off: LiteLLM ends a stream cleanly even
+/// if its provider has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResponseEnd {
     /// More has to follow.
     #[default]
     Open,
-    /// All output of a chat has come, and the usage known so far is that of an earlier event.
+    /// All output of a chat has come, and the usage known so far is from an earlier event.
     Finished,
     /// Nothing has to follow.
     Reached,
@@ -296,7 +296,7 @@ fn close(
     match data {
         DataKind::Done(n) => {
             event.terminal = n == DONE.len();
-            // LiteLLM sends it on every route, also after a stream of its provider that broke off.
+            // LiteLLM sends `[DONE]` on every route, also after a stream of its provider that broke off.
             if event.terminal && !has_own_end {
                 observed.end = ResponseEnd::Reached;
             }

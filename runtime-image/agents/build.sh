@@ -79,7 +79,7 @@ for name in "${names[@]}"; do
     old=$(image_id "$image") || old=
     stage=$(build "$name" --target install)
     build "$name" --tag "$image" >/dev/null
-    # An image that lost its name to this one; it stays where a container still holds it.
+    # Removes the image that lost its name to this one, unless a container uses it.
     [[ -z $old || $old == "$(image_id "$image")" ]] || docker image rm "$old" >/dev/null 2>&1 || true
     # The stage has a package manager's leftovers and the host's certificates: it does not stay.
     docker image rm --force "$stage" >/dev/null 2>&1 || true

@@ -1,7 +1,7 @@
-//! A program on the processor of valgrind, which counts its instructions, and the profile that it writes.
+//! Runs a program on valgrind's processor, which counts its instructions, and reads the profile that valgrind writes.
 //!
-//! Valgrind passes on no system call that it does not know. To a sidecar it is a kernel without Landlock and seccomp: it
-//! says so in its ready line and goes on. The profile goes to a directory that it may write to with them as well.
+//! Valgrind does not pass on system calls that it does not know. So a sidecar finds neither Landlock nor seccomp: it
+//! says so in its ready line, and goes on. With Landlock, it could not write its profile.
 
 use std::fs;
 use std::ops::Sub;
@@ -14,21 +14,21 @@ use crate::Outcome;
 const PREFIX: &str = "callgrind.";
 /// The allocation functions of Rust and C programs. An enlarged `realloc` counts again, as in valgrind.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"];
-/// All of the hashing, of which `sha2` chooses a kind inside.
+/// Function with all of the hashing; inside it, `sha2` chooses an implementation.
 const SHA256: &str = "sha2::sha256::compress256";
 
 /// Cost of processes, from their start to their end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Profile {
-    /// In user space, but for those of SHA-256.
+    /// Instructions in user space, without those of SHA-256.
     pub(crate) instructions: u64,
-    /// The others.
+    /// Instructions of SHA-256.
     pub(crate) sha256: u64,
     /// Calls of functions that allocate.
     pub(crate) allocations: u64,
 }
 
-/// The command, without its arguments; processes that it forks are counted too.
+/// Returns the command of a program under callgrind, without its arguments. Processes that it forks are counted, too.
 pub(crate) fn command(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}/{PREFIX}%p", dir.display()));
@@ -37,7 +37,7 @@ pub(crate) fn command(program: &Path, dir: &Path) -> Command {
 }
 
 impl Profile {
-    /// Sums the profiles in this directory, which must be `count`.
+    /// Sums the profiles in this directory: there must be one for each of the `processes` processes.
     pub(crate) fn sum(dir: &Path, processes: usize) -> Outcome<Self> {
         let (mut sum, mut found) = (Self::default(), 0);
         for entry in fs::read_dir(dir)? {
@@ -53,7 +53,7 @@ impl Profile {
         if found != processes {
             return Err(format!("{found} profiles of {processes} processes").into());
         }
-        // No program starts without.
+        // No program starts without an allocation.
         if sum.allocations == 0 {
             return Err(
                 "no function has a name: `make dist` leaves a .debug beside the program, which belongs there".into()
@@ -62,7 +62,8 @@ impl Profile {
         Ok(sum)
     }
 
-    /// Of each call that was seen there are three lines: `cfn=NAME`, `calls=COUNT POSITION`, `POSITION INSTRUCTIONS`.
+    /// Parses a profile. Each observed call has three lines: `cfn=NAME`, `calls=COUNT POSITION`, `POSITION
+    /// INSTRUCTIONS`.
     fn parse(text: &str) -> Option<Self> {
         let mut profile = Self::default();
         let mut lines = text.lines();
@@ -88,7 +89,7 @@ impl Profile {
 impl Sub for Profile {
     type Output = Self;
 
-    /// The difference between a longer and a shorter run.
+    /// Returns the difference between a longer and a shorter run.
     fn sub(self, shorter: Self) -> Self {
         Self {
             instructions: self.instructions.saturating_sub(shorter.instructions),
@@ -98,7 +99,7 @@ impl Sub for Profile {
     }
 }
 
-/// The word at this place of a line.
+/// Returns the number at this place of a line.
 fn number(line: &str, place: usize) -> Option<u64> {
     line.split_ascii_whitespace().nth(place)?.parse().ok()
 }

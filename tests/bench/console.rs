@@ -30,7 +30,8 @@ database.executemany(
 database.commit()
 ";
 
-/// Notes when the first row of a list or of a transcript is there which the script of the page has drawn, and long tasks.
+/// Notes the time at which the script of the page has drawn the first row of a list or of a transcript, and the longest
+/// task.
 const WATCH: &str = "
 window.longest = 0;
 new PerformanceObserver(list => list.getEntries().forEach(one => { longest = Math.max(longest, one.duration); }))
@@ -68,7 +69,7 @@ pub(crate) struct PageFigures {
     pub(crate) files: u64,
     /// Bytes of their bodies as they were sent.
     pub(crate) sent: u64,
-    /// The same without compression.
+    /// Bytes of their bodies without compression.
     pub(crate) whole: u64,
     /// From the request to the first text, in milliseconds, round by round.
     pub(crate) paint_ms: Vec<f64>,
@@ -83,7 +84,7 @@ pub(crate) struct LongRun {
     /// Bytes that the scripts of the page hold after a collection: at the end of the transcript, and after pages of older events.
     pub(crate) heap_at_end: u64,
     pub(crate) heap_after_scroll: u64,
-    /// Rows in the page after that.
+    /// Rows in the page after the pages of older events.
     pub(crate) rows: u64,
     /// Longest task of the page while it opens, and while older events are read, in milliseconds: frames wait for it.
     pub(crate) opening_task_ms: f64,

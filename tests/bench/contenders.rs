@@ -61,7 +61,7 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Ends it. For a sidecar with a durable log it returns the disk syncs per call that the sidecar reports.
+    /// Ends the contender. Returns the disk syncs per call, if it is a sidecar, which reports them.
     pub(crate) fn end(self) -> Outcome<Option<f64>> {
         drop(self.running);
         let said = fs::read_to_string(&self.errors)?;
@@ -69,7 +69,7 @@ impl Started {
             let (_, rest) = said.lines().last()?.split_once(name)?;
             rest.split(' ').next()?.parse().ok()
         };
-        // One record before the first call, one after the last, and two for each.
+        // There is one record before the first call, one after the last call, and two for each call.
         Ok(figure("records=").zip(figure("syncs=")).map(|(records, syncs)| syncs / ((records - 2.0) / 2.0)))
     }
 
@@ -85,7 +85,7 @@ impl Started {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
-    /// In the order of the tables.
+    /// All contenders, in the order of the tables.
     pub(crate) const ALL: [Self; 7] =
         [Self::Sluice, Self::SluiceSync, Self::Nginx, Self::NginxTemplate, Self::Haproxy, Self::Hyper, Self::Relay];
 
@@ -120,8 +120,8 @@ impl Contender {
         }
     }
 
-    /// Calls of a round. Contenders that wait most of the time get fewer calls, so that their rounds end too:
-    /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
+    /// Returns the number of calls of a round. Contenders that wait most of the time get fewer calls, so that their
+    /// rounds end too: a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
     pub(crate) fn calls(self, calls: usize, ask: CallKind) -> usize {
         match (self, ask) {
             (_, CallKind::Paced(_)) => calls,
@@ -136,7 +136,7 @@ impl Contender {
         !matches!(self, Self::Hyper | Self::Relay)
     }
 
-    /// The program file.
+    /// Returns the path of its program.
     pub(crate) fn binary(self) -> Outcome<PathBuf> {
         match self {
             Self::Sluice | Self::SluiceSync => programs::sidecar(),
@@ -151,7 +151,7 @@ impl Contender {
         self.start_on(Processor::Real, field)
     }
 
-    /// The same on any processor.
+    /// Starts it on this processor, and returns as soon as it answers.
     pub(crate) fn start_on(self, processor: Processor, field: &BenchSite<'_>) -> Outcome<Started> {
         let started = self.spawn(processor, field, self.name())?;
         Ok(Started { pids: measure::tree(started.pids[0]), ..started })
@@ -244,13 +244,14 @@ impl Contender {
         }
         let is_counted = matches!((self, processor), (Self::Sluice | Self::SluiceSync, Processor::Callgrind));
         if is_counted && Uid::effective().is_root() {
-            // callgrind writes its file at the end, into a directory of root's.
+            // callgrind writes its file at the end, into a directory that belongs to root.
             command.args(["--user", "root"]);
         }
         Ok(command)
     }
 
-    /// Writes the sidecar's key to its stdin; the sidecar prints on stdout when it is ready.
+    /// Writes the key to a sidecar's stdin. Returns the receiver of the time at which the sidecar prints its ready
+    /// line; `None` for another contender.
     fn hand_over(self, running: &mut Running) -> Outcome<Option<Receiver<Instant>>> {
         if !matches!(self, Self::Sluice | Self::SluiceSync) {
             return Ok(None);

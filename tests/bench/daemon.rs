@@ -32,7 +32,7 @@ pub(crate) struct DaemonFigures {
     pub(crate) events: EventFigures,
     pub(crate) readers: ReaderFigures,
     pub(crate) first_instruction: FirstInstruction,
-    /// Runs in the database of the lists.
+    /// Runs that are added to the database for the lists.
     pub(crate) rows: usize,
     pub(crate) lists: Vec<ListFigures>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct ReaderFigures {
     pub(crate) last_ms: Vec<f64>,
 }
 
-/// From the request to the time that a program prints, in milliseconds, round by round.
+/// Times from a request to the first instruction of a program, in milliseconds, round by round.
 #[derive(Debug, Serialize)]
 pub(crate) struct FirstInstruction {
     pub(crate) docker_ms: Vec<f64>,
@@ -82,13 +82,13 @@ pub(crate) struct ListFigures {
 }
 
 impl FirstInstruction {
-    /// The median of the ratios, round by round.
+    /// Returns the median of the rounds' ratios.
     pub(crate) fn ratio(&self) -> Option<f64> {
         median(&self.post_ms.iter().zip(&self.docker_ms).map(|(post, docker)| post / docker).collect::<Vec<_>>())
     }
 }
 
-/// Measures one daemon after the other, each on a state directory of its own.
+/// Measures a daemon, and then a second one on the same state directory, to which many runs are added.
 pub(crate) async fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<DaemonFigures> {
     let site = DaemonSite::create(scratch, NAME, upstream)?;
     let daemon = site.start().await?;

@@ -1,7 +1,8 @@
-//! The floor of the library: a reverse proxy of nothing but hyper's two HTTP/1 machines.
+//! The least that the library costs: a reverse proxy that consists only of hyper's HTTP/1 server and client.
 //!
-//! From a unix socket to kept TCP connections, without a task between them: as in the sidecar, the owner of an answer drives the
-//! connection that carries it. It changes only what every proxy must, without policy, key, log or time limits.
+//! It passes calls from a unix socket to kept TCP connections, without a task between them: as in the sidecar, the
+//! owner of an answer drives the connection that carries it. It changes only what every proxy must change, and has no
+//! policy, key, log or time limits.
 
 use std::error::Error;
 use std::pin::{Pin, pin};
@@ -127,7 +128,7 @@ impl TimedAnswer {
             self.body = None;
         }
         self.keep_at_end();
-        // Trailers end here: hyper passes over an empty piece.
+        // Trailers are dropped here: hyper skips an empty piece.
         Poll::Ready(frame.map(|frame| Ok(frame.into_data().unwrap_or_default())))
     }
 

@@ -16,26 +16,27 @@ pub(crate) const NAME: &str = "instructions";
 
 /// The measured modes, over one connection, so that calls share no turn of the loop.
 const MODES: [&str; 7] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k", "body-5m"];
-/// Of the shorter run. By then no buffer and no table grows any more.
+/// Calls of the shorter run. After them, no buffer and no table grows any more.
 const FEW: usize = 50;
 const MANY: usize = 150;
-/// A body of megabytes is as many calls in one.
+/// The same for bodies of megabytes, each of which costs as much as many calls.
 const FEW_LARGE: usize = 5;
 const MANY_LARGE: usize = 15;
 
-/// Of one contender in one mode, per call.
+/// Counts of one contender in one mode, per call.
 #[derive(Debug, Serialize)]
 pub(crate) struct InstructionCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
     /// Instructions in user space, of all its processes, without SHA-256.
     pub(crate) instructions: f64,
-    /// Those that hash for the audit chain. Valgrind's processor does it in software, and so has many more than a real one.
+    /// Instructions that hash for the audit chain. On valgrind's processor, they are many more than on a real one,
+    /// which has instructions for it.
     pub(crate) sha256: f64,
     pub(crate) allocations: f64,
 }
 
-/// One contender after the other, each many times slower than it is.
+/// Measures one contender after the other. Under valgrind, each is many times slower.
 pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<InstructionCount>> {
     let mut costs = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {

@@ -1,4 +1,4 @@
-//! The ledger at size: audit files as sidecars write them, then the commands that read all of it.
+//! A large ledger: writes audit files as sidecars do, then measures the commands that read all of it.
 
 use std::borrow::Cow;
 use std::fs;
@@ -35,7 +35,7 @@ pub(crate) struct LedgerFigures {
     pub(crate) commands: Vec<CommandFigures>,
 }
 
-/// One command on it.
+/// Figures of one command on the ledger.
 #[derive(Debug, Serialize)]
 pub(crate) struct CommandFigures {
     pub(crate) command: String,
@@ -44,7 +44,7 @@ pub(crate) struct CommandFigures {
     pub(crate) peak: u64,
 }
 
-/// Runs, and calls of each.
+/// Numbers of runs, and of calls of each run.
 const SIZES: [(u64, u64); 4] = [(100, 100), (1_000, 100), (10_000, 100), (1, 400_000)];
 const QUICK: [(u64, u64); 2] = [(20, 100), (100, 100)];
 
@@ -79,7 +79,7 @@ fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<LedgerFigures> {
         &["budget", "show"],
     ];
     let commands = commands.into_iter().map(|words| sluice.measured(words)).collect::<Outcome<Vec<_>>>()?;
-    // The database itself may still have rows in the file beside it.
+    // Some rows may not be in the database itself yet, but in the write-ahead log beside it.
     let copy = sluice.state.join("copy.db");
     sluice.measured(&["ledger", "backup", copy.to_str().ok_or("a path that is not text")?])?;
     let database = fs::metadata(copy)?.len();

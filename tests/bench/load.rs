@@ -13,9 +13,9 @@ use crate::modes::{Connections, Mode};
 use crate::response::{After, Response, Watch};
 use crate::wire::{CallKind, Expected};
 
-/// No answer takes longer, or the contender hangs.
+/// Maximum time of an answer. A contender that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A round ends after this number of failed calls.
+/// Each connection ends its part of a round after this number of failed calls.
 const TOO_MANY: usize = 20;
 
 /// The figures of one round. Times are sorted.
@@ -28,7 +28,7 @@ pub(crate) struct LoadResult {
     /// Microseconds from the upstream's stamp to the client, per chunk; paced streams only.
     pub(crate) chunks_us: Vec<u32>,
     pub(crate) wall: Duration,
-    /// The faults; the first few have a text.
+    /// Faults of failed calls, and of wrong answers.
     pub(crate) faults: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Load {
 pub(crate) struct Client {
     stream: Option<UnixStream>,
     buffer: Vec<u8>,
-    /// When the answer to the last call began.
+    /// Time at which the answer to the last call began.
     first: Instant,
 }
 
@@ -87,7 +87,7 @@ impl Load {
         Client::new().call(&load, &mut Watch::Nothing).await
     }
 
-    /// `calls` calls, shared among the connections; each takes the next as soon as it is free.
+    /// Makes `calls` calls, shared among the connections: each connection takes the next call as soon as it is free.
     pub(crate) async fn round(&self, clients: Vec<Client>, calls: usize) -> LoadResult {
         let taken = Arc::new(AtomicUsize::new(0));
         let started = Instant::now();

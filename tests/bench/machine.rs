@@ -67,13 +67,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The value of `name : value`, once.
+/// Returns the value of the first line `name : value`.
 fn field(text: &str, name: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
-/// The first line that a program prints, on either stream; empty if it cannot be run.
+/// Returns the first line that a program prints, on either stream; an empty text if it cannot be run.
 fn first_line(command: &mut Command) -> String {
     let Ok(output) = command.output() else {
         return String::new();

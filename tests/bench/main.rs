@@ -1,8 +1,8 @@
 //! `sluice-bench`: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on one upstream, in one run.
 //!
-//! The order of a run: options, upstream, start-up figures, complete runs and full hosts, counted figures,
-//! then each mode in interleaved rounds, then the report. The upstream, hyper alone and the relay are this same binary, run as child
-//! processes.
+//! The order of a run: options, upstream, start-up figures, complete runs, daemon, console, full hosts, ledgers,
+//! counted figures, then each mode in interleaved rounds, then the report. The upstream, hyper alone and the relay are
+//! this same binary, run as child processes.
 
 #![allow(
     clippy::print_stdout,
@@ -44,7 +44,7 @@ use options::Options;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whatever stops the bench; printed once, in `main`.
+/// A result, or the error that ends the bench; `main` prints it.
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -91,12 +91,12 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let upstream = upstream::Child::start()?;
     let field = contenders::BenchSite { scratch: scratch.path(), port: upstream.port() };
 
-    // First of all: while thousands of processes are torn down nothing starts as fast.
+    // This comes first: nothing starts as fast while thousands of processes are torn down.
     let mut startups = Vec::new();
     for contender in contenders.iter().filter(|_| modes::names().any(|name| options.wants(name))) {
         startups.push(startup::measure(*contender, &field, options).await?);
     }
-    // Before anything is pinned: an engine uses the cores that it finds.
+    // This comes before anything is pinned: an engine uses the cores that it finds.
     let runs = if options.wants(runs::NAME) {
         eprintln!("{}: a whole run beside docker run", runs::NAME);
         Some(runs::measure(scratch.path(), upstream.port(), options)?)

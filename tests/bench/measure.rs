@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::Outcome;
 
-/// A process and all that descend from it.
+/// Returns a process and all its descendants.
 pub(crate) fn tree(root: i32) -> Vec<i32> {
     trees(vec![root])
 }
 
-/// Processes and all that descend from them.
+/// Returns processes and all their descendants.
 pub(crate) fn trees(mut tree: Vec<i32>) -> Vec<i32> {
     let mut parents: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -39,7 +39,7 @@ fn parent(pid: i32) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Nanoseconds on a CPU so far, of all threads. Exact for threads that are asleep.
+/// Returns the CPU time of all live threads so far, in nanoseconds. It is exact for threads that are asleep.
 pub(crate) fn cpu_ns(pids: &[i32]) -> Outcome<u64> {
     let mut sum = 0;
     for pid in pids {
@@ -52,7 +52,7 @@ pub(crate) fn cpu_ns(pids: &[i32]) -> Outcome<u64> {
     Ok(sum)
 }
 
-/// Open files of a process.
+/// Returns the number of open files of a process.
 pub(crate) fn files(pid: i32) -> Outcome<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
@@ -60,15 +60,15 @@ pub(crate) fn files(pid: i32) -> Outcome<usize> {
 /// Memory of a process tree, in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Memory {
-    /// Resident now, shared pages counted in each process.
+    /// Resident memory now; shared pages count in each process.
     pub(crate) rss: u64,
     /// The sum of each process's highest resident size since `reset_peak`.
     pub(crate) peak: u64,
-    /// Resident now; shared pages are divided among the processes that share them.
+    /// Resident memory now; shared pages are divided among the processes that share them.
     pub(crate) pss: u64,
 }
 
-/// The memory of these processes.
+/// Returns the sums of the memory of these processes.
 pub(crate) fn memory(pids: &[i32]) -> Outcome<Memory> {
     let mut sum = Memory::default();
     for pid in pids {
@@ -86,7 +86,7 @@ fn kib(text: &str, field: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Lets the peak of resident memory begin anew.
+/// Resets the peak of resident memory.
 pub(crate) fn reset_peak(pids: &[i32]) -> Outcome<()> {
     for pid in pids {
         fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
@@ -98,17 +98,17 @@ pub(crate) fn reset_peak(pids: &[i32]) -> Outcome<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
     /// All on one core; rounds differ by 2 %.
-    // Latency and throughput are those of all three programs together.
+    // Latency and throughput include the work of all three programs.
     One,
     /// The contender on another core; rounds differ by half.
-    // Each wake-up of a sleeping core is then an interrupt, on a virtual machine dearer than the call: the relay goes
-    // from 9 µs to 56–84 µs for a chat over one connection.
+    // Each wake-up of a sleeping core is then an interrupt, which costs more than the call on a virtual machine: with
+    // the relay, a chat over one connection takes 56–84 µs instead of 9 µs.
     Split,
     /// As the kernel places them.
     Free,
 }
 
-/// Which core has the load generator and the upstream, and which the contenders.
+/// The core of the load generator and the upstream, and the core of the contenders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cores {
     load: usize,
@@ -116,7 +116,8 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Cores that this process may use. `None`: not wanted, too few, or no `taskset`.
+    /// Chooses among the cores that this process may use. Returns `None` if no pinning is wanted, if there are too few
+    /// cores, or without `taskset`.
     pub(crate) fn choose(placement: Placement) -> Outcome<Option<Self>> {
         let status = fs::read_to_string("/proc/self/status")?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -167,7 +168,7 @@ fn pin(pids: &[i32], core: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// `0-1,4` is 0, 1, 4.
+/// Parses a list of cores: `0-1,4` is 0, 1, 4.
 fn cores(list: &str) -> Vec<usize> {
     list.split(',')
         .filter_map(|part| {

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::wire::{self, Api, CallKind, Pace};
 
-/// The connections of a mode: one call each, or all calls.
+/// The connections of a mode: each carries one call, or many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connections {
     /// Keep-alive: opened and used once before the clock starts.
@@ -21,7 +21,7 @@ impl Connections {
     }
 }
 
-/// One row of the bench's programme.
+/// One mode of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
     pub(crate) name: &'static str,
@@ -146,17 +146,17 @@ const ALL: [Mode; 12] = [
     },
 ];
 
-/// Every mode's name.
+/// Returns the names of all modes.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|mode| mode.name)
 }
 
-/// The mode of this name.
+/// Returns the mode of this name.
 pub(crate) fn named(name: &str) -> Option<Mode> {
     ALL.into_iter().find(|mode| mode.name == name)
 }
 
-/// The modes that were asked for, in the order of the programme.
+/// Returns the modes that the options select, in the order of the bench.
 pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = Mode> {
     ALL.into_iter()
         .filter(|mode| options.wants(mode.name))

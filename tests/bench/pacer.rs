@@ -1,7 +1,7 @@
-//! Paced streams: a chunk each interval, the streams spread evenly over it.
+//! Sends paced streams: one chunk in each interval, with the streams spread evenly over it.
 //!
-//! A separate thread: the runtime's timer has a step of 1 ms, which would send 64 streams in
-//! two batches and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
+//! A separate thread does it, because the runtime's timer has a step of 1 ms, which would send 64 streams in two
+//! batches and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,7 +32,7 @@ struct Paced {
 }
 
 impl Pacer {
-    /// The thread lives as long as the process.
+    /// Starts the thread, which lives as long as the process.
     pub(crate) fn start() -> Self {
         let (streams, arrivals) = channel();
         std::thread::spawn(move || pace(&arrivals));
@@ -103,7 +103,7 @@ fn pace(arrivals: &Receiver<Paced>) {
     }
 }
 
-/// The first moment to come of a slot's phase.
+/// Returns the next moment of a slot's phase.
 fn first(epoch: Instant, slot: usize, pace: Pace) -> Instant {
     let (interval, phases) = (pace.interval(), pace.phases());
     let phase = interval / phases * (u32::try_from(slot).unwrap_or(0) % phases);
@@ -121,7 +121,8 @@ impl Paced {
             let stamp = format!("{:0width$}", now.as_micros(), width = wire::STAMP_DIGITS);
             chunk[at..at + wire::STAMP_DIGITS].copy_from_slice(stamp.as_bytes());
         }
-        // Non-blocking, and far below a socket buffer: a client that does not read is an error here.
+        // The socket does not block, and a chunk is far smaller than its buffer: a client that does not read is an
+        // error here.
         if self.next == 0 {
             let mut head = wire::stream_head();
             head.extend_from_slice(chunk);

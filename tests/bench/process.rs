@@ -1,7 +1,7 @@
 //! Child processes and the scratch directory, which end with the bench.
 //!
-//! Guards do it on every way out that unwinds or returns. The release profile aborts on a panic,
-//! so the same list is also swept by a panic hook.
+//! Guards end them whenever the bench returns or unwinds. The release profile aborts on a panic, so a panic hook does
+//! the same for all in the list.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Running {
         self.child.stdout.take()
     }
 
-    /// `Some` once it has ended.
+    /// Returns the exit status once the process has ended.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;
         self.ended |= status.is_some();
@@ -98,7 +98,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Below the system's directory for temporary files; a short path, for the sockets.
+    /// Makes a directory below the system's directory for temporary files. Its path is short, for the sockets.
     pub(crate) fn create() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("sluice-bench-{}", std::process::id()));
         std::fs::create_dir(&path)?;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 
-/// The sidecar: named by the environment, beside this program, or in cargo's directory.
+/// Returns the path of the sidecar: named by the environment, beside this program, or in cargo's directory.
 pub(crate) fn sidecar() -> Outcome<PathBuf> {
     ours("sluice-proxy", "SLUICE_PROXY_BIN")
 }
 
-/// The controller, likewise.
+/// Returns the path of the controller, which is looked for in the same places.
 pub(crate) fn controller() -> Outcome<PathBuf> {
     ours("sluice", "SLUICE_BIN")
 }
@@ -30,7 +30,7 @@ fn ours(name: &str, variable: &str) -> Outcome<PathBuf> {
     })
 }
 
-/// A program of the system, also in directories outside an ordinary user's `PATH`.
+/// Returns the path of a program of the system, also in directories outside an ordinary user's `PATH`.
 pub(crate) fn installed(name: &str) -> Outcome<PathBuf> {
     ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
         .iter()

@@ -1,4 +1,4 @@
-//! The floor: bytes from a unix socket to a TCP connection and back, and nothing else.
+//! The least that a proxy costs: passes bytes from a unix socket to a TCP connection and back, and does nothing else.
 //!
 //! One upstream connection per client connection, one task for both directions, one buffer for
 //! the whole process. It adds no header, keeps no log, and reads no HTTP.
@@ -86,7 +86,7 @@ async fn pump(from: &impl Socket, to: &impl Socket, scratch: &RefCell<Vec<u8>>) 
     }
 }
 
-/// One read and one write. Returns the bytes that could not be written yet; `None` at the end.
+/// Reads once and writes once. Returns the bytes that could not be written yet; `None` at the end.
 fn pass(from: &impl Socket, to: &impl Socket, scratch: &mut [u8]) -> Result<Option<Vec<u8>>> {
     let read = match from.try_read(scratch) {
         Ok(0) => return Ok(None),

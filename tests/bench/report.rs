@@ -40,7 +40,8 @@ struct RawFigures<'a> {
     figures: &'a BenchFigures,
 }
 
-/// Prints and writes the figures. Fails if a call of ours failed; failures of others are in their rows.
+/// Prints and writes the figures. Fails if a call through a sidecar failed; failures of other contenders are in their
+/// rows.
 pub(crate) fn publish(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<ExitCode> {
     let text = markdown(machine, figures, options)?;
     println!("{text}");
@@ -160,7 +161,8 @@ fn costs(out: &mut String, costs: &[InstructionCount]) -> Outcome<()> {
     Ok(())
 }
 
-/// Simultaneous calls share a sync: without that, each would need two, for its intent and its outcome.
+/// Writes the section about disk syncs. Simultaneous calls share a sync: without that, each would need two, for its
+/// intent and its outcome.
 fn syncs(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
     let durable = |mode: &ModeResult| mode.results.iter().find_map(|result| result.syncs_per_call);
     if !modes.iter().any(|mode| durable(mode).is_some()) {
@@ -363,17 +365,17 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
     Ok(())
 }
 
-/// Only paced streams have stamps.
+/// Returns true for a mode of paced streams: only these have stamps.
 fn is_paced(mode: &ModeResult) -> bool {
     mode.results.iter().flat_map(|result| &result.rounds).any(|round| round.chunk_p50_us.is_some())
 }
 
-/// The median over the rounds.
+/// Returns the median of a figure over the rounds.
 fn of(result: &Result, figure: impl Fn(&Round) -> f64) -> Option<f64> {
     median(&result.rounds.iter().map(figure).collect::<Vec<_>>())
 }
 
-/// The median of the ratios within each round.
+/// Returns the median of the ratios within each round.
 fn ratio(mode: &ModeResult, result: &Result, to: Contender) -> Option<f64> {
     let other = mode.results.iter().find(|other| other.contender == to.name())?;
     let pairs = result.rounds.iter().zip(&other.rounds);

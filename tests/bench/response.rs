@@ -10,13 +10,13 @@ use crate::wire::{Expected, STAMP, STAMP_DIGITS};
 /// A fault of an answer.
 #[derive(Debug)]
 pub(crate) enum ResponseFault {
-    /// The status was another than 200; with the start of the answer.
+    /// The status is not 200; the start of the answer.
     Status(String),
-    /// Neither a length nor chunks, or a broken one.
+    /// The answer has neither a length nor chunks, or a broken one of them.
     Framing,
     /// Another number of bytes than the upstream has sent.
     Length { got: usize, expected: usize },
-    /// The right length, but another end.
+    /// The length is right, and the end is not.
     Tail,
 }
 
@@ -51,7 +51,7 @@ enum State {
     Head(Vec<u8>),
     /// A body of known length: the number of missing bytes.
     Fixed(usize),
-    /// The line with a chunk's size: the size so far, and true after its digits.
+    /// The line with a chunk's size: the size so far, and whether its digits have ended.
     Size(usize, Digits),
     /// Inside a chunk: the number of missing bytes.
     Data(usize),
@@ -78,7 +78,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Nothing has arrived yet.
+    /// Returns an answer of which nothing has arrived yet.
     pub(crate) fn new() -> Self {
         Self { state: State::Head(Vec::new()), length: 0, tail: Vec::with_capacity(32), after: After::Keep }
     }
@@ -116,7 +116,7 @@ impl Response {
         Ok(matches!(self.state, State::Done))
     }
 
-    /// Judges a whole answer.
+    /// Checks the length and the end of a whole answer.
     pub(crate) fn finish(&self, expected: Expected) -> Result<After, ResponseFault> {
         if self.length != expected.length {
             return Err(ResponseFault::Length { got: self.length, expected: expected.length });
@@ -188,7 +188,7 @@ impl Response {
     }
 }
 
-/// The time stamps in a piece of a stream. One that is split between two pieces is not seen.
+/// Returns the time stamps in a piece of a stream. A stamp that is split between two pieces is not found.
 fn stamps(mut rest: &[u8]) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         rest = &rest[find(rest, STAMP)? + STAMP.len()..];

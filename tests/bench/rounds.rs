@@ -1,4 +1,5 @@
-//! One mode: every contender in every round, one after the other, so that all meet the same noise.
+//! Measures one mode: each round has all contenders, one after the other, so that the noise of the machine is the same
+//! for all.
 
 use std::time::Duration;
 
@@ -20,9 +21,9 @@ pub(crate) struct Round {
     /// Latency of a call, microseconds.
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// To the first byte of the answer, microseconds.
+    /// Time to the first byte of the answer, microseconds.
     pub(crate) first_p50_us: f64,
-    /// From the upstream's stamp to the client, microseconds; paced streams only.
+    /// Latency of a chunk, from the upstream's stamp to the client, microseconds; paced streams only.
     pub(crate) chunk_p50_us: Option<f64>,
     pub(crate) chunk_p99_us: Option<f64>,
     pub(crate) calls_per_s: f64,
@@ -33,11 +34,11 @@ pub(crate) struct Round {
 pub(crate) struct Result {
     pub(crate) contender: &'static str,
     pub(crate) calls_per_round: usize,
-    /// In order: round N of one contender is the pair of round N of another.
+    /// Rounds in order: round N of one contender is compared with round N of another.
     pub(crate) rounds: Vec<Round>,
     /// Memory at the end of the mode; the peak is of the complete mode, without the set-up.
     pub(crate) memory: Memory,
-    /// For the complete mode; only for contenders whose calls wait for the disk.
+    /// Disk syncs per call in the complete mode; only for the contender whose calls wait for the disk.
     pub(crate) syncs_per_call: Option<f64>,
     pub(crate) errors: usize,
     pub(crate) first_error: Option<String>,
@@ -77,7 +78,7 @@ pub(crate) async fn measure(
     }
     for round in 0..options.rounds() {
         let count = entrants.len();
-        // Everybody comes after everybody in turn.
+        // Each round begins with another contender.
         for place in 0..count {
             entrants[(place + round) % count].round().await?;
         }
@@ -106,7 +107,7 @@ impl ModeEntry {
         Ok(Self { contender, started, load, calls, result })
     }
 
-    /// Proves that it signs, then lets it run until it is warm.
+    /// Checks which key and account the upstream sees, then makes calls until the contender is warm.
     async fn warm_up(&mut self, mode: &Mode) -> Outcome<()> {
         if let Err(fault) = self.load.signed(self.contender.signs()).await {
             self.fault(format!("the upstream did not see the right key and account: {fault}"));
@@ -193,7 +194,7 @@ fn figures(seen: &LoadResult, cpu_ns: u64) -> Round {
     }
 }
 
-/// Of sorted values, the one that this share does not exceed.
+/// Returns the smallest of the sorted values that at least this share of them does not exceed.
 pub(crate) fn percentile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(at.saturating_sub(1)).copied()

@@ -50,7 +50,7 @@ pub(crate) struct RunComparison {
     pub(crate) rates: Vec<Rate>,
 }
 
-/// Takes turns, so that whatever the machine does hits all alike.
+/// Measures all ways in turns, so that other work on the machine affects all alike.
 pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<RunComparison> {
     let sluice = SluiceRuns::prepare(scratch, upstream)?;
     let mut rows = [
@@ -60,7 +60,7 @@ pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outco
     ]
     .map(|(name, title)| Runs { name, title, ms: Vec::new() });
     let mut phases = Phases::default();
-    // The first of each is cold.
+    // The first run of each is cold, and not counted.
     for round in 0..=if options.quick { 5 } else { 21 } {
         let times = [bare(), hardened(scratch), sluice.command()].map(|mut command| timed(&mut command));
         for (row, time) in rows.iter_mut().zip(times) {
@@ -174,7 +174,7 @@ impl Phases {
         Ok(())
     }
 
-    /// The medians, in words.
+    /// Returns the medians of the phases, in words.
     pub(crate) fn describe(&self) -> String {
         let words: Vec<_> = self.0.iter().filter_map(|(name, ms)| Some(format!("{name} {:.1}", median(ms)?))).collect();
         words.join(", ")
@@ -182,7 +182,7 @@ impl Phases {
 }
 
 impl Runs {
-    /// The median of the ratios to another row, round by round.
+    /// Returns the median of the ratios to another row, round by round.
     pub(crate) fn ratio(&self, to: &Self) -> Option<f64> {
         median(&self.ms.iter().zip(&to.ms).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
     }

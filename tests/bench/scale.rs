@@ -49,13 +49,13 @@ enum Activity {
 pub(crate) struct FullHost {
     pub(crate) contender: &'static str,
     pub(crate) count: usize,
-    /// Until each had answered, two at a time.
+    /// Starts per second, two at a time, until each contender has answered.
     pub(crate) starts_per_s: f64,
-    /// All together, with nothing to do.
+    /// Memory of all contenders together, with nothing to do.
     pub(crate) idle_pss_kib: u64,
-    /// Of one second, for each; nothing to do.
+    /// CPU time of each contender in one second, with nothing to do.
     pub(crate) idle_cpu_us_per_s: f64,
-    /// Of the first one, with nothing to do.
+    /// Open files of the first contender, with nothing to do.
     pub(crate) files: usize,
     pub(crate) live: Option<Live>,
 }
@@ -65,12 +65,12 @@ pub(crate) struct FullHost {
 pub(crate) struct Live {
     pub(crate) pss_kib: u64,
     pub(crate) cpu_us_per_chunk: f64,
-    /// From the upstream's stamp to the client, microseconds.
+    /// Latency of a chunk, from the upstream's stamp to the client, microseconds.
     pub(crate) chunk_p50_us: f64,
     pub(crate) chunk_p99_us: f64,
 }
 
-/// One crowd after the other.
+/// Measures one group of contenders after the other.
 pub(crate) async fn measure(field: &BenchSite<'_>, options: &Options) -> Outcome<Vec<FullHost>> {
     let mut crowds = Vec::new();
     for (contender, count, doing) in CROWDS {
@@ -106,7 +106,7 @@ async fn crowd(contender: Contender, count: usize, doing: Activity, field: &Benc
     if doing == Activity::Streams {
         crowd.live = Some(live(&started, &pids).await?);
     }
-    // All at the same time, since each needs time to end.
+    // All are ended at the same time, since each needs time to end.
     thread::scope(|scope| {
         for started in started {
             scope.spawn(move || drop(started));
@@ -164,7 +164,7 @@ async fn live(started: &[Started], pids: &[i32]) -> Outcome<Live> {
     for (clients, load) in streams {
         rounds.spawn(async move { load.round(clients, 1).await });
     }
-    // In the middle of the streams.
+    // The memory is measured in the middle of the streams.
     tokio::time::sleep(pace.interval() * u32::try_from(pace.chunks() / 2)?).await;
     let pss_kib = measure::memory(pids)?.pss;
     let rounds: Vec<LoadResult> = rounds.join_all().await;

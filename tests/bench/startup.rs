@@ -49,7 +49,7 @@ pub(crate) async fn measure(contender: Contender, field: &BenchSite<'_>, options
     })
 }
 
-/// The middle value; of an even number the mean of the two.
+/// Returns the middle value, or the mean of the two middle values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

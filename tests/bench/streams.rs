@@ -24,7 +24,7 @@ impl Api {
         }
     }
 
-    /// The request for one, head and body.
+    /// Returns the request for a stream, head and body.
     pub(crate) fn request(self) -> Vec<u8> {
         let model = self.model();
         match self {
@@ -41,12 +41,12 @@ impl Api {
         }
     }
 
-    /// `count` events; the last one ends the stream, and the usage is where the API has it.
+    /// Returns `total` events; the last one ends the stream, and the usage is where the API has it.
     pub(crate) fn events(self, total: usize) -> Vec<Vec<u8>> {
         (0..total).map(|index| self.event(index, total - index)).collect()
     }
 
-    /// The end of the last event.
+    /// Returns the last bytes of the last event.
     pub(crate) fn tail(self) -> &'static [u8] {
         match self {
             Self::Chat => DONE,
@@ -64,8 +64,8 @@ impl Api {
     }
 }
 
-/// The stamp follows the rest, like the changing parts of a provider's events, and is a number of JSON
-/// until it is set.
+/// Returns an event of a chat. Its stamp comes last, like the changing parts of a provider's events, and is a valid
+/// JSON number even before it is set.
 fn chat_event(left: usize) -> Vec<u8> {
     const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
     const CLOSE: &str = ",\"t\":1000000000000000}\n\n";
@@ -143,7 +143,7 @@ impl Pace {
         }
     }
 
-    /// Chunks of a stream, its end included.
+    /// Returns the number of chunks of a stream, its end included.
     pub(crate) fn chunks(self) -> usize {
         match self {
             Self::Fast => 200,
@@ -151,7 +151,7 @@ impl Pace {
         }
     }
 
-    /// Between two chunks.
+    /// Returns the time between two chunks.
     pub(crate) fn interval(self) -> Duration {
         match self {
             Self::Fast => Duration::from_millis(2),

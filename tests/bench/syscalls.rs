@@ -23,7 +23,7 @@ const MODES: [&str; 2] = ["chat-1", "burst-100"];
 const CALLS: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Of one contender in one mode.
+/// System calls of one contender in one mode.
 #[derive(Debug, Serialize)]
 pub(crate) struct SyscallCount {
     pub(crate) mode: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct SyscallCount {
     pub(crate) mostly: String,
 }
 
-/// One contender after the other; each is slow while it is watched, so nothing else is measured here.
+/// Counts for one contender after the other. Each is slow under strace, so nothing else is measured here.
 pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<SyscallCount>> {
     let mut counted = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
@@ -76,7 +76,7 @@ async fn count(contender: Contender, mode: Mode, field: &BenchSite<'_>) -> Outco
     })
 }
 
-/// Returns once it watches all of them.
+/// Starts strace, and returns once it watches all threads of these processes.
 fn watch(pids: &[i32], to: &Path) -> Outcome<Running> {
     let mut command = Command::new("strace");
     command.args(["-f", "-q", "-c", "-o"]).arg(to);
@@ -103,7 +103,8 @@ fn is_watched(pid: i32) -> bool {
     })
 }
 
-/// Name and number, the most frequent first. Columns: share, seconds, µs a call, calls, errors if any, name.
+/// Returns names and numbers of system calls, the most frequent first. The columns of the text: share, seconds, µs a
+/// call, calls, errors if any, name.
 fn table(text: &str) -> Vec<(String, u64)> {
     let mut rows: Vec<_> = text
         .lines()

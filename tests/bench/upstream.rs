@@ -1,7 +1,7 @@
 //! The upstream: one thread, raw bytes, prepared answers.
 //!
-//! As cheap as it can be made, since it shares a core with the load generator. It reads a
-//! request of a known length, looks at the model's name, answers, and keeps the connection.
+//! It uses as little CPU as possible, since it shares a core with the load generator. It reads a request of a known
+//! length, looks at the model's name, answers, and keeps the connection.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Result, Write};
@@ -28,7 +28,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Returns once it listens.
+    /// Starts the upstream, and returns once it listens.
     pub(crate) fn start() -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("__upstream").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -156,14 +156,14 @@ impl Service {
     }
 }
 
-/// Exactly one key, ours; exactly one account, ours.
+/// Returns true if the head has exactly one key and exactly one account, both ours.
 fn is_signed(head: &[u8]) -> bool {
     let all = |name: &'static str| header_values(head, name.as_bytes()).collect::<Vec<_>>();
     let key = format!("Bearer {}", wire::KEY);
     all("authorization") == [key.as_bytes()] && all("x-litellm-end-user-id") == [wire::ACCOUNT.as_bytes()]
 }
 
-/// Every value of a header, trimmed.
+/// Returns every value of a header, trimmed.
 pub(crate) fn header_values<'a>(head: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     head.split(|byte| *byte == b'\n').filter_map(move |line| {
         let (found, value) = line.split_at_checked(name.len())?;
@@ -172,7 +172,7 @@ pub(crate) fn header_values<'a>(head: &'a [u8], name: &'a [u8]) -> impl Iterator
     })
 }
 
-/// A decimal header value.
+/// Parses a decimal header value.
 pub(crate) fn decimal(value: &[u8]) -> Option<usize> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
@@ -187,7 +187,7 @@ fn content_length(head: &[u8]) -> Result<usize> {
     }
 }
 
-/// The value of the first `"model"` member, whatever the spacing.
+/// Returns the value of the first `"model"` member, whatever the spacing.
 fn model(body: &[u8]) -> Option<&[u8]> {
     const MEMBER: &[u8] = b"\"model\"";
     let value = &body[find(body, MEMBER)? + MEMBER.len()..];

@@ -59,7 +59,7 @@ pub(crate) enum AnswerKind {
 }
 
 impl AnswerKind {
-    /// `None` for an unknown model.
+    /// Returns the answer to a model's name; `None` for an unknown model.
     pub(crate) fn to(model: &[u8]) -> Option<Self> {
         let model = std::str::from_utf8(model).ok()?;
         let known = [(CHAT_MODEL, Self::Chat), (SIGNED_MODEL, Self::Signed)];

@@ -4,7 +4,7 @@ use crate::random::pick;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// The routes of which calls are made.
+/// The routes that the client calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Chat,

@@ -123,7 +123,7 @@ impl SidecarFlags {
             ["--audit-key-file", &path(stage.dir.join("audit.key"))],
             ["--upstream", &upstream.url()],
             ["--run-id", &stage.run_id],
-            // Upstreams at unix sockets are root's.
+            // Upstreams at unix sockets belong to root.
             ["--user", "root"],
             ["--account", "acct-1"],
             ["--audit-sync", sync],

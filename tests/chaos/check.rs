@@ -19,7 +19,7 @@ pub(crate) struct FileContents {
     pub(crate) outcomes: Ids,
     /// The calls without an outcome, in order.
     pub(crate) open: Vec<String>,
-    /// Those that a restart has named.
+    /// Open calls that a restart has named.
     pub(crate) told: Ids,
     pub(crate) epochs: u64,
     pub(crate) verdict: Verdict,
@@ -119,14 +119,16 @@ impl FileContents {
     }
 }
 
-/// Nothing that stood in whole lines is ever altered, and nothing but a torn line ever goes.
+/// Returns the bytes after `whole_before`, the complete lines at an earlier time, which must be unchanged: only a torn
+/// line may be removed.
 pub(crate) fn goes_on<'a>(whole_before: &[u8], now: &'a [u8]) -> Result<&'a [u8], ChaosFault> {
     now.strip_prefix(whole_before)
         .ok_or_else(|| ChaosFault::new(format!("the first {} bytes have changed", whole_before.len())))
 }
 
-/// Checks the first lines of a successor. `torn` are the bytes after the last complete line when it began, or
-/// those that a killed start has put aside; the file may end early if this one was killed too.
+/// Checks the first lines of a successor. `torn` are the bytes after the last complete line when it began, or the bytes
+/// that a killed start has put aside. The file may end early if this successor was killed, too. Returns the number of
+/// missing lines.
 pub(crate) fn takes_over(before: &FileContents, torn: &[u8], added: &[u8], pid: u32) -> Result<usize, ChaosFault> {
     let is_new = before.whole == 0;
     let recovers = !torn.is_empty() || !before.open.is_empty();
@@ -158,7 +160,7 @@ pub(crate) fn takes_over(before: &FileContents, torn: &[u8], added: &[u8], pid: 
     Ok(expected.len().saturating_sub(found.len()))
 }
 
-/// The whole lines of some bytes.
+/// Parses the complete lines of some bytes.
 fn lines(bytes: &[u8]) -> Result<Vec<Value>, ChaosFault> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     lines.map(|line| serde_json::from_slice(line).map_err(ChaosFault::from)).collect()

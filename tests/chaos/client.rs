@@ -65,7 +65,7 @@ impl Worker {
             };
             for _ in 0..1 + self.random.u64(..6) {
                 let call = self.call();
-                // An error is a sidecar that was killed.
+                // An error means that the sidecar was killed.
                 if !self.exchange(&mut stream, &call).await.unwrap_or(false) {
                     break;
                 }
@@ -96,7 +96,7 @@ impl Worker {
         ClientCall { route, is_stream, leaves: self.random.u64(..24) == 0, bytes: (head + &body).into_bytes() }
     }
 
-    /// One call; false when no other can follow on this connection.
+    /// Makes one call. Returns false if no other call can follow on this connection.
     async fn exchange(&mut self, stream: &mut UnixStream, call: &ClientCall) -> io::Result<bool> {
         stream.write_all(&call.bytes).await?;
         let mut input = BytesMut::new();

@@ -47,10 +47,10 @@ const LINE: u64 = 46;
 /// Longest wait for a call.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Longest time of load after that, in milliseconds; most are short.
+/// Longest times of load after that wait, in milliseconds; most are short.
 const MOMENTS: [u64; 4] = [1, 5, 20, 80];
 
-/// A start takes some milliseconds; a kill within them hits its recovery.
+/// Longest time from a start to its kill. A start takes some milliseconds; a kill within them interrupts its recovery.
 const START: Duration = Duration::from_millis(12);
 
 /// Runs one episode, to its end or to its first fault.
@@ -85,11 +85,11 @@ pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut r
     played
 }
 
-/// The file as it was when it was last looked at.
+/// The content of the file at the last look.
 #[derive(Debug, Default)]
 struct FileBefore {
     whole: Vec<u8>,
-    /// The bytes after that, or those that a killed start has cut off there.
+    /// The bytes after the complete lines, or the bytes that a killed start has cut off there.
     torn: Vec<u8>,
     account: Option<FileContents>,
 }
@@ -127,20 +127,21 @@ impl Episode<'_> {
         self.end().await.map_err(|fault| fault.during("the end"))
     }
 
-    /// Some load: for a while, or until some calls have come, so that a busy machine kills no idlers only.
+    /// Waits for some load: for a time, or until some calls have come. Otherwise, a busy machine would kill only idle
+    /// processes.
     async fn moment(&mut self) {
         let seen = || fs::metadata(self.stage.seen()).map_or(0, |meta| meta.len());
         let enough = seen() + self.random.u64(..8) * LINE;
         let (waits, begun) = (self.random.u64(..3) > 0, Instant::now());
         while waits && seen() < enough && begun.elapsed() < LONGEST {
-            // Nothing tells us of it.
+            // No signal reports a new call.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let longest = Duration::from_millis(pick(&mut self.random, &MOMENTS));
         tokio::time::sleep(moment(&mut self.random, longest)).await;
     }
 
-    /// Kills all of them at once.
+    /// Kills all targets at once.
     async fn strike(&mut self, targets: &[Target]) -> Result<(), ChaosFault> {
         let mut struck = Vec::new();
         for target in targets {
@@ -164,7 +165,7 @@ impl Episode<'_> {
 
     /// Compares the file with the records of both ends and with its earlier content.
     async fn look(&mut self) -> Result<(), ChaosFault> {
-        // In this order: calls that were seen by now must be in a file that is read afterwards.
+        // The records are read first: calls that were seen by now must be in a file that is read afterwards.
         let whole_answers = calls_of(&self.stage.whole(), &self.stage.run_id)?;
         let seen = calls_of(&self.stage.seen(), &self.stage.run_id)?;
         let bytes = read(&self.stage.audit())?;
@@ -217,7 +218,7 @@ impl Episode<'_> {
         self.mend_sidecar().await
     }
 
-    /// A sidecar that takes over; some of them are killed while they do.
+    /// Starts a sidecar that takes over. Some sidecars are killed while they do.
     async fn mend_sidecar(&mut self) -> Result<(), ChaosFault> {
         while self.sidecar.is_none() {
             let mut sidecar = self.launch.begin(&self.shared.programs).await?;
@@ -246,7 +247,7 @@ impl Episode<'_> {
         Ok(())
     }
 
-    /// Number of missing lines among those that a start writes.
+    /// Returns the number of missing lines among those that a start writes.
     fn took_over(&mut self, pid: u32) -> Result<usize, ChaosFault> {
         let Some(before) = &self.known.account else { return Err(ChaosFault::new("the file was not read before")) };
         let bytes = read(&self.stage.audit())?;
@@ -282,14 +283,14 @@ impl Episode<'_> {
         }
     }
 
-    /// With the last words of the sidecar.
+    /// Adds the last line of the sidecar's log to a fault.
     fn blame(&self, fault: ChaosFault) -> ChaosFault {
         let log = fs::read_to_string(self.stage.log()).unwrap_or_default();
         fault.during(log.lines().next_back().unwrap_or("it has said nothing"))
     }
 }
 
-/// A file that is not there yet is empty.
+/// Reads a file; a file that does not exist yet counts as empty.
 fn read(path: &Path) -> Result<Vec<u8>, ChaosFault> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),

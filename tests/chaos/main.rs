@@ -126,7 +126,7 @@ async fn finish(lanes: &mut JoinSet<()>, shared: &Shared) {
     }
 }
 
-/// One episode after the other.
+/// Plays one episode after the other.
 async fn lane(shared: Arc<Shared>, number: u64, mut random: Rng) {
     let host = host(number);
     let mut count = 0;
@@ -194,7 +194,7 @@ impl Shared {
         self.faults.load(Ordering::Relaxed) < FAULTS_MAX && take(&self.controllers_left, 1)
     }
 
-    /// Returns a kill whose controller had ended by itself.
+    /// Gives back a kill that was taken for a controller which had ended by itself.
     fn gives_back_controller(&self) {
         self.controllers_left.fetch_add(1, Ordering::Relaxed);
     }

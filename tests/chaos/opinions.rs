@@ -1,4 +1,4 @@
-//! Second opinions on a file: the command line's verifier, and the page of Python.
+//! Second opinions on a file: the command line's verifier, and `verify_audit.py`.
 
 use std::path::Path;
 

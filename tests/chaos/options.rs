@@ -37,13 +37,13 @@ impl Options {
     }
 }
 
-/// The programs under test, and the page of Python that verifies what they write.
+/// The programs under test, and the Python program that verifies their audit files.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) sidecar: PathBuf,
     pub(crate) controller: PathBuf,
     pub(crate) page: PathBuf,
-    /// This one.
+    /// This program.
     pub(crate) own: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Processes that are there to be killed, and commands that are there to end.
+//! Processes that are killed, and commands that run to their end.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -55,11 +55,11 @@ impl ChaosProcess {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        // None once it was waited for, which takes it.
+        // The id is `None` only after a wait, which takes the process.
         self.child.id().unwrap_or_default()
     }
 
-    /// SIGKILL, now.
+    /// Sends SIGKILL, and does not wait for the end.
     pub(crate) fn strike(&mut self) -> Result<(), ChaosFault> {
         Ok(self.child.start_kill()?)
     }

@@ -10,7 +10,7 @@ use crate::fault::ChaosFault;
 /// The ids of calls.
 pub(crate) type Ids = BTreeSet<String>;
 
-/// The process's side: one line a write.
+/// The record as its process writes it: one line in each write.
 #[derive(Debug)]
 pub(crate) struct CallRecord(File);
 
@@ -19,26 +19,26 @@ impl CallRecord {
         Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
     }
 
-    /// A call of a run.
+    /// Records a call of a run.
     pub(crate) fn call(&self, id: &str, run: &str) -> io::Result<()> {
         (&self.0).write_all(format!("{id} {run}\n").as_bytes())
     }
 
-    /// Something that must not be.
+    /// Records something that must not happen.
     pub(crate) fn fault(&self, what: &str) {
-        // A failure has no reader any more.
+        // There is no other place to report a failure.
         let _ = (&self.0).write_all(format!("fault: {}\n", what.escape_default()).as_bytes());
     }
 }
 
-/// The ids of a run's calls in a record, if anything was recorded yet.
+/// Returns the ids of a run's calls in a record; none if nothing was recorded yet.
 pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, ChaosFault> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         text => text?,
     };
     let mut ids = Ids::new();
-    // The last line may still be on its way.
+    // The last line may not be complete yet.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         match line.split_once(' ') {

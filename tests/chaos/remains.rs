@@ -17,7 +17,7 @@ pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), Cha
     if left.is_empty() { Ok(()) } else { Err(ChaosFault::new(format!("left behind: {}", left.join(", ")))) }
 }
 
-/// The same, for processes that were killed just before and are ending.
+/// Waits until nothing of this directory is left: processes that were just killed need a moment to end.
 pub(crate) async fn gone(directory: &Path) -> Result<(), ChaosFault> {
     let begun = Instant::now();
     loop {
@@ -28,7 +28,7 @@ pub(crate) async fn gone(directory: &Path) -> Result<(), ChaosFault> {
     }
 }
 
-/// The processes that have a path in this directory among their arguments, but for ourselves.
+/// Returns the other processes that have a path in this directory among their arguments.
 pub(crate) fn pids_naming(directory: &Path) -> Vec<(i32, String)> {
     let directory = directory.display().to_string();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -26,7 +26,7 @@ use fastrand::Rng;
 const AGENT: &str = include_str!("agent.sh");
 /// On an idle machine, a run makes its first call after half a second.
 const START: Duration = Duration::from_millis(700);
-/// Longest time of calls.
+/// Longest time of load between the first call and the kill.
 const LOAD: Duration = Duration::from_millis(400);
 /// A sweep that is killed is killed within this time.
 const SWEEP: Duration = Duration::from_millis(300);
@@ -179,7 +179,7 @@ impl Run<'_> {
     fn start(&self) -> Result<ChaosProcess, ChaosFault> {
         let out = self.host.out(self.run);
         fs::create_dir(&out)?;
-        // The user of the sandbox is not ours.
+        // The program in the sandbox has another user.
         fs::set_permissions(&out, Permissions::from_mode(0o777))?;
         let log = File::create(self.host.log(self.run))?;
         let mut command = self.host.sluice(&["run"]);
@@ -191,7 +191,7 @@ impl Run<'_> {
         ChaosProcess::spawn("the controller", &mut command)
     }
 
-    /// Nothing tells us of it, so this looks every 5 ms.
+    /// Waits for the first call of the run. No signal reports it, so this looks every 5 ms.
     async fn first_call(&self, controller: &mut ChaosProcess) -> Result<(), ChaosFault> {
         let begun = Instant::now();
         while calls_of(&self.host.seen(), self.run)?.is_empty() {
@@ -222,7 +222,7 @@ impl Run<'_> {
         died
     }
 
-    /// A sweep is a controller too.
+    /// Starts a sweep and kills it: a sweep is a controller, too.
     async fn kill_a_sweep(&self, random: &mut Rng, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let mut command = self.host.sluice(&["sweep"]);
         let mut sweep = ChaosProcess::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
@@ -237,7 +237,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes down all that is there, at once.
+    /// Removes all leftovers in one sweep, and checks that another one would find nothing.
     async fn sweep(&self) -> Result<(), ChaosFault> {
         self.host.said(&["sweep"]).await?;
         let found: serde_json::Value = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
@@ -279,10 +279,10 @@ impl Run<'_> {
         figures.torn = u64::from(account.whole < bytes.len());
         account.answers_for(&seen, &whole_answers)?;
         if !sidecar_died && !account.intents.is_empty() {
-            // Its controller's end was signalled to it, and it has ended in order.
+            // The sidecar has noticed the end of its controller, and has ended in order.
             account.is_settled()?;
         }
-        // By name, the keys and the witness of the state directory are asked as well.
+        // For the name of a run, the keys and the witnesses of the state directory are checked, too.
         opinions::same(&mut self.host.sluice(&["audit", "verify", &name]), &account.verdict).await?;
         opinions::agree(&self.shared.programs, &file, &key, &account.verdict).await
     }

@@ -34,7 +34,7 @@ impl UpstreamAddress {
         text.strip_prefix("unix:").map_or_else(|| Self::Tcp(text.to_owned()), |path| Self::Unix(path.into()))
     }
 
-    /// As an argument of [`serve`].
+    /// Returns the address as an argument of [`serve`].
     pub(crate) fn argument(&self) -> String {
         match self {
             Self::Tcp(address) => address.clone(),
@@ -42,7 +42,7 @@ impl UpstreamAddress {
         }
     }
 
-    /// As `--upstream` takes it.
+    /// Returns the address as `--upstream` takes it.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Tcp(address) => format!("http://{address}"),
@@ -118,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Some(call) = UpstreamCall::of(&head) else {
             return self.refuse(&format!("a request without its names: {}", String::from_utf8_lossy(&head.raw)));
         };
-        // Now, before the rest of it: from here on it has reached us.
+        // The call is recorded before its body is read: from now on, it has reached the upstream.
         self.record.call(&call.id, &call.run)?;
         let mut body = match Body::of_request(&head.headers) {
             Ok(body) => body,

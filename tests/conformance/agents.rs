@@ -12,7 +12,7 @@ use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 
 /// URL of the sidecar in a sandbox.
 pub(crate) const SIDECAR: &str = "http://localhost:8080";
-/// More than `--timeout` of the runs here.
+/// Longest wait for a run, longer than its `--timeout`.
 const LIMIT: Duration = Duration::from_secs(360);
 
 /// Runs an agent in a sandbox, and compares the result with the provider's requests.
@@ -20,7 +20,7 @@ pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     let provider = AgentProvider::shared().await;
     let sluice = Sluice::with(provider.litellm().url(), provider.litellm().key());
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
-    // The file ends with the sandbox: it is printed after the agent's answer.
+    // The file is lost with the sandbox, so the command prints it after the agent's answer.
     let shown = "\"$@\" </dev/null; code=$?; echo; cat sluice-*.txt; exit $code";
     let run = sluice.run(["--json", "--memory", "1g", "--timeout", "5m"]).args(agent.all_flags());
     let run = run.args(["--", "sh", "-c", shown, "sh"]).args(&agent.argv).arg(&prompt).args(&agent.after);
@@ -44,7 +44,8 @@ pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     report
 }
 
-/// The provider's bills, in order of size; a bill of an answer that was cut off was never received.
+/// Returns the provider's bills, sorted, without the bills of answers that were cut off, which the agent never
+/// received.
 fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     let whole = requests.iter().filter(|request| request["cut"] == false);
     let mut bills: Vec<_> = whole
@@ -57,7 +58,7 @@ fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     bills
 }
 
-/// The same from the receipts of completed calls, also of those whose end the agent did not wait for.
+/// Returns the same figures from the receipts of completed calls, including calls that the agent left before their end.
 fn tokens_of_receipts(report: &RunReport) -> Vec<(u64, u64, u64, u64)> {
     let has_ended = |receipt: &&ReportReceipt| matches!(receipt.result.as_deref(), Some("ok" | "client_abort"));
     let answered = report.receipts.iter().filter(has_ended);
@@ -85,7 +86,7 @@ async fn assert_costs_are_those_of_litellm(provider: &AgentProvider, report: &Ru
         let cost: f64 = cost.parse().expect("a cost is a number");
         assert!((charged - cost).abs() < 1e-9, "LiteLLM charged {charged}: {receipt:?}");
     }
-    // Of an answer in OpenAI's formats LiteLLM always tells it.
+    // LiteLLM always reports the cost of an answer in OpenAI's formats.
     let is_told = |receipt: &&ReportReceipt| {
         receipt.result.as_deref() == Some("ok")
             && receipt.model.as_deref().is_some_and(|model| model.starts_with("gpt-"))

@@ -1,8 +1,9 @@
-//! The clients that Sluice makes promises about: each is started as its users start it, with all settings at their defaults.
+//! The clients that Sluice makes promises about: each is started as its users start it, with all settings at their
+//! defaults.
 
 use super::commands::{Agent, ai_sdk, aider, claude, codex, node_sdk, python_sdk};
 
-/// URL of the sidecar for a client whose requests are counted on their way.
+/// URL of the counter before the sidecar, which records each request of a client.
 pub(crate) const COUNTED: &str = "http://localhost:9000";
 
 /// A client, and what a test expects of it.
@@ -12,9 +13,9 @@ pub(crate) struct Client {
     pub(crate) agent: Agent,
     /// Route of its calls.
     pub(crate) route: &'static str,
-    /// The beginning of what it prints of an error with status 400.
+    /// Beginning of the text that the client prints for an error with status 400.
     pub(crate) error: &'static str,
-    /// True if it exits with another code than 0 after such an error.
+    /// True if the client exits with a nonzero code after such an error.
     pub(crate) fails: bool,
 }
 
@@ -23,7 +24,7 @@ impl Client {
         Self { agent, route, error, fails: true }
     }
 
-    /// Name of its run and of its agent.
+    /// Name of the agent and of its task.
     pub(crate) fn name(&self) -> &str {
         &self.agent.name
     }
@@ -43,7 +44,7 @@ pub(crate) fn agents() -> Vec<Client> {
     ]
 }
 
-/// All of them: the agents, and a program of ours for each SDK.
+/// All clients: the agents, and a program of ours for each SDK.
 pub(crate) fn all() -> Vec<Client> {
     let sdk = "BadRequestError: ";
     let ai = "AI_APICallError";

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Agent {
     /// Name of the agent's task: letters, digits and dashes.
     pub(crate) name: String,
-    /// Flags of `sluice run`, without those of directories and variables.
+    /// Flags of `sluice run`, except the flags for mounts and variables.
     flags: Vec<String>,
     /// Directories of this host that the sandbox sees read-only, each with its path there.
     pub(crate) mounts: Vec<(PathBuf, String)>,
     /// Variables of the sandbox.
     pub(crate) env: Vec<(String, String)>,
-    /// The program in the sandbox; the prompt follows as its last argument.
+    /// The program in the sandbox with its arguments; the prompt follows them.
     pub(crate) argv: Vec<String>,
     /// Options of the task: see `tests/python/agent_provider.py`.
     pub(crate) options: String,
@@ -29,7 +29,7 @@ impl Agent {
         Self { name, flags, mounts, env, argv, options: String::new(), after }
     }
 
-    /// All flags of `sluice run`; those of directories and variables are flags of `docker run` as well.
+    /// Returns all flags of `sluice run`; `--volume` and `--env` are flags of `docker run` as well.
     pub(crate) fn all_flags(&self) -> Vec<String> {
         let mounts =
             self.mounts.iter().map(|(host, at)| ["--volume".to_owned(), format!("{}:{at}:ro", host.display())]);
@@ -37,26 +37,26 @@ impl Agent {
         self.flags.iter().cloned().chain(mounts.chain(env).flatten()).collect()
     }
 
-    /// Options of the task, which also distinguish tasks of the same agent.
+    /// Adds options of the task, and a name that distinguishes the tasks of one agent.
     pub(crate) fn with(mut self, name: &str, options: &str) -> Self {
         self.name = format!("{}-{name}", self.name);
         self.options = format!("{} {options}", self.options).trim().to_owned();
         self
     }
 
-    /// More flags of `sluice run`.
+    /// Adds flags of `sluice run`.
     pub(crate) fn flags<A: AsRef<str>>(mut self, flags: impl IntoIterator<Item = A>) -> Self {
         self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
-    /// Arguments after the prompt.
+    /// Adds arguments after the prompt.
     pub(crate) fn after<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.after.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Shows it a directory of `.cache/agents` at `/opt/NAME`, or elsewhere.
+    /// Mounts a directory of `.cache/agents` at the path `at` in the sandbox.
     fn sees(mut self, directory: &str, at: &str) -> Self {
         let made = format!("{}/../.cache/agents/{directory}", env!("CARGO_MANIFEST_DIR"));
         assert!(
@@ -67,7 +67,7 @@ impl Agent {
         self
     }
 
-    /// Shows it `tests/agents`, the programs that are ours.
+    /// Mounts `tests/agents`, our own programs, at `/opt/agents`.
     fn sees_programs(mut self) -> Self {
         self.mounts.push((format!("{}/agents", env!("CARGO_MANIFEST_DIR")).into(), "/opt/agents".to_owned()));
         self
@@ -84,7 +84,7 @@ fn native(short: &str) -> String {
     format!("/opt/node_modules/{short}-linux-{machine}")
 }
 
-/// Codex, with the flags of the guide; `sidecar` is the base URL of its calls.
+/// Codex, with the flags of the guide; `base` is the URL of its calls without `/v1`.
 pub(crate) fn codex(model: &str, base: &str) -> Agent {
     let triple = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86_64" };
     let program = format!("{}/vendor/{triple}-unknown-linux-musl/bin/codex", native("@openai/codex"));
@@ -132,7 +132,7 @@ pub(crate) fn node_sdk(vendor: &str, model: &str) -> Agent {
         .sees_programs()
 }
 
-/// The same for Python.
+/// A program of ours that makes one call with an SDK of OpenAI or Anthropic (`vendor`) for Python.
 pub(crate) fn python_sdk(vendor: &str, model: &str) -> Agent {
     Agent::new(&format!("{vendor}-python"), ["python3", "-B", "/opt/agents/one_call.py", vendor, model])
         .sees("frameworks", "/opt/python")
@@ -159,7 +159,7 @@ pub(crate) fn pydantic_ai(model: &str) -> Agent {
 
 /// A program of ours on OpenAI's Agents SDK for Python; `api` is `chat` or `responses`.
 pub(crate) fn agents_sdk(model: &str, api: &str) -> Agent {
-    // It sends traces to OpenAI, and waits for seconds at its end if it cannot.
+    // The SDK sends traces to OpenAI, and waits for seconds at its end if it cannot.
     framework(&format!("agents-sdk-{api}"), "openai_agents.py", model)
         .env("OPENAI_AGENTS_DISABLE_TRACING", "1")
         .env("AGENT_API", api)

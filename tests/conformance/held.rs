@@ -1,5 +1,5 @@
-//! Calls that wait for a person, with real clients: a pause and an approval cost each client one attempt of its own, and a
-//! denial is its last answer. Each client is in a run of the daemon, whose container is frozen meanwhile.
+//! Calls that wait for a person, with real clients: a pause and an approval cost each client one attempt of its own,
+//! and a denial is its last answer. Each client is in a run of the daemon, whose container is frozen meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,13 +13,13 @@ use super::clients;
 use super::sandboxes::{ClientRun, LIMIT, calls_at, requests, start, with_grants};
 
 const ANSWER: &str = "hello from the model";
-/// The first call of each run, by curl.
+/// Prompt of the first call of each run, which curl makes.
 const FIRST: &str = "the call before the client";
 
-/// Nine containers at once are enough for a small machine.
+/// One test runs at a time: nine containers are enough load for a small machine.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The shell code of that call.
+/// Returns the shell code of the first call.
 fn first_call() -> String {
     let body = json!({"model": "gpt-5.5", "messages": [{"role": "user", "content": FIRST}]});
     format!("curl -sf --json '{body}' http://localhost:8080/v1/chat/completions > /dev/null")
@@ -44,7 +44,7 @@ async fn upstream(gate: &Gate) -> Upstream {
     Upstream::with(answer).start().await
 }
 
-/// A stream with all events of an item, which Codex wants.
+/// Events of a stream with all events of an item, because Codex requires them.
 fn responses_events() -> [Value; 5] {
     let item = |text: &[&str]| {
         let content: Vec<_> =
@@ -68,7 +68,7 @@ fn responses_events() -> [Value; 5] {
     ]
 }
 
-/// Waits until the container of each run stands still.
+/// Waits until the container of each run is frozen.
 async fn all_are_frozen(runs: &[ClientRun<'_>], state: &str, limit: Duration) {
     for run in runs {
         run.until_within(limit, "not frozen", async || {
@@ -78,18 +78,18 @@ async fn all_are_frozen(runs: &[ClientRun<'_>], state: &str, limit: Duration) {
     }
 }
 
-/// Time after which a client is told to come again.
+/// Time after which the sidecar tells a client to retry.
 const COME_AGAIN: Duration = Duration::from_secs(5);
 
-/// Time of a record.
+/// Returns the time of a record.
 fn time_of(record: &Value) -> SystemTime {
     humantime::parse_rfc3339(record["ts"].as_str().expect("each has one")).expect("it is a time")
 }
 
-/// Fails unless the client got its answer. Returns whether each of its calls was told to come again once. A loaded machine that
-/// freezes a container later than five seconds after that lets its client come again too early, and it is told so twice. A
-/// client whose time is over comes again as soon as its container goes on: that call waits until the gate is open, and is
-/// not refused.
+/// Fails unless the client got its answer. Returns whether each of its calls was refused only once. If a loaded machine
+/// freezes a container later than five seconds after the refusal, the client retries too early and is refused twice. If
+/// the five seconds end while the container is frozen, the client retries as soon as its container goes on: that call
+/// waits until the gate is open, and is not refused.
 async fn spent_one_attempt(sluice: &Sluice, run: &ClientRun<'_>, reason: &str) -> bool {
     let (ended, said) = run.ended().await;
     let name = run.client.name();
@@ -108,11 +108,11 @@ async fn spent_one_attempt(sluice: &Sluice, run: &ClientRun<'_>, reason: &str) -
             assert!(waited >= COME_AGAIN, "{name} came again after {waited:?}: {holds:?}");
         }
     }
-    // A wait that the person's answer ended is not refused.
+    // A call that the person's answer releases is not refused.
     let refused = audit.refused_reasons();
     assert!((distinct.len()..=holds.len()).contains(&refused.len()), "{name}: {refused:?} {holds:?}");
     assert!(refused.iter().all(|word| *word == reason), "{name}: {refused:?}");
-    // All calls but the first, which is not the client's own, and the attempts that were spent.
+    // The client sent all calls except the first, which curl made, and one request for each refused attempt.
     let calls = audit.calls().iter().filter(|call| call.result() == "ok").count() - 1;
     assert_eq!(requests(&said), calls + refused.len(), "{name}: {said}");
     let route = run.client.route;
@@ -120,8 +120,8 @@ async fn spent_one_attempt(sluice: &Sluice, run: &ClientRun<'_>, reason: &str) -
     refused.len() == distinct.len()
 }
 
-/// Pauses runs in which a client waits for an answer, and resumes them after `length`. Returns the names of the clients, and of
-/// those whose containers this machine froze too late.
+/// Pauses runs in which a client waits for an answer, and resumes them after `length`. Returns the names of all
+/// clients, and the names of the clients that this machine froze too late.
 async fn a_pause_of(length: Duration) -> (Vec<String>, Vec<String>) {
     let gate = Gate::new();
     let upstream = upstream(&gate).await;
@@ -144,7 +144,8 @@ async fn a_pause_of(length: Duration) -> (Vec<String>, Vec<String>) {
     for run in &runs {
         run.until("no call waits", async || !run.waiting().await.is_empty()).await;
     }
-    // One after the other: a machine that needs five seconds to freeze a container lets its client come again too early.
+    // The gate lets one call end at a time: if a machine needs five seconds to freeze a container, its client retries
+    // too early.
     for frozen in 1..=runs.len() {
         gate.step();
         let count = async || {
@@ -183,7 +184,7 @@ async fn a_pause_of(length: Duration) -> (Vec<String>, Vec<String>) {
     (names, late)
 }
 
-/// The clients of the promise, as [`clients::all`] names them.
+/// Names of the clients that [`clients::all`] returns.
 const NAMES: [&str; 9] = [
     "claude-claude-sonnet-5", "codex-gpt-6-1-sol", "aider-openai-gpt-5-5-edit", "openai-python", "anthropic-python",
     "openai-node", "anthropic-node", "ai-sdk-gpt-5-5", "ai-sdk-claude-sonnet-5",
@@ -209,7 +210,7 @@ async fn ten_minutes_of_pause_cost_one_attempt() {
     assert_eq!(late, [""; 0], "these clients spent two attempts");
 }
 
-/// The approval of a call that waits.
+/// Waits for the approval of a call that waits, and returns it.
 async fn approval(run: &ClientRun<'_>) -> Value {
     let mut found = Value::Null;
     run.until("no approval", async || {
@@ -230,7 +231,7 @@ async fn decide(run: &ClientRun<'_>, decision: &str, more: &Value) {
     run.post(&format!("approvals/{id}/decision"), &body).await;
 }
 
-/// Starts runs of all clients whose cap is used up, and waits until each client has a call that waits.
+/// Starts a run for each client with its cap used up, and waits until each client has a call that waits.
 async fn at_the_cap<'a>(sluice: &'a Sluice, daemon: &'a Daemon<'a>) -> Vec<ClientRun<'a>> {
     let asks = json!({"on_cap": "ask", "limits": {"max_calls": 1}});
     let runs = start(sluice, daemon, clients::all(), &first_call(), &asks).await;
@@ -270,7 +271,7 @@ async fn ten_minutes_for_an_approval_cost_one_attempt() {
     sluice.assert_nothing_left().await;
 }
 
-/// Fails unless the client ended by an error of ours, with one request for each of its calls after the decision.
+/// Fails unless our error ended the client, and the client sent one request for each held call after the decision.
 async fn assert_denied(sluice: &Sluice, run: &ClientRun<'_>) {
     let (ended, said) = run.ended().await;
     let name = run.client.name();
@@ -279,12 +280,12 @@ async fn assert_denied(sluice: &Sluice, run: &ClientRun<'_>) {
     assert!(said.contains(DENIED) && said.contains(run.client.error), "{name}: {said}");
     let audit = sluice.audit(&run.id);
     let holds: BTreeSet<_> = audit.of_kind("held").iter().map(|held| held["hold_id"].to_string()).collect();
-    // Repeats of a denied call are in no record.
+    // The audit log has no record of repeats of a denied call.
     let before = audit.refused_reasons().iter().filter(|reason| *reason == "approval_pending").count();
     assert_eq!(requests(&said), before + holds.len(), "{name} waited {before} times: {holds:?}\n{said}");
 }
 
-/// In the message of the final answer.
+/// Text in the message of the final answer.
 const DENIED: &str = "the operator did not allow this call";
 
 #[tokio::test]
@@ -319,7 +320,7 @@ async fn a_denial_after_a_freeze_is_taken_too() {
     let daemon = sluice.serve().await;
     let runs = at_the_cap(&sluice, &daemon).await;
 
-    // As the sidecar does by itself after 240 s.
+    // The sidecar does this by itself after 240 s.
     for run in &runs {
         let later = json!({"decision": "later", "by": "a test", "reason": "a person thinks"});
         run.until("not frozen", async || {

@@ -25,8 +25,8 @@ async fn claude_code_finishes_a_task_with_opus() {
     finishes(&claude("opus")).await;
 }
 
-/// A title is asked for at the same time as the first answer, and waits for room. The input of the first call with opus is
-/// bounded by $0.28 alone.
+/// Claude Code asks for a title at the same time as for the first answer, and one of the calls waits until the cap has
+/// room. The bound of the first input with opus alone is $0.28.
 #[tokio::test]
 #[ignore = "long: make test-agents"]
 async fn claude_code_finishes_a_task_under_a_cap() {
@@ -46,7 +46,7 @@ async fn opencode_finishes_a_task_in_both_formats() {
 #[tokio::test]
 #[ignore = "long: make test-agents"]
 async fn aider_finishes_a_task_in_both_formats() {
-    // It sends temperature 0, which LiteLLM refuses for newer models of Anthropic.
+    // aider sends temperature 0, which LiteLLM refuses for newer models of Anthropic.
     for model in ["openai/gpt-5.5", "anthropic/claude-haiku-4-5-20251001"] {
         finishes(&aider(model)).await;
     }
@@ -76,7 +76,7 @@ async fn pydantic_ai_finishes_a_task_in_all_three_formats() {
     }
 }
 
-/// Each of them tries again by itself, as it does without Sluice. Codex gives up at a 429 without `retry-after`, and SDKs
+/// Each agent tries again by itself, as it does without Sluice. Codex gives up at a 429 without `retry-after`, and SDKs
 /// do not try again where a stream was cut off.
 #[tokio::test]
 #[ignore = "long: make test-agents"]
@@ -105,7 +105,7 @@ async fn an_image_of_20_mb_arrives_as_it_is() {
     for agent in [langgraph("gpt-5.5"), langgraph("claude-sonnet-5"), ai_sdk("gpt-5.5"), ai_sdk("claude-sonnet-5")] {
         finishes(&agent.with("image", &format!("image={sha256}")).flags(&sees).after([image])).await;
     }
-    // Codex makes a smaller one of it.
+    // Codex reduces the image before it sends it.
     let agent = codex("gpt-6.1-sol", SIDECAR).with("image", "image").flags(&sees);
     finishes(&agent.after(["-i", image])).await;
 }
@@ -130,7 +130,8 @@ print(hashlib.sha256(png).hexdigest())
     String::from_utf8_lossy(&made.stdout).trim().to_owned()
 }
 
-/// The provider's view of an agent that calls LiteLLM directly: paths, models, members, tools and betas, in order.
+/// The provider gets the same from an agent through Sluice as from one that calls LiteLLM directly: paths, models,
+/// members, roles, tools and betas.
 #[tokio::test]
 #[ignore = "long: make test-agents"]
 async fn the_provider_gets_what_it_gets_without_sluice() {
@@ -159,7 +160,7 @@ async fn without_sluice(agent: &Agent) {
     command.args(["--tmpfs=/workspace:uid=1001,exec", "--entrypoint", agent.argv[0].as_str()]);
     command.arg(format!("--env=OPENAI_BASE_URL={url}/v1")).arg(format!("--env=ANTHROPIC_BASE_URL={url}"));
     command.arg(format!("--env=OPENAI_API_KEY={key}")).arg(format!("--env=ANTHROPIC_API_KEY={key}"));
-    // As in a sandbox: Claude Code makes other calls and has other tools without them.
+    // A sandbox sets these variables: without them, Claude Code makes other calls and has other tools.
     command.args([
         "--env=CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
         "--env=DISABLE_TELEMETRY=1",
@@ -174,14 +175,14 @@ async fn without_sluice(agent: &Agent) {
 
 async fn seen(agent: &Agent) -> Vec<String> {
     let mut seen: Vec<_> = AgentProvider::shared().await.requests(&agent.name).iter().map(outline).collect();
-    // A title is asked for at the same time as the first answer.
+    // Claude Code asks for a title at the same time as for the first answer.
     seen.sort_unstable();
     seen
 }
 
 fn outline(request: &serde_json::Value) -> String {
     let body = request["body"].as_object().expect("an object");
-    // Our members, and those that a cap changes.
+    // The outline leaves out the members that Sluice sets.
     let members: Vec<_> = body.keys().filter(|name| !["metadata", "user"].contains(&name.as_str())).collect();
     let tools = body.get("tools").map(ToString::to_string);
     let roles: Vec<_> = ["messages", "input"]

@@ -1,5 +1,5 @@
-//! Each documented member of the APIs works through the sidecar as with LiteLLM alone, except for a table of those that do
-//! not, each with its reason (`tests/python/members.py`).
+//! Each documented member of the APIs works through the sidecar as with LiteLLM alone. A table lists the exceptions
+//! with their reasons (`tests/python/members.py`).
 
 use sluice_testkit::Sidecar;
 use sluice_testkit::litellm::LiteLlm;

@@ -1,5 +1,5 @@
-//! Messages of the operator reach unmodified agents in runs of the daemon: with the next call, at one place in every later
-//! call, and the agents do what they say. And an interruption ends the call of an agent, which does not repeat it.
+//! Unmodified agents in runs of the daemon get the operator's messages with the next call, at one place in every later
+//! call, and do what the messages say. An agent does not repeat a call that an interruption ended.
 
 use std::fs;
 
@@ -14,8 +14,8 @@ use super::sandboxes::{ClientRun, calls_at, requests, start, with_grants};
 /// The provider does what the note says, see `tests/python/agent_provider.py`.
 const TEXT: &str = "please write another word: [[note otter]]";
 
-/// The agents with a task that waits for the file `told`: in a command of the agent's shell or, for aider, in the command that
-/// tests its first edit, which fails without the word.
+/// The agents with a task that waits for the file `told`: in a command of the agent's shell or, for aider, in the
+/// command that tests its first edit, which fails without the word.
 fn waiting_agents() -> Vec<Client> {
     let waiting = |mut client: Client| {
         let is_aider = client.agent.options.contains("edit");
@@ -30,8 +30,8 @@ fn waiting_agents() -> Vec<Client> {
     clients::agents().into_iter().map(waiting).collect()
 }
 
-/// Sends the message while the agent works, and lets the agent go on once the sidecar has it. Returns the number of calls
-/// that the agent had made before.
+/// Sends the message while the agent works, and lets the agent go on once the sidecar has it. Returns the number of
+/// calls that the agent had made before.
 async fn tell(daemon: &Daemon<'_>, run: &ClientRun<'_>, provider: &AgentProvider) -> usize {
     run.until("the agent does not work", async || run.work().join("waits").exists()).await;
     let before = provider.requests(run.client.name()).len();
@@ -41,8 +41,8 @@ async fn tell(daemon: &Daemon<'_>, run: &ClientRun<'_>, provider: &AgentProvider
     before
 }
 
-/// Fails unless every call of the agent's own conversation holds the message once, at the same item, from this call on, and
-/// no other call holds it.
+/// Fails unless every call of the agent's own conversation holds the message once, at the same item, from this call on,
+/// and no other call holds it.
 fn assert_kept(name: &str, requests: &[Value], from: usize) {
     let mut place = None;
     for (number, request) in requests.iter().enumerate() {
@@ -112,7 +112,7 @@ async fn agents_do_not_repeat_an_interrupted_call() {
         assert_eq!(requests(&said), 1, "{name}: {said}");
         let audit = sluice.audit(&run.id);
         assert_eq!(audit.only_call().result(), "interrupted", "{name}");
-        // Nothing else is done between the two; tests/e2e/control/interrupt.rs measures the second that it may take.
+        // No record is between the two; tests/e2e/control/interrupt.rs checks the limit of one second.
         let kinds = audit.kinds();
         let interrupted = kinds.iter().rposition(|kind| *kind == "control").expect("a record of the interruption");
         assert_eq!(kinds[interrupted + 1], "outcome", "{name}: {kinds:?}");

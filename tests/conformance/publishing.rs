@@ -1,5 +1,5 @@
-//! Real agents change a file of a cloned repository, commit and push; then a pull request is open at the forge, with the
-//! commit that the agent made.
+//! Real agents change a file of a cloned repository, commit and push; then a pull request is open at the forge, with
+//! the commit that the agent made.
 
 use serde_json::{Value, json};
 use sluice_testkit::agent_provider::AgentProvider;
@@ -29,7 +29,7 @@ fn assert_published(forge: &Forge, author: &str) -> String {
     commits
 }
 
-/// Checks that one draft is open, with the title and body of the documents. Returns the body.
+/// Checks that one draft is open, with the documented title and body. Returns the body.
 async fn assert_requested(forge: &Forge, run: &str, head: &str) -> String {
     let pulls = forge.pulls().await;
     let [pull] = &pulls[..] else { panic!("one pull request: {pulls:?}") };
@@ -69,7 +69,7 @@ async fn publishes(agent: &Agent) {
     assert_eq!((&out["pull_request"], &out["pr_failed"]), (&json!(page), &json!(false)), "{out}");
     let body = assert_requested(&forge, &report.run_id, &head).await;
     assert!(body.contains(&answer), "the words of the agent: {body}");
-    // The repository of the run stays.
+    // The repository of the run stays, so assert_nothing_left() does not fit.
     assert!(sluice.containers().await.is_empty() && sluice.processes().is_empty() && sluice.runs().is_empty());
 }
 
@@ -83,8 +83,9 @@ async fn codex_opens_a_pull_request() {
     publishes(&codex("gpt-6.1-sol", SIDECAR).with("publishes", "repository")).await;
 }
 
-/// Runs the worker of the image with an agent in a run of a daemon: the only work is what the owner's task says. `start` has the
-/// arguments of the worker up to the prompt, for the path of the agent's program. Returns the events of the run.
+/// Runs the worker of the image with an agent in a run of a daemon: the only work is what the owner's task says.
+/// `start` returns the worker's arguments before the prompt from the path of the agent's program. Returns the events of
+/// the run.
 async fn worker_publishes(agent: &Agent, models: [&str; 2], start: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     let provider = AgentProvider::shared().await;
     let (sluice, forge) = (Sluice::with(provider.litellm().url(), provider.litellm().key()), Forge::start().await);

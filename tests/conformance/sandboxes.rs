@@ -17,8 +17,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 /// Models that the clients name, also for titles.
 const MODELS: [&str; 5] = ["claude-sonnet-5", "claude-haiku-4-5-20251001", "claude-opus-4-8", "gpt-5.5", "gpt-6.1-sol"];
 
-/// Starts a client. The programs of Node look for packages beside themselves, so they are copied to where such a directory can be. socat
-/// writes down each request. `$FIRST` is what the run does before the client, with requests that are not counted.
+/// Starts a client. Node programs look for packages beside themselves, so the script copies them to a directory that
+/// can hold a link to the packages. socat records each request. `$FIRST` is shell code that runs before the client; its
+/// requests are not counted.
 const SCRIPT: &str = r#"
 if [ -n "$PROGRAMS" ]; then cp -r "$PROGRAMS" kit && ln -s "$MODULES" kit/node_modules; fi
 eval "$FIRST"
@@ -55,8 +56,8 @@ pub(crate) struct ClientRun<'a> {
     pub(crate) id: String,
 }
 
-/// Starts a run for each client, with these members of its request besides those of the client. `first` is shell code that
-/// the run does at once; the client itself begins with [`ClientRun::go`].
+/// Starts a run for each client; `members` adds members to its request or replaces them. `first` is shell code that the
+/// run does at once; the client itself begins with [`ClientRun::go`].
 pub(crate) async fn start<'a>(
     sluice: &'a Sluice,
     daemon: &'a Daemon<'a>,
@@ -75,8 +76,8 @@ pub(crate) async fn start<'a>(
     runs
 }
 
-/// Registers an agent that has the directories of a client as grants. Returns a function that gives a path of the client as its
-/// runs see it.
+/// Registers an agent that has the directories of a client as grants. Returns a function that translates a path of the
+/// client to its path in the runs.
 pub(crate) async fn grants_of(daemon: &Daemon<'_>, agent: &Agent) -> impl Fn(&str) -> String {
     let grants: Vec<_> = agent.mounts.iter().map(|(host, at)| (real(host), at.clone())).collect();
     let paths: Vec<_> = grants.iter().map(|(host, _)| host).collect();
@@ -88,7 +89,7 @@ pub(crate) async fn grants_of(daemon: &Daemon<'_>, agent: &Agent) -> impl Fn(&st
     }
 }
 
-/// Creates the run of a client: an agent of its own has its directories as grants.
+/// Creates the run of a client, with an agent that has the client's directories as grants.
 async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Value) -> String {
     let agent = &client.agent;
     let of_grants = grants_of(daemon, agent).await;
@@ -96,7 +97,7 @@ async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Val
 
     let has_programs = grants.iter().any(|(_, at)| *at == "/opt/agents");
     let inside = |word: &str| {
-        // These programs are copied.
+        // The script copies these programs.
         of_grants(&word.replace("/opt/agents", "/workspace/kit"))
     };
     let mut env: serde_json::Map<_, _> =
@@ -128,7 +129,7 @@ impl ClientRun<'_> {
         fs::write(self.work().join("go"), "").expect("the run has its workspace");
     }
 
-    /// Its workspace on this host.
+    /// Path of the run's workspace on this host.
     pub(crate) fn work(&self) -> std::path::PathBuf {
         self.directory().join("work")
     }
@@ -169,19 +170,19 @@ impl ClientRun<'_> {
         waiting.filter_map(|held| held["hold_id"].as_str().map(str::to_owned)).collect()
     }
 
-    /// True if its container stands still.
+    /// Returns true if the run's container is frozen.
     pub(crate) async fn is_frozen(&self) -> bool {
         let label = format!("sluice.run={}", self.id);
         let [container] = &engine::containers_with(&label).await[..] else { return false };
         engine::inspect(container).await["State"]["Paused"] == true
     }
 
-    /// Waits until something is so, and fails with `what` after [`LIMIT`].
+    /// Waits until `ready` returns true, and fails with `what` after [`LIMIT`].
     pub(crate) async fn until(&self, what: &str, ready: impl AsyncFnMut() -> bool) {
         self.until_within(LIMIT, what, ready).await;
     }
 
-    /// The same with another limit.
+    /// Does the same as `until`, with another limit.
     pub(crate) async fn until_within(&self, limit: Duration, what: &str, ready: impl AsyncFnMut() -> bool) {
         if !poll(limit, ready).await {
             let (run, said) = (self.shown().await, self.output().await);
@@ -189,7 +190,7 @@ impl ClientRun<'_> {
         }
     }
 
-    /// Waits for its end, and returns the run and all that it printed.
+    /// Waits for the end of the run, and returns the run and its whole output.
     pub(crate) async fn ended(&self) -> (Value, String) {
         let mut run = Value::Null;
         self.until("no end", async || {
@@ -200,7 +201,7 @@ impl ClientRun<'_> {
         (run, self.output().await)
     }
 
-    /// All that it has printed.
+    /// Returns all output of the run so far.
     pub(crate) async fn output(&self) -> String {
         let path = format!("/api/v1/sandboxes/{}/logs", self.id);
         let text = self.daemon.get(&path).await.expect(200).text();
@@ -214,7 +215,7 @@ pub(crate) fn calls_at(upstream: &Upstream) -> usize {
     upstream.requests().iter().filter(|request| request.method == "POST").count()
 }
 
-/// Number of calls that the client has sent, by what its run printed at its end.
+/// Number of requests that the client has sent, which the run printed at its end.
 pub(crate) fn requests(output: &str) -> usize {
     let counted = output.rsplit_once("requests: ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
     counted.unwrap_or_else(|| panic!("the client was not counted: {output}"))

@@ -83,7 +83,7 @@ async fn a_run_is_read_with_the_keyboard_alone() {
     browser.without_motion().await;
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
     browser.becomes("return document.querySelector('[role=tab]') !== null").await;
-    // The page listens to its keys once its first picture is drawn.
+    // The page handles keys only after its first rendering.
     let drawn = "return new Promise(done => requestAnimationFrame(() => setTimeout(() => done(true), 200)))";
     browser.becomes(drawn).await;
 

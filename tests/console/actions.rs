@@ -1,4 +1,4 @@
-//! What a person does to runs by the pages. The API says what became of it.
+//! Actions of a person on runs in the pages; each test checks their effect through the API.
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::Daemon;
@@ -6,7 +6,7 @@ use sluice_testkit::{PATIENCE, Sluice, TempDir, Upstream, poll};
 
 use super::{Browser, agent, choose, configured, log_in};
 
-/// Waits until an answer of the API is as it should be.
+/// Waits until the answer of the API at `path` satisfies `is_right`, and returns it.
 async fn answers(daemon: &Daemon<'_>, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     let mut answer = Value::Null;
     let right = poll(PATIENCE, async || {
@@ -17,7 +17,7 @@ async fn answers(daemon: &Daemon<'_>, path: &str, is_right: impl Fn(&Value) -> b
     answer
 }
 
-/// Returns a script that looks into the panel of the chosen tab.
+/// Returns a script with the value of `test`, an expression over the text `panel` of the chosen tab.
 fn panel(test: &str) -> String {
     format!("const panel = document.querySelector('[role=tabpanel]')?.innerText ?? ''; return {test}")
 }
@@ -102,7 +102,7 @@ async fn output_is_filtered_and_saved() {
     assert_eq!(browser.script(status).await, 401, "the session is over, not only its page");
 }
 
-/// Adds ended runs to the list, which are copies of one, and agents.
+/// Adds 105 ended runs, which are copies of the run `id`, and 210 agents.
 async fn fill_lists(sluice: &Sluice, id: &str) {
     let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 210)";
     let runs = format!(

@@ -1,4 +1,4 @@
-//! The browser of the tests: a fault of a page fails the test, unless the test has said that it provokes it.
+//! The browser of the tests: a fault of a page fails the test, unless the test expects it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,7 +18,7 @@ async fn a_fault_of_a_page_fails_its_test() {
             browser.expects_fault(expected);
         }
         browser.script(&format!("{script} {LATER}")).await;
-        // A fault counts in each tab.
+        // A fault in another tab counts too.
         browser.new_tab().await;
         let ended = catch_unwind(AssertUnwindSafe(|| drop(browser)));
         assert_eq!(ended.is_err(), fails, "{script}");

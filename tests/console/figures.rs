@@ -8,7 +8,7 @@ use super::{Browser, agent, log_in};
 /// Number of rows of the list.
 const ROWS: &str = "document.querySelectorAll('table.runs tbody tr').length";
 
-/// Adds runs that have ended before one, each with more calls than a page reads.
+/// Adds `count` ended runs older than the run `id`, each with more calls than a page reads.
 async fn add_older(sluice: &Sluice, id: &str, count: u32) {
     let rows = format!(
         "INSERT INTO sandboxes (run_id, owner, agent_id, agent_ephemeral, name, account, state, desired_state, outcome, max_retries,

@@ -1,4 +1,5 @@
-//! Text of a sandbox in a page: characters that lie about it are shown as codes. The daemon's HTML has the same rule.
+//! Text of a sandbox in a page: characters that hide or reorder text are shown as codes. The daemon's HTML has the same
+//! rule.
 
 use std::path::Path;
 
@@ -7,8 +8,8 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{Browser, agent, choose, log_in};
 
-/// Draws each text with the function of the console, and returns those that show anything else than expected. What is not
-/// text, a code or a colour is named.
+/// Draws each text with the console's function, and returns the texts that show something unexpected. An element that
+/// is not a text, a code or a colour is shown by its name.
 const DRAW: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const [{ foreign }, { h, render }] = await Promise.all([import(own.replace('app.js', 'text.js')), import('preact')]); \
@@ -73,7 +74,7 @@ fn odd_events() -> Vec<(&'static str, Value)> {
     events
 }
 
-/// Draws rows in the page, of which the second one cannot be drawn.
+/// Draws three rows in the page; the second one cannot be drawn.
 const BREAK: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const [{ Row }, { h, render }] = await Promise.all([import(own.replace('app.js', 'events.js')), import('preact')]); \

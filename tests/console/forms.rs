@@ -86,7 +86,7 @@ async fn a_session_approves_within_the_cap_of_all_attempts() {
     let daemon = sluice.serve_with(["--config", &config]).await;
     let id = daemon.create(asking_agent()).await;
     daemon.reaches(&id, "RUNNING").await;
-    // As after attempts that have spent two dollars.
+    // This is the state after attempts that have spent two dollars.
     sluice.sql(&format!("UPDATE sandboxes SET cap_nano = cap_nano + 2000000000 WHERE run_id = '{id}'")).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;

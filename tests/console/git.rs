@@ -10,7 +10,8 @@ use sluice_testkit::{Sluice, Upstream};
 use super::accessible::{axe, violations};
 use super::{Browser, agent, choose, log_in};
 
-/// Commits texts that try to be more than text, and a file that CI obeys, and pushes them. Then it waits, and pushes again.
+/// Commits texts with markup and hidden characters and a file that CI obeys, and pushes them. Then it waits for the
+/// file `go`, and pushes again.
 const HOSTILE_COMMITS: &str = r#"
 cd repo
 mkdir -p .github/workflows
@@ -98,7 +99,7 @@ async fn a_branch_is_followed_to_its_pull_request() {
     ] {
         browser.shows(text).await;
     }
-    // A look at the run at its end is overtaken by the next one.
+    // The next read of the run overtakes the slow read at its end.
     browser.script(SLOW_LOOKS).await;
     let go = format!("/api/v1/sandboxes/{id}/files/workspace/go");
     daemon.request("PUT", &go, &json!({})).await.expect(200);
@@ -242,7 +243,7 @@ async fn only_addresses_of_the_web_are_links() {
     let links =
         "return [...document.querySelectorAll('[role=tabpanel] .details a')].map(a => [a.href, a.rel, a.target])";
 
-    // The forge is not asked, since the row alone has a pull request: what is recorded is shown.
+    // Only the row has a pull request, and the forge has none: the tab shows what is recorded.
     for (url, expected) in [
         ("javascript:alert(1)", json!([])),
         ("https://forge.test/pulls/7", json!([["https://forge.test/pulls/7", "noopener noreferrer", "_blank"]])),

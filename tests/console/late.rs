@@ -14,8 +14,8 @@ const HOLD: &str = "const { fetch } = window; \
         return answer; \
     };";
 
-/// Opens the newest events while the reader is elsewhere, and gets an event of the stream before the answer. Returns the
-/// positions in the window, and whether it lacks newer ones.
+/// Opens the newest events while the reader is elsewhere, and gets an event of the stream before the answer. Returns
+/// the positions in the window, and whether it lacks newer ones.
 const CATCH_UP: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { Log } = await import(own.replace('app.js', 'transcript.js')); \
@@ -40,8 +40,9 @@ const CATCH_UP: &str = "return (async () => { \
     await drawn(); \
     return [log.events.value.map((event) => event.seq), log.hasNewer.value]; })()";
 
-/// Opens an earlier event while the reader is at the end, and gets an event of the stream after the daemon has read the page and
-/// before its answer. Then it does so again, and the answer is lost. Returns the positions in the window and what it lacks.
+/// Opens an earlier event while the reader is at the end, and gets an event of the stream after the daemon has read the
+/// page and before its answer. Then it does so again, and the answer is lost. Returns the positions in the window after
+/// each attempt, whether it lacks newer ones, and the length of the tail.
 const JUMP: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { Log } = await import(own.replace('app.js', 'transcript.js')); \
@@ -74,8 +75,9 @@ const JUMP: &str = "return (async () => { \
     await drawn(); \
     return [opened, log.events.value.map((event) => event.seq), log.hasNewer.value, log.tail.length]; })()";
 
-/// Answers in place of the daemon what waits for a person: two runs with a question each. The stream begins in time, and has an
-/// event of the first run later. Returns the number of requests about each run, before the event and after it.
+/// Answers the page's requests for what waits for a person, in place of the daemon: two runs with a question each. The
+/// stream begins in time, and has an event of the first run later. Returns the number of requests about each run,
+/// before the event and after it.
 const REREAD: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { start } = await import(own.replace('app.js', 'approvals.js')); \

@@ -1,4 +1,4 @@
-//! Long runs, and many tabs. `SLUICE_CONSOLE_EVENTS` and `SLUICE_CONSOLE_TABS` make them as long as they get.
+//! Long runs, and many tabs. `SLUICE_CONSOLE_EVENTS` and `SLUICE_CONSOLE_TABS` set the number of events and of tabs.
 
 use serde_json::json;
 use sluice_testkit::{Sluice, Upstream};
@@ -9,7 +9,7 @@ use super::{Browser, agent, log_in};
 const HEAP_MAX: u64 = 300 << 20;
 /// Rows that a page has at most.
 const ROWS_MAX: u64 = 1000;
-/// Milliseconds without an answer to the reader, with the long form.
+/// Longest task of a page in milliseconds, checked only if `SLUICE_CONSOLE_EVENTS` is set.
 const TASK_MAX: f64 = 100.0;
 
 fn number(name: &str, default: u64) -> u64 {

@@ -26,7 +26,7 @@ use sluice_testkit::Sluice;
 use sluice_testkit::browser::Browser;
 use sluice_testkit::controller::Daemon;
 
-/// An agent: what it says, what it calls, and a file that it writes. `hold` keeps it until the file `go` is there.
+/// Shell code of an agent: its events, its calls and a file that it writes.
 const AGENT: &str = r#"
 run=$(curl -sf http://localhost:8080/health | sed -n 's/.*"runId":"\([^"]*\)".*/\1/p')
 event() { curl -sf --json "{\"event_type\":\"$1\",\"event_data\":$2}" "http://localhost:8080/api/v1/sandboxes/$run/events" > /dev/null; }
@@ -42,7 +42,7 @@ call
 printf '\033[32m2 passed\033[0m in 0.02 s\n'
 "#;
 
-/// Texts that try to be more than text.
+/// Events and output with markup, terminal codes and wrong types.
 const HOSTILE: &str = r#"
 event agent.assistant_message '{"text":"<script>document.title=\"owned\"</script><img src=x onerror=\"document.title=1\"> \u202egnp.exe\u202c [x](javascript:alert(1))"}'
 event agent.tool_use '{"id":"t2","name":"<b onmouseover=alert(1)>Bash</b>","input":{"command":"\u001b]0;owned\u0007echo \u001b[31mred"}}'
@@ -81,9 +81,9 @@ fn asking_agent() -> Value {
     asking
 }
 
-/// Expects the faults of requests while no daemon listens, and those of a session that has ended with it.
+/// Expects faults of requests while no daemon listens, and of a session that ended with the daemon.
 fn expects_dead_daemon(browser: &Browser) {
-    // Chromium names the moment at which the connection was lost.
+    // Chromium reports a different error for each moment at which the connection is lost.
     for text in [
         "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_CONNECTION_CLOSED", "ERR_EMPTY_RESPONSE",
         "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_SOCKET_NOT_CONNECTED", "status of 401",
@@ -104,7 +104,7 @@ async fn log_in(browser: &Browser, daemon: &Daemon<'_>) {
     log_in_as(browser, daemon, &[], "owner").await;
 }
 
-/// The same in the role admin.
+/// Logs a browser in as an admin by the pages of the login.
 async fn log_in_as_admin(browser: &Browser, daemon: &Daemon<'_>) {
     log_in_as(browser, daemon, &["--admin"], "admin").await;
 }

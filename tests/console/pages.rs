@@ -131,7 +131,7 @@ async fn a_page_goes_on_after_a_killed_daemon() {
     let address = daemon.address();
     browser.open(&format!("http://{address}/sandboxes/{id}")).await;
     browser.shows("agent.progress").await;
-    // The page without its script has them too.
+    // The page without its script shows these rows too, so wait for the script.
     browser.becomes("return document.querySelector('.live')?.textContent === 'Live'").await;
 
     expects_dead_daemon(&browser);

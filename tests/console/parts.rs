@@ -5,7 +5,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{Browser, agent, choose, configured, log_in};
 
-/// Returns the first length of a call that does not begin at the left end of its own line.
+/// Returns the first duration at which a call does not begin at the left end of its own line, or null.
 const PLACES: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { placeOf } = await import(own.replace('app.js', 'tab_calls.js')); \
@@ -86,7 +86,8 @@ async fn turns_and_commands_are_in_the_transcript() {
 
     browser.shows("And now the documentation.").await;
     browser.becomes("return [...document.querySelectorAll('.turn-head')].map(one => one.textContent.includes('1 tool')).join() === 'true,true'").await;
-    // The daemon sees the calls in the audit file: the event of the second one may come after the input that follows it.
+    // The daemon sees the calls in the audit file: the event of the second one may come after the input that follows
+    // it.
     browser.becomes("return [...document.querySelectorAll('.turn-head')].reduce((sum, one) => sum + Number(one.textContent.match(/(\\d+) calls?/)?.[1] ?? 0), 0) === 2").await;
     browser.becomes("const marked = [...document.querySelectorAll('.tool .stderr')].at(-1); return marked?.textContent.includes('stderr') && marked.textContent.includes('<b>no rule</b>')").await;
     let seq = browser.script("const row = document.querySelector('article.begins'); row.focus(); row.querySelector('.copy').click(); return Number(row.id.slice(4))").await;

@@ -6,7 +6,7 @@ use sluice_testkit::{Sluice, TempDir, Upstream};
 
 use super::{Browser, choose, log_in_as_admin, story};
 
-/// Name, size and colours.
+/// Name, size in pixels and colours of each picture.
 const LOOKS: [(&str, (u32, u32), &str); 3] =
     [("light", (1200, 840), "light"), ("dark", (1200, 840), "dark"), ("narrow", (360, 900), "light")];
 
@@ -65,7 +65,7 @@ async fn act(browser: &Browser, page: &Shown<'_>) {
             browser.shows("sluice run -d --name fix-parser").await;
         }
         "chat" => {
-            // The conversation of the picture before is still there.
+            // The conversation of the previous picture is still there.
             browser.script("[...document.querySelectorAll('button')].find(one => one.textContent === 'New conversation')?.click()").await;
             browser.write("#chat-message", "What does parser.py do?\u{e007}").await;
             browser.becomes("return document.querySelector('.turns .from-agent') !== null").await;
@@ -83,7 +83,7 @@ async fn settle(browser: &Browser) {
     browser.becomes("return document.getAnimations().every(one => one.playState === 'finished')").await;
 }
 
-/// Cuts a narrow page below a whole row of the transcript.
+/// Sets the height of a narrow page so that it ends below a whole row of the transcript.
 async fn cut_at_row(browser: &Browser) {
     browser.script("document.querySelector('.scroll').scrollTop = 0").await;
     let bottom = "return Math.ceil(Math.max(...[...document.querySelectorAll('.transcript article')]\
@@ -112,7 +112,7 @@ async fn every_page_has_its_pictures() {
     let (asking, branch) = (format!("/sandboxes/{}", story.asking), format!("/sandboxes/{}", story.branch));
     for page in pages(&asking, &branch) {
         for (look, size, colours) in LOOKS {
-            // The transcript of a run goes on below the size of other pages.
+            // The transcript of a run needs more height than other pages.
             let (width, height) = size;
             let height = if page.name == "sandbox" && look != "narrow" { height + 260 } else { height };
             browser.looks((width, height), colours).await;

@@ -88,7 +88,7 @@ async fn a_reader_above_the_end_stays_there() {
     let at_end = "const box = document.querySelector('[role=log]'); \
                   return box.scrollHeight > box.clientHeight + 200 && box.scrollHeight - box.scrollTop - box.clientHeight < 48";
     browser.becomes(at_end).await;
-    // Rows that grow while a move to the end is reported do not end the following.
+    // Rows that grow while the page handles a scroll to the end do not stop the page from following.
     let grows = "const box = document.querySelector('[role=log]'), rows = box.firstElementChild; box.scrollTop -= 10; \
                  return new Promise(done => setTimeout(() => { box.scrollTop = box.scrollHeight; \
                  rows.style.minHeight = `${rows.offsetHeight + 300}px`; setTimeout(() => done(true), 100); }, 100))";

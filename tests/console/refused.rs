@@ -10,7 +10,7 @@ const REFUSE: &str = "const { fetch } = window; \
     window.fetch = (path, options) => (options?.method !== 'DELETE' ? fetch(path, options) : Promise.resolve( \
         Response.json({ error: { code: 'invalid_state', message: 'it is being removed already' } }, { status: 409 })));";
 
-/// Loses the answer to the first creation of a run, and says once that it is being served.
+/// Loses the answer to the first creation of a run, and answers the second one that the first is still being served.
 const LOSE: &str = "{ const { fetch } = window; \
     window.clicks = 0; \
     window.fetch = async (path, options) => { \
@@ -22,7 +22,7 @@ const LOSE: &str = "{ const { fetch } = window; \
         return answer; \
     }; }";
 
-/// Loses the first answer about the agents of a chat. As a block it hides no name from the page.
+/// Loses the first answer about the agents of a chat. The braces keep its names out of the page's scope.
 const LOSE_AGENTS: &str = "{ const { fetch } = window; \
     window.asked = 0; \
     window.fetch = (path, options) => { \
@@ -31,7 +31,7 @@ const LOSE_AGENTS: &str = "{ const { fetch } = window; \
         return window.asked === 1 ? Promise.reject(new TypeError('the connection is lost')) : fetch(path, options); \
     }; }";
 
-/// Stops a request that waits, since there were too many. Returns the error.
+/// Stops a request that waits after a 429. Returns the name of the error.
 const STOP: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { send } = await import(own.replace('app.js', 'api.js')); \
@@ -69,7 +69,7 @@ async fn the_reason_of_a_refused_action_stays() {
     browser.press("Cancel").await;
     browser.agree().await;
     browser.becomes(&refused).await;
-    // What the page shows then, it has read after the refusal.
+    // The page shows this pause only after a read that follows the refusal.
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/pause"), &Value::Null).await.expect(200);
     browser.becomes("return document.querySelector('.badge')?.textContent === 'Paused'").await;
     assert_eq!(browser.script(&refused).await, true, "a later look leaves it there");

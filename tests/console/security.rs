@@ -1,4 +1,4 @@
-//! What a hostile page, a hostile sandbox and a hostile click reach through a browser that is logged in.
+//! Attacks by a hostile page, a hostile sandbox and a hostile click through a browser that is logged in.
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::Daemon;
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::{Browser, agent, asking_agent, configured, log_in};
 
-/// A page of somebody else on another port of this machine. It returns its origin.
+/// Serves a foreign page on another port of this machine, and returns its origin.
 async fn foreign_page() -> String {
     const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: 46\r\n\r\n\
                         <!doctype html><link rel=icon href='data:,'>hi";
@@ -17,7 +17,7 @@ async fn foreign_page() -> String {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut asked = [0; 4096];
-            // A browser that leaves is no fault of this page.
+            // A browser that leaves is not a fault of this page.
             let _ = stream.read(&mut asked).await;
             let _ = stream.write_all(PAGE.as_bytes()).await;
         }
@@ -63,7 +63,7 @@ async fn a_page_of_another_port_neither_reads_nor_writes() {
     let refused: Vec<_> = refused.as_array().expect("a list").iter().map(Value::as_str).collect();
     assert!(refused.iter().all(|answer| matches!(answer, Some("refused" | "opaque"))), "{refused:?}");
 
-    // A form leads the browser away with the cookie, and a frame shows nothing.
+    // A frame shows nothing, and a form that navigates with the cookie is refused.
     let frame = format!(
         "const frame = document.body.appendChild(document.createElement('iframe')); frame.src = 'http://{}/sandboxes'; \
          return new Promise(done => {{ frame.onload = () => {{ try {{ done(frame.contentDocument === null) }} catch {{ done(true) }} }} }})",
@@ -98,12 +98,13 @@ async fn files_of_a_sandbox_run_nothing() {
     browser.saves_in(saved.path()).await;
     let files = format!("http://{}/api/v1/sandboxes/{id}/files/workspace", daemon.address());
 
-    // Without its header the API gives nothing to an element of a page. With it, the type is not that of a script.
+    // Without the header `X-Sluice`, the API refuses requests of page elements. With it, the content type is not a
+    // script's.
     browser.expects_fault("status of 403");
     browser.expects_fault("MIME type");
     let injected = format!("<!doctype html><title>still</title><p>injected</p><script src=\"{files}/x.js\"></script>");
     for (header, fault) in [(json!({}), "status of 403"), (json!({"X-Sluice": "1"}), "is not executable")] {
-        // A page of the daemon without a script of its own, and with the policy of all of them.
+        // This page of the daemon has no script of its own, and has the security policy of all pages.
         browser.open(&format!("http://{}/login", daemon.address())).await;
         browser.sends_headers(&header).await;
         browser.replace_document(&injected).await;
@@ -163,7 +164,7 @@ async fn an_injected_form_posts_nowhere() {
     browser.expects_fault("img-src");
     assert_eq!(browser.script(&image).await, "img-src");
     assert_eq!(elsewhere.begun(), 0);
-    // A form to our own origin cannot say what a request of the page says.
+    // A form to our own origin cannot set the header that requests of the page have.
     let own = format!(
         "const form = document.body.appendChild(document.createElement('form')); form.method = 'POST'; \
          form.action = '/api/v1/sandboxes/{id}/pause'; form.submit()"
@@ -187,7 +188,7 @@ async fn a_click_on_a_changed_approval_decides_nothing() {
     let approvals = format!("/api/v1/sandboxes/{id}/approvals");
     let before = daemon.get(&approvals).await.expect(200).json()["approvals"][0].clone();
 
-    // 100 ms after the page shows the new subject, the click comes that was on its way.
+    // The script clicks each button 100 ms after the page shows the new subject.
     let watch = "const section = document.querySelector('[aria-label=Approval]'), digest = () => section.querySelector('code').textContent; \
                  const old = digest(); window.clicks = []; \
                  new MutationObserver((_, watcher) => { if (digest() === old) return; watcher.disconnect(); const since = performance.now(); \
@@ -201,7 +202,7 @@ async fn a_click_on_a_changed_approval_decides_nothing() {
          WHERE run_id = '{id}'"
     );
     sluice.sql(&change).await;
-    // Any event of the run lets the page look again.
+    // Any event of the run makes the page read again.
     let message = json!({"content": "hello", "message_type": "user_message"});
     daemon.request("POST", &format!("/api/v1/sandboxes/{id}/messages"), &message).await;
 
@@ -245,7 +246,7 @@ async fn forged_events_are_shown_as_the_agents() {
     let id = daemon.create(forging).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
-    // Rows below the window have no text: an approval above them moves them there.
+    // The browser draws no text for rows below the window, and an approval above moves rows down.
     browser.looks((1280, 2000), "light").await;
     browser.open(&format!("http://{}/sandboxes/{id}", daemon.address())).await;
     browser.shows("the forger is done").await;
@@ -259,7 +260,7 @@ async fn forged_events_are_shown_as_the_agents() {
     assert!(!events.iter().any(|event| event["event_type"] == "approval.decided"), "{events:?}");
     let opened = "for (const one of document.querySelectorAll('.transcript details')) one.open = true; return true";
     browser.script(opened).await;
-    // Each row of an agent has a frame with the label, or says that it is the agent's, and none says `System` or `State`.
+    // Each row of an agent has a frame with the agent's label, and none has the kind `System` or `State`.
     let wrong = format!(
         "return {}.map(seq => document.getElementById('seq-' + seq)).filter(row => row !== null)\
          .filter(row => ['System', 'State'].includes(row.querySelector('.kind')?.textContent) \

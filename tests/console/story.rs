@@ -1,4 +1,4 @@
-//! A day of a host for the pictures: runs in every state, with texts that a reader knows from such work.
+//! Data for the pictures: runs in many states, with realistic texts.
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::Daemon;
@@ -9,7 +9,7 @@ use super::git::bare_repository;
 /// Model of the runs.
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
 
-/// What each program begins with.
+/// Shell code at the beginning of each program.
 const BEGIN: &str = r#"
 run=$(curl -sf http://localhost:8080/health | sed -n 's/.*"runId":"\([^"]*\)".*/\1/p')
 event() { curl -sf --json "{\"event_type\":\"$1\",\"event_data\":$2}" "http://localhost:8080/api/v1/sandboxes/$run/events" > /dev/null; }
@@ -17,7 +17,7 @@ call() { curl -sf --retry 10 --retry-max-time 600 --json '{"model":"claude-sonne
 says() { event agent.assistant_message "{\"text\":\"$1\"}"; }
 "#;
 
-/// A fault is found, mended and tested; then a person writes, and the agent asks.
+/// Program that finds, fixes and tests a fault; then a person writes, and the agent asks.
 const FIX: &str = r#"
 printf 'def parse(text):\n    """Splits a text at its spaces."""\n    return text.split()[:-1]\n' > parser.py
 event agent.user_message '{"text":"Fix the failing test in parser.py, and explain what was wrong."}'
@@ -79,7 +79,7 @@ fn program(name: &str, script: &str) -> Value {
     json!({"argv": ["sh", "-c", format!("{BEGIN}{script}")], "model": MODEL, "name": name, "labels": {"team": "core"}})
 }
 
-/// Runs of the pictures.
+/// Ids of the runs that the pictures open.
 pub(super) struct Story {
     /// The run that asks its question.
     pub(super) asking: String,
@@ -87,7 +87,7 @@ pub(super) struct Story {
     pub(super) branch: String,
 }
 
-/// Plays the story: the budget first, then the runs.
+/// Creates the data: the budget first, then the agents and runs.
 pub(super) async fn play(sluice: &Sluice, daemon: &Daemon<'_>) -> Story {
     daemon.request("PUT", "/api/v1/budgets/default", &json!({"kind": "set", "usd": "20"})).await.expect(200);
     for (agent, about) in [("reviewer", "Reviews changes"), ("releaser", "Writes release notes")] {
@@ -121,7 +121,7 @@ pub(super) async fn play(sluice: &Sluice, daemon: &Daemon<'_>) -> Story {
     after["depends_on"] = json!([asking]);
     after["agent_id"] = json!("releaser");
     daemon.create(after).await;
-    // A directory of a test is no address that a reader knows.
+    // The pictures show the URL of a forge, not a directory of the test.
     sluice.sql("UPDATE git_runs SET url = 'https://forge.example/team/site.git'").await;
     let shown = "UPDATE approvals SET subject = json_set(subject, '$.url', 'https://forge.example/team/site.git') WHERE kind = 'publish'";
     sluice.sql(shown).await;
@@ -143,7 +143,7 @@ async fn asking(daemon: &Daemon<'_>) -> String {
     id
 }
 
-/// Waits until a run waits for this.
+/// Waits until `waiting_for` of a run is `reason`.
 async fn waits_for(daemon: &Daemon<'_>, id: &str, reason: &str) {
     let mut seen = Value::Null;
     let waits = poll(PATIENCE, async || {

@@ -1,4 +1,4 @@
-//! The tabs of a run, its signs outside of the page, and its links.
+//! The tabs of a run's page, with its title and icon in the browser.
 
 use sluice_testkit::{Sluice, Upstream};
 

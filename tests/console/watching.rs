@@ -1,4 +1,4 @@
-//! A page that stays open: its stream while nobody looks, and its layout while a run goes on.
+//! A page that stays open: its stream while the tab is hidden, and its layout while a run goes on.
 
 use serde_json::json;
 use sluice_testkit::controller::Daemon;
@@ -6,10 +6,10 @@ use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
 use super::{Browser, agent, log_in};
 
-/// Sum of the moves of a layout that nobody notices.
+/// Largest sum of layout shifts that readers do not notice.
 const SHIFT_MAX: f64 = 0.05;
 
-/// Counts what moves without an action of the reader, and keeps what it was.
+/// Sums layout shifts without an action of the reader, and keeps what moved.
 const WATCH: &str = "window.shift = 0; window.shifted = []; new PerformanceObserver(list => { \
     for (const one of list.getEntries()) { if (one.hadRecentInput) continue; shift += one.value; \
     shifted.push(one.value.toFixed(4) + ': ' + one.sources.map(({ node, previousRect: from, currentRect: to }) => \

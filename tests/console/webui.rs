@@ -6,8 +6,8 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::Browser;
 
-/// Settings with an agent that adds its message to a file of its workspace, and says what the file has, with an image and
-/// HTML that lead to another server.
+/// Settings with an agent that appends its message to a file of its workspace and prints the file, with an image and
+/// HTML that point to another server.
 fn settings(elsewhere: &str) -> String {
     let script = "printf '%s\\\\n' \\\"$1\\\" | tail -n 1 >> notes; tr '\\\\n' ' ' < notes; \
                   echo '![i](ELSEWHERE/i) <img src=ELSEWHERE/h> said'";
@@ -35,11 +35,11 @@ async fn webui_chats_with_agents_in_sandboxes() {
     let key = made["value"].as_str().expect("it is shown once");
     let webui = WebUi::start(&format!("http://{}/v1", daemon.address()), key).await;
     let browser = Browser::start().await;
-    // The pages are those of another program.
+    // The pages belong to another program, so any fault is allowed.
     browser.expects_fault("");
 
     browser.open(&format!("{}/?models=sandbox:notes", webui.url())).await;
-    // What is new in Open WebUI covers the page at first.
+    // A dialog with the news of Open WebUI covers the page at first.
     let close = "const go = [...document.querySelectorAll('button')].find(it => it.innerText.startsWith('Okay')); \
                  go?.click(); return go != null";
     browser.becomes(close).await;

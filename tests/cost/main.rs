@@ -1,7 +1,8 @@
 //! Budgets of a call of the shipped program: instructions and allocations, counted as in `make bench`.
 //!
-//! They are of the feature `cost`: a plain `cargo test` has no optimised program. `make test` builds the one that is shipped,
-//! and names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a busy machine too.
+//! The tests need the feature `cost`, because a plain `cargo test` has no optimised program. `make test` builds the
+//! shipped program, and names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a
+//! busy machine too.
 
 use std::borrow::Cow;
 use std::process::Command;
@@ -17,24 +18,24 @@ const COUNTED: [CallCost; 3] = [
     CallCost { mode: Cow::Borrowed("burst-100"), instructions: 334_700.0, sha256: 66_700.0, allocations: 88.0 },
     CallCost { mode: Cow::Borrowed("body-20k"), instructions: 209_200.0, sha256: 67_100.0, allocations: 88.0 },
 ];
-/// Allowed factor of instructions. On one machine they differ by less than 1 %, also when it is busy; on
-/// another one the C library may copy by other instructions.
+/// Allowed factor of instructions. On one machine they differ by less than 1 %, also when it is busy; on another
+/// machine, the C library may use other instructions to copy.
 const MARGIN: f64 = 1.10;
 /// Allowed number of additional allocations. They differ only when bytes arrive in other pieces.
 const MORE: f64 = 1.0;
 
-/// Of a call, as the bench writes it.
+/// Costs of a call, as the bench writes them.
 #[derive(Debug, Deserialize)]
 struct CallCost {
     mode: Cow<'static, str>,
-    /// But for those of SHA-256.
+    /// Instructions without those of SHA-256.
     instructions: f64,
     /// Instructions of SHA-256 in software, since valgrind has no hardware for it.
     sha256: f64,
     allocations: f64,
 }
 
-/// All tests hold one count: it takes seconds.
+/// All tests share one count, because counting takes seconds.
 static COSTS: LazyLock<Vec<CallCost>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct CostFigures {
@@ -51,7 +52,7 @@ static COSTS: LazyLock<Vec<CallCost>> = LazyLock::new(|| {
     serde_json::from_slice::<CostFigures>(&figures).expect("the bench writes what it counts").instructions
 });
 
-/// The budget of a figure is `most` of the counted value.
+/// Checks a figure of each mode: its budget is `most` of the counted value.
 #[track_caller]
 fn hold(figure: fn(&CallCost) -> f64, most: fn(f64) -> f64) {
     for counted in &COUNTED {

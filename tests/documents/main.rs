@@ -1,7 +1,7 @@
 //! Every shell command of README and guide, run in order in a fresh directory, against a real LiteLLM.
 //!
-//! A command must exit with 0. `special.rs` lists the few that exit with another code, that go on until they are stopped, or
-//! that cannot be run in a test, each with its reason; a row that fits no command fails the test.
+//! A command must exit with 0. `special.rs` lists the few that exit with another code, that go on until they are
+//! stopped, or that cannot be run in a test, each with its reason; a row that fits no command fails the test.
 
 mod commands;
 mod session;

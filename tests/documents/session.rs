@@ -1,4 +1,4 @@
-//! A shell in a fresh directory that stands for an operator's host.
+//! A shell in a fresh directory that replaces an operator's host.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::special::Treatment;
 
 /// Run that the pages name in their examples.
 const EXAMPLE_RUN: &str = "r20261120-163914-1df9af22";
-/// Files that the pages name, in a repository.
+/// Script that makes the files that the pages name, in a Git repository.
 const FILES: &str = r#"set -e
 echo 'print("done")' >task.py
 echo a,b >report.csv; echo {} >schema.json; echo WORD=one >vars.env; echo 'Say hello.' >task.txt
@@ -25,11 +25,11 @@ const READY: u32 = 60;
 
 /// An operator's host: directories in place of `/etc`, `/var/lib` and others, and a LiteLLM.
 pub(crate) struct Session {
-    /// Working directory: a checkout in the eyes of the commands.
+    /// Working directory, which the commands take for a checkout.
     project: TempDir,
     /// Holds what belongs in `/etc`, `/var` and `/run`.
     host: TempDir,
-    /// Texts of the pages, and those of this host.
+    /// Names in the pages, each with its replacement on this host.
     names: Vec<(String, String)>,
     key: String,
 }
@@ -80,7 +80,8 @@ impl Session {
     /// Runs commands in one shell, and returns a text for each that did not end as it should.
     pub(crate) fn run(&self, commands: &[(&ShellCommand, Treatment)]) -> Vec<String> {
         let log = TempDir::new();
-        // Job control gives each program that listens a process group, and so an end to all processes of its pipeline.
+        // Job control gives each program that listens its own process group, so the trap ends all processes of its
+        // pipeline.
         let mut script =
             String::from("set -m\ntrap 'for job in $(jobs -p); do kill -- -$job; done; wait 2>/dev/null' EXIT\n");
         for (index, (command, treatment)) in commands.iter().enumerate() {
@@ -96,7 +97,7 @@ impl Session {
                 ),
                 _ => format!("{eval}; code=$?; echo $code >{out}.code\n"),
             };
-            // A later command may need what this one has not done, and wait for it without an end.
+            // A later command may need the result of this one, and would wait for it forever.
             script += &format!("[ $code = {} ] || exit\n", treatment.exit_code());
         }
         let status = self.shell(&script).stdin(Stdio::null()).status().expect("there is bash");
@@ -119,7 +120,7 @@ impl Session {
         outcomes.flatten().collect()
     }
 
-    /// Returns the text with the names of this host.
+    /// Returns the text with the names of the pages replaced by the names of this host.
     fn localized(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
@@ -140,7 +141,7 @@ impl Session {
     }
 }
 
-/// Returns the path of a program of the debug build.
+/// Returns the path of a program in the build profile of this test.
 fn built(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("a test is a program");
     let profile = tests.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");

@@ -20,7 +20,7 @@ impl Treatment {
     }
 }
 
-/// A row of the table.
+/// A command of the table, with its treatment.
 #[derive(Debug)]
 pub(crate) struct SpecialRow {
     /// First words of the command.
@@ -35,7 +35,7 @@ const ELSEWHERE: &str = "it names another host";
 const PLACEHOLDER: &str = "it names a file or a value of the reader";
 const REGISTRY: &str = "a test has no registry; tests/runs/any_image.rs runs such images";
 
-/// The table.
+/// Commands with a special treatment, by their first words.
 pub(crate) const SPECIAL: &[SpecialRow] = &[
     SpecialRow { start: "make ", treatment: Treatment::Skip(ITSELF) },
     SpecialRow { start: "sluice run --agent ", treatment: Treatment::Skip(AGENT) },
@@ -59,7 +59,7 @@ pub(crate) const SPECIAL: &[SpecialRow] = &[
 ];
 
 impl SpecialRow {
-    /// Returns whether this row is about a command.
+    /// Returns whether this row applies to a command.
     pub(crate) fn fits(&self, command: &ShellCommand) -> bool {
         command.text.starts_with(self.start)
     }

@@ -16,7 +16,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// State of an answer when its client leaves: the upstream, the request, the number of reads before.
+/// Moments at which a client leaves: the name, the upstream, the request, and the number of reads before.
 fn moments() -> Vec<(&'static str, sluice_testkit::upstream::UpstreamPlan, Value, usize)> {
     vec![
         ("before the head of a stream", Upstream::provider("hi").hold_head(), stream(), 0),
@@ -27,7 +27,7 @@ fn moments() -> Vec<(&'static str, sluice_testkit::upstream::UpstreamPlan, Value
     ]
 }
 
-/// Starts a call at a moment, and leaves it once the sidecar can notice.
+/// Starts a call, reads `reads` times, closes the connection, and waits until the sidecar has noticed.
 async fn leave(sidecar: &Sidecar, upstream: &Upstream, body: &Value, reads: usize) {
     let mut client = sidecar.stream(CHAT, body).await;
     upstream.held(1).await;
@@ -86,7 +86,7 @@ async fn with_cancel_the_upstream_is_closed_at_once() {
             ("client_abort", "cut_by_client", Some(false)),
             "{moment}"
         );
-        // Only at the end of a stream may its usage have been seen; the client gets it from nobody.
+        // Only at the end of a stream can the sidecar have seen the usage.
         assert!(call.tokens().is_none() || moment == "at the end of a stream", "{moment}");
         assert_eq!(sidecar.stop().await, 0);
         assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"], "{moment}");
@@ -181,9 +181,9 @@ async fn a_drain_reads_at_most_4_mib() {
     let call = sidecar.audit_with("outcome", 1).await.only_call();
     assert_eq!((call.result(), call.end(), drained(&call)), ("client_abort", "cut_by_client", Some(false)));
     let read = call.outcome["resp_bytes"].as_u64().expect("a number");
-    // The bytes in the client's buffers, and the bound.
+    // The bound, and the bytes in the buffers of the client.
     assert!((4 << 20..6 << 20).contains(&read), "{read} bytes");
-    // The next call is not in its way.
+    // The sidecar still answers other requests.
     assert_eq!(sidecar.get("/health").await.expect(200).json()["status"], "ok");
 }
 
@@ -214,7 +214,7 @@ async fn an_unfinished_request_is_not_a_call() {
         drop(client);
         assert_eq!(sidecar.audit_with("refused", at + 1).await.refused_reasons()[at], "bad_request");
     }
-    // None of them took from the cap.
+    // None of these requests counts in the cap.
     sidecar.post(CHAT, unary()).await.expect(200);
     assert_eq!((upstream.requests().len(), sidecar.audit().calls().len()), (1, 1));
 }
@@ -223,7 +223,7 @@ async fn an_unfinished_request_is_not_a_call() {
 async fn a_call_dropped_before_sending_costs_nothing() {
     let upstream = FullAcceptQueue::new().await;
     let sidecar = Sidecar::to_url(&upstream.url()).args(["--max-calls", "1", "--connect-timeout", "60s"]).start().await;
-    // Some leave while the intent is being synced, some while the upstream is connected to.
+    // Some clients leave during the sync of the intent, others while the sidecar connects to the upstream.
     for number in 1..=20 {
         let mut client = sidecar.stream(CHAT, unary()).await;
         tokio::select! {
@@ -244,7 +244,7 @@ async fn a_cancelled_call_costs_its_reservation() {
         let upstream = Upstream::provider("hi").hold_head().start().await;
         let mut body = stream();
         body["max_tokens"] = json!(1);
-        // A byte is a token, and each call has some beside.
+        // A byte counts as one token, a call adds 16 tokens, and the output bound is 1.
         let reserved = body.to_string().len() + 16 + 1;
         let cap = (reserved + 20).to_string();
         let sidecar = Sidecar::to(&upstream).args(["--max-tokens", &cap, "--abort", flag]).start().await;
@@ -252,7 +252,7 @@ async fn a_cancelled_call_costs_its_reservation() {
         upstream.release();
         sidecar.audit_with("outcome", 1).await;
 
-        // Either 15 are used and another call fits, or all stay reserved.
+        // After a drain, 15 tokens are used and another call fits; after a cancel, the whole reservation stays used.
         assert_eq!(sidecar.post(CHAT, body).await.status, next, "{flag}");
     }
 }

@@ -185,7 +185,7 @@ async fn a_kill_at_the_first_byte_loses_no_intent() {
         let kill = move |_| {
             let _ = nix::sys::signal::kill(Pid::from_raw(victim.load(Ordering::SeqCst)), Signal::SIGKILL);
         };
-        // Half of the rounds at the accept, before any byte.
+        // Half of the rounds kill at the accept, before any byte.
         let plan = Upstream::never();
         let upstream = if round % 2 == 0 { plan.on_accept(kill) } else { plan.on_request(kill) };
         let upstream = upstream.start().await;

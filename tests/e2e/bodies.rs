@@ -9,7 +9,7 @@ mod exploits;
 mod limits;
 mod members;
 
-/// Each `POST` route, and the least that its bodies hold beside the model.
+/// Each `POST` route, with the members that its bodies need besides the model.
 pub(crate) const WIRES: [(&str, &str); 6] = [
     ("/v1/chat/completions", r#""messages":[]"#),
     ("/v1/completions", r#""prompt":"p""#),
@@ -19,12 +19,12 @@ pub(crate) const WIRES: [(&str, &str); 6] = [
     ("/v1/messages/count_tokens", r#""messages":[]"#),
 ];
 
-/// A body for model `m`, with `more` members, each after a comma of its own.
+/// Returns a body for model `m`; `more` holds further members, each with a comma before it.
 pub(crate) fn body(rest: &str, more: &str) -> String {
     format!(r#"{{"model":"m",{rest}{more}}}"#)
 }
 
-/// Refuses all of `more` on this route, by this reason and naming `param` if that is given.
+/// Sends a body and checks its refusal: the status, the reason, and the named `param` if one is given.
 async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason: &str, param: Option<&str>) {
     let answer = sidecar.post(path, sent).await;
     let shown: String = sent.chars().take(200).collect();
@@ -40,7 +40,7 @@ async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason:
     }
 }
 
-/// The forwarded form of a body that passes.
+/// Sends a body that passes, and returns the request that the upstream received.
 async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> ReceivedRequest {
     let answer = sidecar.post(path, sent).await;
     assert_eq!(answer.status, 200, "{path} {}: {}", &sent[..sent.len().min(200)], answer.text());
@@ -84,7 +84,7 @@ async fn identity_members_are_ours_on_every_route() {
         assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]), "{path}");
         assert_eq!(stripped(&sidecar), ["user", "metadata", "safety_identifier", "tags"], "{path}");
 
-        // As does each of them alone, whatever it holds and however its name is written.
+        // The same holds for each member alone, with any value and any spelling of its name.
         for alone in [
             r#""user":null"#,
             r#""user":{"a":["VICTIM"]}"#,
@@ -111,7 +111,7 @@ async fn an_unknown_member_is_dropped_and_named() {
         for (unknown, names) in [
             (r#","totally_unknown":1,"vendor":{"api_base":"x","a":[{}]}"#, vec!["totally_unknown", "vendor"]),
             (r#","":1,"model ":"other","\u0000":2,"MODEL":"other","Messages":[]"#, vec!["MODEL", "Messages", "+3"]),
-            // Dangerous names of the newest SDKs, not of LiteLLM.
+            // Dangerous names that the newest SDKs know and LiteLLM does not.
             (
                 r#","billing_policy":1,"workspace_id":"w","user_profile_id":"u","thread":{}"#,
                 vec!["billing_policy", "workspace_id", "user_profile_id", "thread"],
@@ -163,7 +163,7 @@ async fn streams_without_usage_are_made_to_send_it() {
     assert!(billed.into_iter().all(|call| !unknown(&call.outcome)), "a stream without a usage");
 }
 
-/// Parsers disagree on which of the two counts; either way the provider is asked, or the call is not made.
+/// Parsers disagree on which of two equal members counts: the sidecar asks for usage in any case, or refuses the call.
 #[tokio::test]
 async fn a_contradictory_usage_request_hides_nothing() {
     let upstream = Upstream::provider("hi").start().await;

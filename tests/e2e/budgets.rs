@@ -5,9 +5,9 @@ use sluice_testkit::{Script, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 const CHAT: &str = "/v1/chat/completions";
-/// In KiB.
+/// One mebibyte in KiB.
 const MIB: u64 = 1024;
-/// The shipped program is smaller, and a debug build larger; each has its own budget of memory.
+/// Size in bytes: the shipped program is smaller, and a debug build larger. Each has its own budget of memory.
 const SHIPPED_MAX: u64 = 12 << 20;
 
 fn stream() -> Value {
@@ -38,10 +38,11 @@ async fn a_call_is_four_writes() {
     }
 
     let (reads, writes) = (reads_and_writes(&sidecar).0 - reads, reads_and_writes(&sidecar).1 - writes);
-    // Its intent, the request, its outcome, the answer: head and body of each together. The operator's log has a line or
-    // two of its own.
+    // The writes are the intent, the request, the outcome and the answer; head and body go together. The operator's log
+    // has a line or two of its own.
     assert!(writes < 4 * CALLS + 8, "{writes}");
-    // The request, and thirty-two random ids at a time; the answer is received, which is not counted.
+    // Each call reads its request, and one read fetches random bytes for 32 ids; the receive of the answer is not
+    // counted.
     assert!(reads <= CALLS + CALLS / 16, "{reads}");
 }
 
@@ -55,7 +56,8 @@ async fn a_burst_of_events_takes_two_writes() {
 
     client.post_json(CHAT, stream()).await.expect(200);
 
-    // The intent, the request, the outcome, and the answer, which may come in a few pieces: not in a hundred.
+    // The writes are the intent, the request, the outcome and a few pieces of the answer, not one for each of the 100
+    // events.
     let writes = reads_and_writes(&sidecar).1 - before;
     assert!(writes <= 12, "{writes}");
 }

@@ -28,7 +28,7 @@ fn undeclared() -> Value {
     json!({"model": "m", "messages": []})
 }
 
-/// A price file in which an output token has this price in dollars, and input is free.
+/// Gives the launch a price file in which an output token costs `output` dollars, and input is free.
 fn priced(launch: Launch, output: &str) -> Launch {
     let path = launch.dir().join("prices.json");
     let text = format!(
@@ -75,7 +75,7 @@ async fn an_answer_from_litellms_cache_uses_no_cap() {
         }
         assert_eq!((audit.outcomes().len(), &audit.close()["cost_usd"]), (3, &json!("0")));
     }
-    // In a unary answer to a Messages call, a provider can have added it.
+    // A provider can add this header to a unary answer to a Messages call, so it does not count there.
     let upstream = Upstream::answering(hit(Script::messages("hello"))).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.post("/v1/messages", declared(9)).await;
@@ -127,7 +127,7 @@ async fn a_burst_passes_exactly_the_calls_of_the_cap() {
 async fn a_reservation_is_replaced_by_the_actual_use() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
-    // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
+    // Each call reserves one dollar and 1,000 tokens, and uses 0.0000054 dollars and 15 tokens.
     let sidecar = launch.args(["--max-cost-usd", "1.5", "--max-tokens", "1140"]).start().await;
 
     for streaming in [false, true, false, true, true] {
@@ -173,7 +173,7 @@ async fn usage_counts_in_every_shape_of_answer() {
         body.as_object_mut().expect("an object").extend([input]);
         let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "200"]).start().await;
 
-        // 15 tokens each, and each needs its reservation in addition to the tokens used before.
+        // Each call uses 15 tokens, and needs its reservation in addition to the tokens used before.
         let carried = until_refused(&sidecar, path, &body).await;
         let audit = sidecar.audit();
         let needed = audit.intents().last().and_then(|intent| intent["reserved_tokens"].as_u64()).expect("a number");
@@ -189,7 +189,7 @@ async fn without_prices_known_cost_stops_the_next_call() {
         let mut body = undeclared();
         body["stream"] = json!(streaming);
 
-        // 0.0000054 each: after one there is room, after two there is none.
+        // Each call costs 0.0000054: after one there is room, after two there is none.
         assert_eq!(until_refused(&sidecar, CHAT, &body).await, 2, "streaming {streaming}");
         assert_eq!(sidecar.stop().await, 0);
         assert!(sidecar.audit().intents().iter().all(|intent| intent["reserved_usd"].is_null()));
@@ -203,7 +203,7 @@ async fn with_prices_usage_replaces_a_missing_cost() {
     let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0225"]);
     let sidecar = launch.start().await;
 
-    // Half a cent each is used and 1.6 cents are reserved: the third would be at 2.6.
+    // Each call uses half a cent and reserves 1.6 cents: the third would reach 2.6 cents.
     assert_eq!(until_refused(&sidecar, CHAT, &declared(16)).await, 2);
     assert_eq!(sidecar.stop().await, 0);
     let costs: Vec<_> = sidecar.audit().calls().iter().map(|call| call.cost().map(str::to_owned)).collect();
@@ -259,7 +259,7 @@ async fn a_call_failed_after_the_provider_costs_its_reservation() {
     }
 }
 
-/// Coding agents name their model's maximum: a small cap gives them shorter answers, and not none.
+/// Coding agents request their model's maximum: a small cap shortens their answers instead of refusing them.
 #[tokio::test]
 async fn an_answer_that_does_not_fit_is_bounded() {
     let upstream = Upstream::provider("hello").start().await;
@@ -280,7 +280,7 @@ async fn an_answer_that_does_not_fit_is_bounded() {
         let answer = sidecar.post(path, body).await.expect(200);
 
         let sent = upstream.received().await.json();
-        // Half of the rest; the first call has used a little.
+        // The bound is half of the rest of the cap; the first call has used a little.
         let granted = sent[bound].as_u64().expect("a bound");
         assert!((2400..=2500).contains(&granted), "{path} {named}: {sent}");
         assert_eq!(answer.header("x-sluice-max-tokens"), Some(granted.to_string().as_str()), "{path} {named}");
@@ -357,7 +357,7 @@ async fn a_client_that_left_makes_room_for_another() {
     upstream.closed(0).await;
     upstream.release();
 
-    // The connection to the upstream and the share of the caps are let go together.
+    // The connection to the upstream and the share of the caps are released together.
     sidecar.audit_with("outcome", 1).await;
     sidecar.post(CHAT, undeclared()).await.expect(200);
 }

@@ -1,4 +1,4 @@
-//! The control socket: the state of a running sidecar, caps that are raised, and a clock that stands still.
+//! The control socket: the state of a running sidecar, caps that are raised, and a stopped clock.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn call() -> Value {
     json!({"model": "m", "messages": [], "max_tokens": 1000})
 }
 
-/// Gives a sidecar a control socket in its directory, which is not that of its socket.
+/// Gives a sidecar a control socket in its directory, outside the directory of its call socket.
 fn controlled(launch: Launch) -> Launch {
     let path = launch.dir().join("control.sock").display().to_string();
     launch.args(["--control", &path])
@@ -115,7 +115,7 @@ async fn only_the_owner_sees_the_socket() {
 
     let socket = std::fs::metadata(control_path(&sidecar)).expect("it is there");
     assert_eq!((socket.uid(), socket.mode() & 0o777), (nix::unistd::getuid().as_raw(), 0o600));
-    // Peers of the call socket are not those of the control socket.
+    // The rules for peers of the call socket do not apply to the control socket.
     assert_eq!(state(&sidecar).await["used"]["calls"], 0);
     // The kernel refuses another user; without the mode, the sidecar does.
     assert_eq!(asked_as(&sidecar, "54321").await, "7");

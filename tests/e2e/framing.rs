@@ -1,5 +1,5 @@
-//! Framing of requests: whatever a client sends, it gets a defined answer or a close, and nothing
-//! that it framed reaches the upstream as it framed it.
+//! Framing of requests: the client gets a defined answer or a close, and the sidecar never forwards the client's
+//! framing.
 
 use serde_json::{Value, json};
 use sluice_testkit::{ClientAnswer, Script, Sidecar, Upstream};
@@ -16,7 +16,7 @@ fn post(version: &str, lines: &str) -> String {
     format!("POST {CHAT} HTTP/{version}\r\nhost: x\r\n{lines}content-length: {}\r\n\r\n{BODY}", BODY.len())
 }
 
-/// An upstream whose answers name the requested model.
+/// An upstream that names the requested model in its answers.
 async fn echo() -> Upstream {
     let model =
         |text: String| serde_json::from_str::<Value>(&text).expect("the sidecar sends JSON")["model"].to_string();
@@ -34,7 +34,7 @@ async fn still_serves(sidecar: &Sidecar, upstream: &Upstream) {
     assert_eq!(upstream.begun(), 1);
 }
 
-/// Everything that comes back until the sidecar closes.
+/// Sends a request, and returns all bytes until the sidecar closes the connection.
 async fn until_close(sidecar: &Sidecar, request: impl AsRef<[u8]>) -> String {
     let mut stream = UnixStream::connect(sidecar.socket()).await.expect("the sidecar listens");
     stream.write_all(request.as_ref()).await.expect("the sidecar reads");
@@ -112,7 +112,7 @@ async fn a_chunked_request_loses_its_extensions_and_trailers() {
         assert_eq!(received.header(name), None, "{name}");
     }
     assert_eq!(received.headers_named("x-litellm-customer-id"), ["acct-1"]);
-    // The connection is where the next request expects it.
+    // The sidecar has read the whole request, so the connection serves another one.
     client.get("/health").await.expect(200);
 }
 

@@ -18,7 +18,7 @@ use user::{STRANGER, as_stranger};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A member of `/proc/PID/status`, of every thread.
+/// Returns a member of `/proc/PID/status` for every thread.
 fn status_of_threads(sidecar: &Sidecar, member: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", sidecar.pid())).expect("the process runs").flatten();
     let statuses = tasks.map(|task| fs::read_to_string(task.path().join("status")).expect("the thread runs"));
@@ -33,7 +33,7 @@ fn streaming() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// With and without a log file, whose writer is a thread of its own.
+/// Starts a sidecar without a log file, one with a log file, and one without audit syncs.
 async fn each_way(upstream: &Upstream) -> Vec<(&'static str, Sidecar)> {
     let plain = Sidecar::to(upstream);
     let logging = Sidecar::to(upstream);
@@ -95,7 +95,7 @@ async fn core_dumps_are_disabled() {
 
 #[tokio::test]
 async fn the_same_user_cannot_read_the_process() {
-    // Root without capabilities on both sides, like any user with its own processes.
+    // Both sides are root without capabilities, like any user with its own processes.
     let user = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let look = |what: &str| {
         let output =
@@ -144,7 +144,7 @@ async fn the_ready_line_states_every_measure() {
     assert!(words.iter().any(|word| stated["landlock"] == *word), "{stated}");
 }
 
-/// strace in front: these system calls of all threads, in one file.
+/// Runs the sidecar under strace with these options; the calls of all threads go to one file.
 fn traced(launch: Launch, dir: &TempDir, options: &[&str]) -> Launch {
     let trace = dir.join("trace").display().to_string();
     let strace = ["strace", "-f", "-e", "signal=none", "-o", &trace];
@@ -253,7 +253,7 @@ async fn only_what_is_needed_stays_open() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .filter(|row| row.get(6).is_some_and(|inode| sockets.contains(inode)))
         .collect();
-    // __SO_ACCEPTCON
+    // The flag `__SO_ACCEPTCON` marks a listening socket.
     assert_eq!(ours.iter().filter(|row| row[3] == "00010000").count(), 1, "one listener: {ours:?}");
 }
 
@@ -267,7 +267,7 @@ async fn connections_are_closed_when_their_calls_are_over() {
         sidecar.post(CHAT, streaming()).await.expect(200);
         sidecar.get("/nope").await.expect(404);
     }
-    // A connection of ours that has just been dropped may still be in the sidecar's hands.
+    // A connection of ours that has just been dropped may still be open in the sidecar.
     assert!(sidecar.fds() <= before + 2, "{} after {before}", sidecar.fds());
 }
 

@@ -10,8 +10,8 @@ mod passed;
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
-/// Hostile headers of a sandbox: every header that some version of LiteLLM reads, and
-/// proxies and providers in between believe.
+/// Hostile headers of a sandbox: every header that some version of LiteLLM reads, and headers that proxies and
+/// providers in between trust.
 const HOSTILE: [(&str, &str); 72] = [
     ("authorization", "Bearer sk-attacker"),
     ("x-litellm-api-key", "sk-attacker"),
@@ -87,7 +87,7 @@ const HOSTILE: [(&str, &str); 72] = [
     ("x-anything-at-all", "VICTIM"),
 ];
 
-/// The whole head of a call, sorted: what may be in it, once each, and nothing else.
+/// Returns the whole head that a call may have, sorted: each header once, and no other.
 fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, String)> {
     let metadata = json!({"run_id": "r1", "attempt": 0, "graph_id": "sandbox:agent", "sluice_call_id": call_id});
     let mut headers = vec![
@@ -128,7 +128,7 @@ fn received(request: &ReceivedRequest) -> Vec<(String, String)> {
     headers
 }
 
-/// A call with these headers, as it arrived, held against the whole head that it should have.
+/// Makes a call with these headers, checks its whole head at the upstream, and returns its id.
 async fn arrives_clean(upstream: &Upstream, sidecar: &Sidecar, headers: &[(&str, &str)], what: &str) -> String {
     let answer = sidecar.request("POST", "/v1/chat/completions", headers, CHAT).await;
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());

@@ -15,7 +15,7 @@ const CHAT: &str = "/v1/chat/completions";
 
 /// Longer than any wait of the test kit: a test that waits for it fails.
 const FOREVER: [&str; 2] = ["--drain", "300s"];
-/// Over at once.
+/// A drain that is over at once.
 const BRIEF: [&str; 2] = ["--drain", "100ms"];
 
 fn call() -> Value {
@@ -26,7 +26,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// Sends a signal and waits until it is being acted upon: from then on every new connection is late.
+/// Sends a signal and waits until the sidecar acts on it: later connections find it stopping.
 async fn begin_to_stop(sidecar: &Sidecar, signal: Signal) {
     sidecar.signal(signal);
     sidecar.logs("stopping").await;
@@ -112,7 +112,7 @@ async fn a_drain_finishes_streams_and_refuses_new_calls() {
     assert!(audit.is_closed() && left_behind(&sidecar).is_empty());
 }
 
-/// Kills a process that lost its parent, whatever becomes of the test.
+/// Kills a process that lost its parent, even if the test fails.
 struct Orphan(i32);
 
 impl Drop for Orphan {
@@ -142,7 +142,7 @@ async fn a_sidecar_ends_with_its_parent_on_request() {
 
     nix::sys::signal::kill(shell, Signal::SIGKILL).expect("the shell runs");
 
-    // The end of the output too, which the sidecar holds.
+    // wait() also waits for the end of the output, which the sidecar holds open.
     assert_eq!(sidecar.wait().await.signal, Some(9));
     assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"]);
     assert_eq!(left_behind(&sidecar), Vec::<String>::new());
@@ -242,7 +242,7 @@ async fn an_unread_log_blocks_no_call() {
     let to_fifo = ["sh", "-c", "exec \"$@\" 2>\"$0\"", &fifo.display().to_string()];
     let sidecar = launch.wrapper(to_fifo).start().await;
 
-    // Each is a line of the log, and the pipe holds fewer.
+    // Each request writes a line to the log, and the pipe holds fewer lines.
     let mut raw = sidecar.connect().await;
     for _ in 0..300 {
         raw.get("/nope").await.expect(404);

@@ -10,7 +10,7 @@ mod gateway;
 /// A call that LiteLLM records.
 struct Billed {
     path: &'static str,
-    /// Everything but the identity; `MARK` becomes a text of its own.
+    /// Members of the body except the identity; a test may replace `MARK` by a text of its own.
     body: &'static str,
     /// Source of the outcome's cost; `none` if LiteLLM's answer has no trustworthy one.
     cost_source: &'static str,
@@ -152,7 +152,7 @@ async fn litellm_bills_our_account_whatever_the_sandbox_claims() {
         let spend = json!({"run_id": "run-litellm", "attempt": 0, "graph_id": "sandbox:agent", "sluice_call_id": call.id(),
             "team": "Bär 🐻", "session_id": "s-7"});
         assert_eq!(record["spend_logs_metadata"], spend, "{path} {body}");
-        // LiteLLM's one id for trace and session: the operator's session, where there is one.
+        // LiteLLM uses one id for trace and session: the operator's session id, if there is one.
         assert_eq!(record["trace_id"], "s-7", "{path} {body}");
         assert!(!record.to_string().contains("VICTIM"), "{path} {body}: {record}");
         assert!(!record.to_string().contains("sk-attacker"), "{path} {body}: {record}");

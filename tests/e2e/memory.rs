@@ -12,7 +12,7 @@ mod connections;
 mod limit;
 
 const CHAT: &str = "/v1/chat/completions";
-/// In KiB.
+/// One mebibyte in KiB.
 const MIB: u64 = 1024;
 
 fn unary() -> Value {
@@ -100,7 +100,7 @@ async fn pipelining_without_reading_stops_the_reader() {
             sent += 100;
         }
     };
-    // Sending ends when the sidecar no longer reads, which nothing but silence can tell.
+    // Sending stalls when the sidecar no longer reads; only silence shows that.
     tokio::select! {
         () = stalled => {}
         _ = async { upstream.received().await; upstream.stalled().await } => {}
@@ -125,7 +125,7 @@ async fn without_descriptors_accepting_backs_off_and_recovers() {
     for _ in 0..3 {
         sidecar.post(CHAT, unary()).await.expect(200);
     }
-    // Backing off, not spinning: at 50 ms a try this takes an hour to fill.
+    // The sidecar backs off instead of spinning: at one try in 50 ms, 1,000 lines take 50 s.
     assert!(sidecar.stderr().lines().count() < 1000, "{}", sidecar.stderr().lines().count());
     assert_eq!(sidecar.stop().await, 0);
 }
@@ -153,7 +153,7 @@ async fn a_flood_of_invalid_requests_leaks_nothing() {
             client.send(head).await;
             clients.push(client);
         }
-        // Some are read, some only left.
+        // The test reads some answers, and only drops the other connections.
         if round % 3 == 0 {
             clients.swap_remove(0).read_response().await;
         }
@@ -171,7 +171,7 @@ async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
     let mut client = UnixStream::connect(socket).await.expect("the sidecar listens");
     let head =
         format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-    // Refused in the middle of it: the rest is not taken.
+    // The writes may fail: a sidecar that refuses the body does not read the rest.
     let _ = client.write_all(head.as_bytes()).await;
     let _ = client.write_all(&body).await;
     let mut answer = Vec::new();
@@ -197,7 +197,7 @@ async fn a_burst_of_large_bodies_stays_within_bounds() {
     let count = |status: u16| statuses.iter().filter(|one| **one == Some(status)).count();
     assert_eq!(count(200) + count(429), 64, "each has a defined answer: {statuses:?}");
     assert!(count(200) >= 4, "{statuses:?}");
-    // Four bodies of the largest size are held at the same time, and one read of each connection.
+    // The sidecar holds at most four bodies of the largest size, and one read of each connection.
     grew_less_than(&sidecar, before, (4 * 8 + 24) * MIB);
     assert_eq!(
         sidecar.audit().refused_reasons().iter().filter(|reason| *reason == "too_many_calls").count(),

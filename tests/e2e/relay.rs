@@ -1,4 +1,4 @@
-//! The way to the controller: seven requests of the own run and its pushes, and no more.
+//! Requests to the controller: the sidecar relays seven requests of its own run and its pushes, and no others.
 
 use serde_json::json;
 use sluice_testkit::{ClosedPort, Launch, ReceivedRequest, Script, Sidecar, Upstream, write_private};
@@ -8,10 +8,10 @@ mod git;
 
 const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 
-/// A sidecar that relays to `controller`; the kit's own search is for the key, `silent` is for the token.
+/// A sidecar that relays to `url`. The test kit searches all output for the key; `silent` searches for the token.
 fn relaying(url: &str) -> Launch {
     let launch = Sidecar::to_url("http://127.0.0.1:1").args(["--relay", url]);
-    // Named *.key: the name tells that the file holds a secret.
+    // The test kit does not search files named *.key, which hold secrets.
     let file = launch.dir().join("relay.key");
     write_private(&file, &format!("{TOKEN}\n"));
     launch.args(["--relay-token-file", &file.display().to_string()])
@@ -26,7 +26,7 @@ async fn silent(sidecar: Sidecar) {
     }
 }
 
-/// The headers of a forwarded request: none of the client's.
+/// Checks that a forwarded request has only the sidecar's headers.
 fn is_clean(request: &ReceivedRequest, host: &str) {
     let mut headers: Vec<(String, &str)> = request
         .headers

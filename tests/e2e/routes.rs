@@ -41,7 +41,7 @@ async fn health_is_answered_here() {
         assert_eq!(answer.json(), json!({"status": "ok", "runId": "run-7"}), "{path}");
         let head = raw.request("HEAD", path, &[], ()).await;
         assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
-        // Had the answer a body, it would be read as the next answer.
+        // If the answer had a body, the client would read it as the next answer.
         raw.get(path).await.expect(200);
     }
     sidecar.post("/health", "{}").await.expect_refusal(405, "method_not_allowed");
@@ -62,7 +62,7 @@ async fn an_allowed_route_follows_the_same_policy() {
         (received.target.as_str(), received.text().as_str()),
         ("/v1/rerank", r#"{"user":"acct-1","model":"m","query":"q","documents":["d"]}"#)
     );
-    // Also in other spellings: the identity members of such a route are unknown here.
+    // Other spellings are stripped too, because the sidecar does not know the identity members of such a route.
     let spelt = r#"{"model":"m","USER":"VICTIM","Metadata":{"a":1},"safety-identifier":"VICTIM","Tags":["VICTIM"]}"#;
     sidecar.post("/v1/rerank", spelt).await.expect(200);
     assert_eq!(upstream.received().await.text(), r#"{"user":"acct-1","model":"m"}"#);
@@ -167,7 +167,7 @@ async fn an_answer_about_our_key_never_passes() {
             let answer = sidecar.request(method, path, &[], sent).await;
 
             let answer = answer.expect_refusal(502, "upstream_auth");
-            // Nor its call id and cost: nothing of that answer.
+            // Nothing of that answer passes, not even its call id and cost.
             let leaked = [&answer.text(), &format!("{:?}", answer.headers)]
                 .into_iter()
                 .any(|text| ["Lr4T", "88dc28d0", "sk-", "x-litellm"].iter().any(|part| text.contains(part)));

@@ -1,4 +1,5 @@
-//! The `openai` and `anthropic` SDKs, through socat, as an agent runs them: it behaves as if it talked to the provider.
+//! The `openai` and `anthropic` SDKs, through socat, as an agent runs them: they behave as if they talked to the
+//! provider.
 
 use serde_json::{Value, json};
 use sluice_testkit::litellm::LiteLlm;
@@ -24,7 +25,7 @@ fn before(litellm: &LiteLlm) -> Launch {
     Sidecar::to_url(litellm.url()).key(litellm.key())
 }
 
-/// Ends the sidecar; every call of the SDK has its outcome, and every billed one its tokens.
+/// Stops the sidecar, and checks that every call has its outcome, and every billed call its tokens.
 async fn is_complete(sidecar: &Sidecar, refused: &[&str]) {
     assert_eq!(sidecar.stop().await, 0);
     let audit = sidecar.audit();
@@ -135,7 +136,7 @@ async fn sdks_do_not_retry_final_refusals() {
 
 #[tokio::test]
 async fn a_broken_stream_raises_in_the_sdk() {
-    // The start of the answer, two events of it, and the end of the connection.
+    // The upstream sends the start of the answer and two events, and closes the connection.
     let upstream = Upstream::provider("hi").cut_after(2).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let openai = ["chat_stream_broken", "completions_stream_broken", "responses_stream_broken"];

@@ -182,7 +182,7 @@ async fn help_begins_with_examples() {
 
 #[tokio::test]
 async fn each_flag_has_a_variable() {
-    // A value that cannot be, and it is noticed.
+    // Each flag with an invalid value, which the sidecar must notice.
     let wrong = [
         ("socket", "/nope/s"),
         ("upstream", "nowhere"),

@@ -1,5 +1,5 @@
-//! What the upstream says reaches the client at once and byte for byte, however it says it, and its end
-//! not before the outcome is written.
+//! The upstream's answer reaches the client at once and byte for byte in any framing, and its end comes only after the
+//! outcome is written.
 
 use serde_json::{Value, json};
 use sluice_testkit::{CheckedAuditFile, ClientAnswer, Script, Sidecar, Upstream, sse_data};
@@ -18,7 +18,7 @@ const ROUTES: [(&str, &str); 4] = [
     ("/v1/messages", "message_stop"),
 ];
 
-/// A streaming call to the route that asks for its usage, where that can be asked for.
+/// A streaming call to the route; it asks for usage where the route allows that.
 fn call(path: &str) -> Value {
     let mut body = json!({"model": "m", "stream": true});
     match path {
@@ -51,7 +51,7 @@ fn stream(path: &str, texts: &[&str]) -> Script {
     }
 }
 
-/// A streaming call against a sidecar of its own, its whole answer and its audit file at that moment.
+/// Makes a call through a new sidecar, and returns the whole answer and the audit file after the outcome.
 async fn ask(script: Script, path: &str, body: Value) -> (ClientAnswer, CheckedAuditFile) {
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;

@@ -1,4 +1,4 @@
-//! Timeouts are by silence, and a call is never made twice.
+//! Timeouts count silence only, and a call is never made twice.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ async fn a_request_body_that_falls_silent_is_refused() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_no_timeout() {
     let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000)).start().await;
-    // More than a busy machine keeps the upstream from writing.
+    // The limit is longer than a busy machine delays the upstream's writes.
     let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "2s"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
     client.read_event().await.expect("an event");
@@ -145,7 +145,7 @@ async fn a_call_with_progress_has_no_timeout() {
         upstream.step();
     }
 
-    // A dozen, the finish, the usage and the end.
+    // Twelve chunks, the finish, the usage and the end.
     assert_eq!(events, 15);
     let call = sidecar.audit().only_call();
     assert_eq!((call.result(), call.end()), ("ok", "complete"));

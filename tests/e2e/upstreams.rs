@@ -19,7 +19,7 @@ pub(crate) fn call() -> Value {
     json!({"model": "m", "messages": []})
 }
 
-/// A way to an upstream that can be taken away: no longer there, and its connections closed.
+/// A socket before an upstream; a test can remove it, which also closes its connections.
 struct Front {
     path: PathBuf,
     carrying: JoinHandle<()>,
@@ -35,7 +35,7 @@ impl Front {
         let carrying = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // Cancel-safe: both are over at once.
+                // Cancel-safe: accept() loses no connection, and changed() loses no change.
                 tokio::select! {
                     accepted = listener.accept() => {
                         let (client, _) = accepted.expect("a bound listener accepts");
@@ -56,14 +56,14 @@ impl Front {
     }
 }
 
-/// Ends with either side, or on request.
+/// Carries bytes between both sides until either ends, or on request.
 async fn carry(mut client: impl AsyncRead + AsyncWrite + Unpin, target: String, mut stopped: watch::Receiver<bool>) {
     let mut server = TcpStream::connect(target).await.expect("the upstream listens");
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
-    // Not only dropped: a child that another test forks just now would hold it open until its exec.
+    // A drop alone is not enough: a child that another test forks just now would hold the socket open until its exec.
     let _ = client.shutdown().await;
 }
 
@@ -71,12 +71,12 @@ fn address(upstream: &Upstream) -> String {
     upstream.url().trim_start_matches("http://").to_owned()
 }
 
-/// The same upstream on the loopback of IPv6.
+/// Makes the upstream available on the loopback of IPv6, and returns its URL.
 async fn front_v6(upstream: &Upstream) -> String {
     let listener = TcpListener::bind("[::1]:0").await.expect("this host has IPv6 on its loopback");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let target = address(upstream);
-    // Ends with the test's runtime.
+    // The task ends with the test's runtime.
     tokio::spawn(async move {
         let (_stop, stopped) = watch::channel(false);
         while let Ok((client, _)) = listener.accept().await {
@@ -186,14 +186,14 @@ async fn an_unresolved_name_fails_only_the_call() {
         assert_eq!(sidecar.stop().await, 0);
         let outcome = sidecar.audit().only_call().outcome;
         assert_eq!(outcome["null_reason"], "not_sent");
-        // Also on a machine whose name server does not answer.
+        // A machine without a working name server gives the same reason.
         assert_eq!(outcome["connect_error"], "dns", "{outcome}");
     }
 }
 
 #[tokio::test]
 async fn an_unreachable_upstream_is_told_with_its_reason() {
-    // As an HTTP server answers a TLS handshake.
+    // This server answers a TLS handshake as an HTTP server does.
     let plain = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = &plain.local_addr().expect("bound").port().to_string();
     tokio::spawn(async move {
@@ -214,7 +214,7 @@ async fn an_unreachable_upstream_is_told_with_its_reason() {
         let outcome = sidecar.audit().only_call().outcome;
         assert_eq!(outcome["connect_error"], word, "{outcome}");
         assert!(outcome["connect_detail"].as_str().is_some_and(|text| text.contains(detail)), "{outcome}");
-        // The word is for the agent; where the upstream is, it does not learn.
+        // The agent gets the word, but not the address of the upstream.
         let text = answer.text();
         assert!(text.contains(&format!("({word}")), "{text}");
         assert!(!["127.0.0.1", port.as_str(), "gone.sock"].iter().any(|address| text.contains(address)), "{text}");
@@ -304,7 +304,7 @@ async fn an_upstream_restart_between_calls_is_not_noticed() {
         let answer = sidecar.post(CHAT, call()).await;
         assert_eq!(answer.status, 200, "{:?}", sidecar.audit().outcomes().last());
         assert_eq!(upstream.requests().len(), round + 1, "no call is sent twice");
-        // By then its connections are closed, the pooled one too.
+        // remove() returns when all connections are closed, also the pooled one.
         front.remove().await;
         front = Front::unix(dir.join("up"), &upstream);
     }

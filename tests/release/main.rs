@@ -1,6 +1,6 @@
 //! The files of `make release`, as an operator without Rust gets them.
 //!
-//! They are of the feature `release`: a plain `cargo test` has no release. `make test` makes one first.
+//! These tests need the feature `release`, because a plain `cargo test` has no release. `make test` makes one first.
 
 mod compose;
 mod packages;
@@ -8,7 +8,7 @@ mod packages;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Returns the checkout.
+/// Returns the path of the checkout.
 fn checkout() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

@@ -9,7 +9,7 @@ use sluice_testkit::{TempDir, write_private};
 
 use crate::{checkout, command_in, released, run};
 
-/// Paths that an archive or an installed package must have, below its root.
+/// Checks that an archive or an installed package has these paths below its root.
 fn assert_has(root: &Path, paths: &[&str]) {
     let missing: Vec<_> = paths.iter().filter(|path| !root.join(path).exists()).collect();
     assert!(missing.is_empty(), "{} lacks {missing:?}", root.display());

@@ -19,7 +19,7 @@ async fn no_command_shows_the_password_of_an_address() {
     }
 }
 
-/// Takes the C library's way to `/etc/hosts` from a command, and leaves the file itself.
+/// Keeps the C library of a command from reading `/etc/hosts`, but leaves the file itself.
 const WITHOUT_NSS: &str = r#"
 printf 'hosts: dns\n' > "$0.nsswitch" && printf '127.0.0.1 gateway.sluice.test\n' > "$0.hosts"
 mount --bind "$0.nsswitch" /etc/nsswitch.conf && mount --bind "$0.hosts" /etc/hosts || exit 99
@@ -37,7 +37,7 @@ async fn a_name_resolves_in_sluice_as_in_its_sidecar() {
     let ran = preflight.wrapper(["unshare", "--mount", "sh", "-c", WITHOUT_NSS, &file]).finish().await;
 
     let says = |name: &str| ran.stdout.lines().any(|line| line.starts_with(&format!("pass  {name} ")));
-    // The key is asked for through a sidecar.
+    // Preflight checks the key through a sidecar.
     assert!(says("upstream") && says("upstream key"), "{} {}", ran.stdout, ran.stderr);
 }
 

@@ -141,7 +141,8 @@ async fn many_and_large_calls_pass_the_mounted_bridge() {
 
     let report = run.args(["--", "python3", "/kit/agents/parallel.py", "50"]).finish().await.expect(0).json();
 
-    // The output is one line with an answer, whose middle is left out; one of a call that failed comes after it.
+    // The output is one line with the number of calls and their one answer, with its middle left out; a failed call
+    // would add another result.
     let calls = report.stdout.split(' ').next();
     let end = report.stdout.trim_end().rsplit_once('x').map(|(_, end)| end);
     assert_eq!((calls, end), (Some("50"), Some("')")), "{}", report.stderr);
@@ -181,7 +182,7 @@ async fn a_mounted_bridge_changes_nothing_else() {
     assert_eq!(own["Config"]["User"], ours["Config"]["User"]);
     assert_eq!(own["Config"]["Entrypoint"], json!(["/.sluice/bridge", "bridge", "--"]));
     assert!(!own.to_string().contains(CANARY));
-    // The bridge may be read by the program, and holds nothing.
+    // The program may read the bridge, which holds no secret.
     let script = "touch /.sluice/bridge 2>&1; touch /.sluice/x 2>&1; cat /proc/[0-9]*/environ | tr '\\0' '\\n'";
     let seen = engine::exec(&format!("sluice-{id}-b.0"), ["sh", "-c", script]).await;
     assert_eq!(seen.stdout.matches("touch: cannot touch").count(), 2, "{}", seen.stdout);

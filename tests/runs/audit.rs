@@ -1,4 +1,4 @@
-//! Guarantees for an auditor: `sluice audit`, the independent page of Python, and runs whose log is incomplete.
+//! Guarantees for an auditor: `sluice audit`, the independent verifier in Python, and runs with an incomplete log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ mod verify;
 mod views;
 mod witness;
 
-/// For a shell in the sandbox: one call, of which the answer is printed.
+/// Shell function for the sandbox: `ask` makes one call, and prints the answer.
 const ASK: &str = r#"ask() {
     curl --silent --no-buffer "$OPENAI_BASE_URL/chat/completions" \
         --json '{"model": "m", "messages": [{"role": "user", "content": "hello"}]'"$1"'}'
 }
 "#;
 
-/// A run that is over: open, a call, a refusal, another call, close. Its name.
+/// Makes a run with a call, a refusal and another call, and returns its name once it is over.
 async fn finished(sluice: &Sluice) -> String {
     let script = format!("{ASK} ask >/dev/null; curl -s $OPENAI_BASE_URL/files >/dev/null; ask >/dev/null");
     let report = sluice.run(["--json", "--", "sh", "-c", &script]).finish().await.expect(0).json();
@@ -32,19 +32,19 @@ async fn finished(sluice: &Sluice) -> String {
     report.run_id
 }
 
-/// `sluice audit …`, to its end.
+/// Runs `sluice audit` to its end.
 async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> FinishedCommand {
     sluice.command(["audit"]).args(args).finish().await
 }
 
-/// The public key of a state directory that has only ever had one.
+/// Returns the public key of a state directory that has only ever had one.
 async fn public_key(sluice: &Sluice) -> String {
     let keys = audit(sluice, ["keys"]).await.expect(0).stdout;
     assert_eq!(keys.lines().count(), 1, "{keys}");
     keys.trim().to_owned()
 }
 
-/// The private half, as only root on the host can read it.
+/// Returns the private key, which only root on the host can read.
 fn private_key(sluice: &Sluice) -> PrivateKey {
     let seed = fs::read(sluice.state().join("keys/signing")).expect("the first run has made it");
     PrivateKey::parse(&seed).expect("it is a key")
@@ -53,7 +53,7 @@ fn private_key(sluice: &Sluice) -> PrivateKey {
 /// A verdict on a file: exit code, and the first bad line, 0 for none.
 type DockerOutput = (i64, u64);
 
-/// Our verdict on each file; each must be named as on the command line.
+/// Returns our verdict on each file; each must be named as on the command line.
 async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let ran = audit(
@@ -84,7 +84,7 @@ for file in sys.argv[3:]:
     print(code, said.getvalue().strip())
 ";
 
-/// The verdict of the page of Python on each file.
+/// Returns the verdict of verify_audit.py on each file.
 fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract");
     let mut python = Command::new("python3");

@@ -5,12 +5,12 @@ use std::fs;
 use serde_json::{Value, json};
 use sluice_testkit::{Sluice, Upstream};
 
-/// The object that a command prints.
+/// Runs a command, and returns the object that it prints.
 async fn value(sluice: &Sluice, args: &[&str]) -> Value {
     sluice.command(args).finish().await.expect(0).value()
 }
 
-/// The sums and the budgets.
+/// Returns the receipts and the budgets.
 async fn figures(sluice: &Sluice) -> (Value, Value) {
     (value(sluice, &["receipts", "--json"]).await, value(sluice, &["budget", "show", "--json"]).await)
 }
@@ -70,7 +70,7 @@ async fn a_backup_beside_a_run_can_be_restored() {
     let other = sluice.dir().join("other").display().to_string();
     let there = ["--state-dir", &other];
     sluice.command(["restore", &copy]).args(there).finish().await.expect(0);
-    // Its controller does not run here.
+    // The controller of the copied run does not run here.
     sluice.command(["sweep"]).args(there).finish().await.expect(0);
     sluice.command(["ledger", "rebuild"]).args(there).finish().await.expect(0);
     let receipts = sluice.command(["receipts", "--json"]).args(there).finish().await.expect(0).value();

@@ -27,7 +27,7 @@ impl ByHand {
         container
     }
 
-    /// Runs it to its end, with these bytes on stdin.
+    /// Runs it to its end, and returns its exit code and output.
     pub(crate) async fn run(flags: &[&str], argv: &[&str]) -> DockerOutput {
         let container = Self::start(flags, argv).await;
         let code = container.ended().await;
@@ -59,7 +59,7 @@ pub(crate) fn for_sandbox() -> Launch {
     Sidecar::to_url("http://127.0.0.1:9").args(["--peer-uid", "1001"])
 }
 
-/// `-v DIRECTORY:/llm-sock:ro` of a sidecar whose directory this is.
+/// Returns the volume `DIRECTORY:/llm-sock:ro` for a sidecar with this directory.
 pub(crate) fn socket_in(dir: &Path) -> String {
     format!("{}:/llm-sock:ro", dir.join("run").display())
 }
@@ -108,7 +108,7 @@ async fn arguments_arrive_as_they_were_given() {
     let tell = "import json, sys; print(json.dumps(sys.argv[1:]))";
 
     let run = sluice.run(["-q", "--", "python3", "-c", tell]).args(odd).finish().await.expect(0);
-    // As process 1 the entrypoint puts an init of the image's in front of itself.
+    // As process 1, the entrypoint starts the image's init before itself.
     let by_hand = ByHand::run(&[], &[&["python3", "-c", tell][..], &odd].concat()).await;
 
     assert_eq!(run.value(), json!(odd));
@@ -135,7 +135,7 @@ async fn a_program_without_calls_needs_no_socket() {
 #[tokio::test]
 async fn without_a_command_there_is_a_login_shell() {
     let container = ByHand::start(&["--interactive"], &[]).await;
-    // Until the entrypoint, which is bash as well, has become it.
+    // Wait until the entrypoint, which is bash too, has replaced itself with the login shell.
     let script = "is() { [ \"$(tr '\\0' ' ' <$1 2>/dev/null)\" = 'bash -l ' ]; }; \
         until for f in /proc/[0-9]*/cmdline; do is $f && break; done; do :; done";
 
@@ -157,7 +157,7 @@ async fn a_late_socket_is_waited_for() {
     let mount = socket_in(launch.dir());
     let flags = ["-v", &mount, "-e", "OPENAI_API_BASE=http://localhost:8080"];
     let container = ByHand::start(&flags, &["sh", "-c", &ask("/health")]).await;
-    // Until it has looked for the socket in vain, and waits.
+    // Wait until the entrypoint has looked for the socket without success, and waits.
     let waits = "until grep -qs entrypoint /proc/[0-9]*/cmdline; do :; done; ! grep -sx socat /proc/[0-9]*/comm";
     assert_eq!(container.shell(waits).await.code, 0);
 

@@ -26,7 +26,7 @@ curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /
     one.repeat(times)
 }
 
-/// A micro-dollar for a thousand tokens, or another price of one.
+/// Writes a price file in which each token costs `each` dollars.
 fn prices(sluice: &Sluice, each: &str) -> String {
     let info = format!(r#"{{"input_cost_per_token":{each},"output_cost_per_token":{each}}}"#);
     sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{info}}}]}}"#))
@@ -49,7 +49,7 @@ fn nanos(text: &Value) -> i64 {
     nanos
 }
 
-/// Sum of the receipts of acct-1.
+/// Sum of the receipts of acct-1, in nano-USD.
 async fn receipts(sluice: &Sluice) -> i64 {
     let receipts = sluice.command(["receipts", "--account", "acct-1", "--json"]).finish().await.expect(0).value();
     receipts["total"]["nano_usd"].as_str().map_or(0, |text| text.parse().expect("a number"))
@@ -73,7 +73,7 @@ async fn a_budget_for_five_admits_five_of_fifty() {
     let script = format!("{} until [ -e /workspace/go ]; do sleep 0.05; done", ask(1));
     let mut race = Race::of((0..50).map(|_| sluice.run(RUN).args(words).arg(&script).finish()));
 
-    // Five wait for the word; the others end by themselves.
+    // Five runs wait for the file `go`; the others are refused and end.
     race.until(45).await;
     assert_eq!(race.codes(), [121; 45]);
     for _ in 0..5 {
@@ -91,7 +91,7 @@ async fn a_budget_for_five_admits_five_of_fifty() {
     assert_eq!(sluice.assert_nothing_left().await.len(), 5);
 }
 
-/// Runs that go on at once, and those that have ended, in that order.
+/// Concurrent runs: the running ones, and the ended ones in the order of their ends.
 struct Race<'a> {
     running: Vec<Pin<Box<dyn Future<Output = FinishedCommand> + 'a>>>,
     ended: Vec<FinishedCommand>,
@@ -150,7 +150,7 @@ async fn a_refused_run_leaves_nothing_and_explains_the_budget() {
     assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
     assert!(sluice.assert_nothing_left().await.is_empty(), "no audit file either");
     assert_eq!(upstream.requests().len(), 0);
-    // Another account has no budget, and no limit; and the name is free.
+    // Another account has no budget, and no limit; and the run id is still free.
     let words = ["--account", "acct-2", "--run-id", "refused-1", "-q", "--", "true"];
     sluice.run(words).finish().await.expect(0);
 }
@@ -180,7 +180,7 @@ async fn an_amount_below_a_nano_usd_is_refused() {
     assert_eq!(stands(&sluice).await, [1_000_000_000, 0, 0, 1_000_000_000]);
     let held = sluice.run(["--", "true"]).env("SLUICE_HOLD_USD", "1e-12").finish().await.expect(125).stderr;
     assert!(held.contains("SLUICE_HOLD_USD") && held.contains("less than a nano-dollar"), "{held}");
-    // Nothing is an amount.
+    // Zero is a valid amount.
     budget(&sluice, &["set", "acct-1", "0"]).await.expect(0);
     assert_eq!(stands(&sluice).await, [0; 4]);
 }
@@ -255,7 +255,7 @@ async fn a_call_beyond_the_budgets_rest_is_never_made() {
     assert_eq!(upstream.requests().len(), 0);
 }
 
-/// Nothing settles them later: there is no spend log.
+/// No later reconciliation settles these calls, because there is no spend log.
 #[tokio::test]
 async fn failed_calls_that_nobody_bills_hold_nothing() {
     let statuses = [404, 400, 401];
@@ -306,7 +306,7 @@ async fn the_next_controller_releases_a_killed_ones_unspent_hold() {
         assert!(billed + held >= spent, "{billed} {held}");
         assert!(held < 1_000_000, "no more than a call: {held}");
     }
-    // Before anything of the run exists but its record.
+    // Kill before the container of the run is created.
     let hold = Hold::request("/containers/create");
     let live = sluice.run(RUN).args(words).arg("true").env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     hold.held().await;
@@ -388,7 +388,7 @@ async fn each_change_of_a_budget_is_in_its_history() {
     assert_eq!(changes, expected.map(|(change, amount)| (json!(change), amount, json!("root"))));
     let csv = budget(&sluice, &["history", "--csv"]).await.expect(0).stdout;
     assert!(csv.starts_with("made_at,account,change,amount_usd,made_by\r\n") && csv.lines().count() == 5, "{csv}");
-    // The log of budgets has the names too.
+    // The budget log has the names of the operators too.
     fs::remove_file(sluice.state().join("sluice.db")).expect("it is there");
     sluice.command(["ledger", "rebuild"]).finish().await.expect(0);
     let again = budget(&sluice, &["history", "--csv"]).await.expect(0).stdout;

@@ -32,7 +32,7 @@ fn asked(upstream: &Upstream) -> usize {
     upstream.requests().iter().filter(|request| request.target == "/model/info").count()
 }
 
-/// The lists that a state directory keeps.
+/// Returns the price lists that a state directory keeps.
 fn lists(sluice: &Sluice) -> Vec<PathBuf> {
     let files = fs::read_dir(sluice.state().join("prices")).expect("it is made at first use");
     files.map(|file| file.expect("it is readable").path()).collect()
@@ -113,7 +113,7 @@ async fn without_prices_a_run_with_a_cap_is_refused() {
         r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#,
     );
     sluice.run(words).args(["--prices", &named, "--", "sh", "-ec", ASK]).finish().await.expect(0);
-    // The tests' working directory of a command is where the file is.
+    // A command of the tests runs in the directory of the file.
     sluice.run(words).args(["--prices", "prices.json", "--", "sh", "-ec", ASK]).finish().await.expect(0);
     assert_eq!(asked(&upstream), 1);
 }

@@ -1,6 +1,6 @@
 //! Agents of the catalogue run in their image with their arguments, and a missing image is named before the run begins.
 //!
-//! No agent is downloaded for it: the configuration file replaces image and program of one.
+//! The tests download no agent: the configuration file replaces image and program of one.
 
 use serde_json::json;
 use sluice_testkit::{Sluice, Upstream};
@@ -68,7 +68,7 @@ async fn a_missing_image_is_named_with_what_builds_it() {
         assert!(message.contains("no image sluice-absent:1") && message.contains(advice), "{message}");
         assert_eq!(ran.value()["error_code"], json!("creation_failed"));
         assert!(list.contains("its image sluice-absent:1 is missing; build it"), "{list}");
-        // Nothing was written down, so nothing was held.
+        // The run was not recorded, so it held no budget.
         assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
     }
     assert!(sluice.containers().await.is_empty());

@@ -1,4 +1,4 @@
-//! `--repo URL`: a run works on a clone, and its branch comes out by a push or at the end, and nothing else does.
+//! `--repo URL`: a run works on a clone, and only its branch comes out, by a push or at the end of the run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

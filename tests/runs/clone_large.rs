@@ -1,5 +1,5 @@
-//! `--repo URL` with a large repository: a run that pushes, a run that leaves its commits to the bundle, and `sluice push` of
-//! both, with the time of each command and the peak memory of each program.
+//! `--repo URL` with a large repository: a run that pushes, a run that leaves its commits to the bundle, and `sluice
+//! push` of both, with the time of each command and the peak memory of each program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,17 +21,18 @@ const MIB: u64 = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(900);
 /// Time between two looks at the processes.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Most memory of one git of the host. With the objects of a sandbox it has 1 GiB of address space.
+/// Most memory of one git process of the host. A git process that handles objects of a sandbox has 1 GiB of address
+/// space.
 const GIT_BYTES: u64 = 1536 * MIB;
-/// Most memory of the controller and of the sidecar: packs go through pipes, and are never in it.
+/// Most memory of the controller and of the sidecar: packs go through pipes, never into their memory.
 const SLUICE_BYTES: u64 = 256 * MIB;
 
-/// A repository: in each commit so many new files, and a fifth as many changed ones. Half of a file is random.
+/// Size of a repository: each commit adds `files` files, and changes a fifth as many. Half of a file is random.
 struct Size {
     commits: u32,
     files: u32,
     file_bytes: usize,
-    /// Random bytes of what a run commits.
+    /// Random bytes that a run commits.
     work_bytes: u32,
     is_told: bool,
 }
@@ -40,7 +41,7 @@ const LARGE: Size = Size { commits: 40, files: 200, file_bytes: 250_000, work_by
 const SMALL: Size = Size { commits: 5, files: 20, file_bytes: 60_000, work_bytes: 500_000, is_told: false };
 
 impl Size {
-    /// Commits the files to `main`, past the forge. Returns the bytes of the packs.
+    /// Commits the files to `main` directly in the repository of the forge. Returns the bytes of the packs.
     fn fill(&self, forge: &Forge) -> u64 {
         let mut import = Command::new("git");
         import.args(["-c", "core.compression=1", "-c", "fastimport.unpackLimit=0", "-C"]).arg(forge.bare());
@@ -89,7 +90,7 @@ impl Size {
     }
 }
 
-/// Peak memory in bytes of a process and of those below it, by name. Looks at them again and again until it is read.
+/// Measures the peak memory in bytes of a process and its descendants, by name, until `end` is called.
 struct Meter {
     over: Sender<()>,
     thread: JoinHandle<BTreeMap<String, u64>>,
@@ -155,7 +156,7 @@ fn name_and_peak(pid: i32) -> Option<(String, u64)> {
             let command = words.find(|word| !is_setting(word) && !word.contains('='));
             format!("git {}", command.unwrap_or_default())
         }
-        // Not yet git.
+        // A child of the program before its exec of git.
         "exe" => return None,
         name => name.to_owned(),
     };
@@ -172,7 +173,7 @@ fn file_bytes(directory: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// Runs a command to its end, and tells its time and its memory.
+/// Runs a command to its end, and prints its time and memory. Fails if a program used too much memory.
 async fn measured(size: &Size, what: &str, sluice: &Sluice, words: &[String]) -> FinishedCommand {
     let live = sluice.command(words).spawn();
     let meter = Meter::start(live.pid());
@@ -194,7 +195,8 @@ async fn measured(size: &Size, what: &str, sluice: &Sluice, words: &[String]) ->
     done
 }
 
-/// Clones, pushes and publishes, as `is_pushed` says by a push of the program or by the bundle.
+/// Runs a program on a clone, and publishes its branch. With `is_pushed` the program pushes; else the bundle at the end
+/// has the commits.
 async fn run_and_publish(size: &Size, sluice: &Sluice, forge: &Forge, ticket: &str, is_pushed: bool) {
     let (push, what) = if is_pushed {
         (" && git push --quiet", "a run that pushes")
@@ -223,7 +225,7 @@ async fn run_and_publish(size: &Size, sluice: &Sluice, forge: &Forge, ticket: &s
 
 /// Checks that only the mirror and one repository for each run are there, each as large as it has to be.
 async fn assert_only_repositories(sluice: &Sluice, packs: u64, work: u64) {
-    // A run leaves the removal of a workspace that takes more than ten seconds to the next one.
+    // If the removal of a workspace takes more than ten seconds, a run leaves it to the next one.
     sluice.command(["sweep"]).finish().await.expect(0);
     assert!(sluice.runs().is_empty() && sluice.processes().is_empty() && sluice.containers().await.is_empty());
     assert_eq!(sluice.leftovers().await, []);

@@ -1,4 +1,4 @@
-//! Git on the host after a container has started: strace shows that no process of it works where a sandbox could write.
+//! Git on the host after the start of a container: strace shows that no git process works where a sandbox could write.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::agents::without_calls;
 use crate::clone::{COMMIT, branches, forge};
 use crate::repo::in_repository;
 
-/// Plants programs that git starts for `status`, `diff`, `add`, `fetch` or `push`: in the clone, in a repository that is a link in
-/// it, and in the workspace around it.
+/// Plants programs that git starts for `status`, `diff`, `add`, `fetch` or `push`: in the clone, in a nested repository
+/// that is added as a link, and in the workspace around it.
 pub(crate) const PLANT: &str = r#"
 printf '#!/bin/sh\ncat\n' >/workspace/planted.sh && chmod 755 /workspace/planted.sh
 plant() {
@@ -38,13 +38,13 @@ echo /workspace/bare.git/objects >.git/objects/info/alternates
 /// Calls that show processes, their places, and requests to the engine.
 pub(crate) const CALLS: &str = "trace=execve,chdir,clone,clone3,fork,vfork,write,writev,sendto,sendmsg";
 
-/// A process that was started, and its place.
+/// A started program, and its directories.
 pub(crate) struct Started {
     pub(crate) line: usize,
     pub(crate) program: String,
     /// Arguments and environment.
     words: Vec<String>,
-    /// All directories that the process and those above it have entered by absolute paths.
+    /// All directories that the process and its ancestors have entered by absolute paths.
     directories: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ fn quoted(line: &str) -> Vec<String> {
     found
 }
 
-/// Runs a command below strace.
+/// Runs a command under strace, and returns its result and its trace.
 async fn traced(sluice: &Sluice, words: &[String]) -> (FinishedCommand, Trace) {
     let file = sluice.dir().join("trace");
     let strace =
@@ -128,7 +128,8 @@ async fn traced(sluice: &Sluice, words: &[String]) -> (FinishedCommand, Trace) {
     (live.finish().await, Trace::parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Checks one git: its directory is one of these, and neither arguments nor variables name another place.
+/// Checks that a git process works in one of these directories, and that neither its arguments nor its variables name
+/// another place.
 #[track_caller]
 pub(crate) fn assert_in_place(git: &Started, places: &[PathBuf]) {
     let told = format!("{} {:?} in {:?}", git.program, git.words, git.directories);

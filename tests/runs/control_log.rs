@@ -1,4 +1,4 @@
-//! What an operator does at the command line is a line of the control log before it takes effect.
+//! Commands of an operator are recorded in the control log before they take effect.
 
 use serde_json::Value;
 use sluice_testkit::{Sluice, Upstream};
@@ -50,7 +50,7 @@ async fn commands_that_change_something_are_recorded_first() {
         (vec!["audit", "rotate-key", "--reason", "a test"], "audit.rotate_key", "", true),
         (vec!["audit", "import-key", key], "audit.import_key", "", true),
         (vec!["prune", "--before", "2026-01-01", "--reason", "a test"], "prune", "", true),
-        // Its LiteLLM has no spend log.
+        // The upstream has no spend log.
         (
             vec!["reconcile", "--run", run, "--correct", "--reason", "a test", "--no-wait"],
             "reconcile.correct",
@@ -59,7 +59,7 @@ async fn commands_that_change_something_are_recorded_first() {
         ),
         (vec!["push", run, "--head", &head], "git.publish", run, true),
         (vec!["pr", run], "git.pull_request", run, true),
-        // The project has not switched it on.
+        // The project does not allow merges.
         (vec!["merge", run, "--head", &head], "git.merge", run, false),
     ] {
         let ran = sluice.command(words.iter().copied()).finish().await;

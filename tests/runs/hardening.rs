@@ -74,7 +74,7 @@ async fn a_sandbox_cannot_change_files_or_users() {
     for (path, shown) in seen["shown"].as_object().expect("an object") {
         let expected = match path.as_str() {
             "/etc/shadow" | "/root" => *shown == "EACCES",
-            // Calls on its own namespaces.
+            // Process 1 belongs to the sandbox itself, so these show something.
             "/proc/1/environ" | "/proc/1/root" => !is_nothing(shown),
             _ => is_nothing(shown),
         };
@@ -117,7 +117,7 @@ async fn the_sandbox_denies_each_call_of_the_profile() {
     assert_denied(&ran.value());
 }
 
-/// The capabilities that this test has to give, of those that every engine knows.
+/// Returns the capabilities that this test can give to a container, of the ones that every engine knows.
 fn our_capabilities() -> Vec<&'static str> {
     const NAMES: [&str; 38] = [
         "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
@@ -132,7 +132,7 @@ fn our_capabilities() -> Vec<&'static str> {
     NAMES.iter().enumerate().filter(|(bit, _)| bound >> bit & 1 == 1).map(|(_, name)| *name).collect()
 }
 
-/// In the sandbox a call may fail for want of a capability as well. Here it has them all.
+/// In the sandbox, a call may also fail because a capability is missing. Here the program has all capabilities.
 #[tokio::test]
 async fn the_profile_alone_denies_each_of_its_calls() {
     let profile = concat!("seccomp=", env!("CARGO_MANIFEST_DIR"), "/../deploy/seccomp.json");

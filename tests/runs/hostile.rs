@@ -21,19 +21,19 @@ fn hostile<'a>(sluice: &'a Sluice, flags: &[&str], program: &[&str]) -> Invocati
     run.args(arguments)
 }
 
-/// Puts the one who measures in front; its findings are in a file of this name.
+/// Runs the command under measured.py, which writes its results to the file `measured`.
 fn measured<'a>(sluice: &Sluice, run: Invocation<'a>) -> Invocation<'a> {
     run.wrapper(["python3", MEASURED, &sluice.dir().join("measured").display().to_string()])
 }
 
-/// Peak MiB of one process, and seconds of processor, of a controller with its sidecar.
+/// Returns the peak memory of one process in MiB, and the CPU seconds, of a controller with its sidecar.
 fn took(sluice: &Sluice) -> (u64, f64) {
     let text = std::fs::read_to_string(sluice.dir().join("measured")).expect("measured.py has written it");
     let measured: Value = serde_json::from_str(&text).expect("JSON");
     (measured["peak_kib"].as_u64().expect("a number") >> 10, measured["cpu_seconds"].as_f64().expect("a number"))
 }
 
-/// Milliseconds from the program's start to its end.
+/// Checks the milliseconds from the program's start to its end.
 #[track_caller]
 fn assert_ran_for(report: &sluice_testkit::controller::RunReport, range: std::ops::Range<u64>) {
     let run = Duration::from_secs_f64(report.timings.run.expect("it ran") / 1e3).as_millis();
@@ -213,7 +213,7 @@ async fn background_children_end_with_their_program() {
 async fn a_program_can_kill_only_itself() {
     let (sluice, _upstream) = without_calls().await;
     for (script, flags, code) in [
-        // The bridge and its watcher too: the program is alone then, and cannot make calls.
+        // The kill ends the bridge and its watcher too: the program is alone then, and cannot make calls.
         ("kill -KILL -1; ! curl -s localhost:8080/health || exit 9; exit 7", &[][..], 7),
         ("kill -KILL 1; kill -TERM 1; sleep 60", &[], 143),
         ("kill -STOP -1; kill -STOP $$; sleep 60", &["--timeout", "2s"], 124),

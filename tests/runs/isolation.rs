@@ -18,7 +18,7 @@ async fn network(sluice: &Sluice, more: &[&str]) -> Value {
     run.args(more).finish().await.expect(0).value()
 }
 
-/// Every attempt of this kind came to this.
+/// Checks that every attempt of this kind had this outcome.
 #[track_caller]
 fn assert_all(seen: &Value, kind: &str, outcome: &str) {
     let attempts = seen[kind].as_object().expect("one of the kinds that network.py tells of");
@@ -143,6 +143,6 @@ async fn the_bridge_fails_after_the_sidecars_end() {
 
     assert!(sidecar.socket().exists(), "a killed sidecar leaves its socket");
     let said = container.shell(ask).await;
-    // An empty reply, or a reset, by who is quicker.
+    // curl reports an empty reply or a reset, depending on which comes first.
     assert!([52, 56].contains(&said.code) && said.stdout == "000", "{said:?}");
 }

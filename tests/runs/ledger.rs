@@ -1,4 +1,4 @@
-//! Bills that add up: a receipt for every call that reached the upstream, whatever became of its run.
+//! Bills that add up: every call that reached the upstream has a receipt, with any end of its run.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ mod faults;
 mod import;
 mod prune;
 
-/// Calls the model; the rest of a script follows.
+/// Shell function that calls the model, for the beginning of a script.
 const ASK: &str = r#"
 ask() {
     curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
@@ -28,7 +28,7 @@ ask() {
 /// Cost of one answered call: [`COST`].
 const NANOS: u64 = 5400;
 
-/// The object that a command prints.
+/// Runs a command, and returns the object that it prints.
 async fn value(sluice: &Sluice, args: &[&str]) -> Value {
     sluice.command(args).finish().await.expect(0).value()
 }
@@ -37,7 +37,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Nano-USD in a string; null is `None`.
+/// Nano-USD in a string; null is 0.
 fn nanos(value: &Value) -> u64 {
     match value {
         Value::Null => 0,
@@ -72,7 +72,7 @@ async fn total(sluice: &Sluice) -> (u64, u64, u64) {
     by_hand
 }
 
-/// `RUN/ATTEMPT/CALL` and the status of all receipts.
+/// Returns the status of each receipt.
 async fn statuses(sluice: &Sluice) -> Vec<String> {
     let receipts = value(sluice, &["receipts", "--json"]).await;
     let list = receipts["receipts"].as_array().expect("a list").iter();

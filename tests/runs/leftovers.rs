@@ -10,7 +10,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 mod signals;
 
-/// Runs until something ends it, and does not end by being asked.
+/// A program that ignores signals and runs until it is killed.
 const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo started; while :; do sleep 60; done"];
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_failed_sidecar_start_is_explained_and_leaves_nothing() {
 async fn a_container_that_does_not_start_leaves_nothing() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // The program itself may do nothing any more, not even begin.
+    // The profile denies every call, so the program cannot even begin.
     let profile = sluice.file("seccomp.json", r#"{"defaultAction": "SCMP_ACT_ERRNO"}"#);
 
     let ran = sluice.run(["--seccomp", &profile, "--json", "--", "true"]).finish().await.expect(125);
@@ -186,7 +186,7 @@ async fn a_paused_container_is_stopped_too() {
 async fn a_stuck_reader_blocks_neither_sandbox_nor_ctrl_c() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // Someone holds the pipe open, and reads nothing.
+    // The shell holds the pipe open, and reads nothing.
     let script = r#"mkfifo pipe; exec 3<>pipe; "$@" >pipe & echo $! >pid; wait $!; echo "code $?""#;
     let words = ["-q", "--timeout", "1s", "--", "sh", "-c", "echo $$; yes"];
     let live = sluice.run(words).wrapper(["bash", "-c", script, "bash"]).spawn();
@@ -226,7 +226,7 @@ async fn a_slow_engine_leaves_nothing_after_a_cancel() {
     }
 }
 
-/// Makes twenty thousand directories, a hundred in each of a hundred and so on.
+/// Makes 20,000 directories: 100 in each of 200.
 const HOARD: &str =
     "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; echo done";
 

@@ -62,7 +62,7 @@ fn mutate(directory: &Path, seed: u64, count: u64) {
     assert!(ran.expect("there is a Python").success());
 }
 
-/// A clean clone of the start.
+/// Clones a repository into a new directory.
 fn clone(sluice: &Sluice, of: &Path, name: &str) -> PathBuf {
     let path = sluice.dir().join(name);
     git(

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sluice_testkit::controller::RunningCommand;
 use sluice_testkit::{Sluice, Upstream};
 
-/// Starts `sluice run` in a terminal of its own, whose user takes these steps.
+/// Starts `sluice run` in its own terminal, in which a user takes these steps.
 fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> RunningCommand<'a> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/python/in_terminal.py");
     let wrapper = ["python3".to_owned(), driver.to_owned(), steps.to_string()];
@@ -47,7 +47,7 @@ async fn ctrl_c_says_what_it_waits_for() {
     let ran = start(&sluice, &words, &steps).finish().await.expect(0);
 
     assert!(ran.stderr.contains("\"code\": 130"), "{}", ran.stderr);
-    // The program's own output has the terminal.
+    // The terminal shows the program's own output, so there is no status line.
     assert!(!ran.stdout.contains("the program works"), "{}", ran.stdout);
     sluice.assert_nothing_left().await;
 }
@@ -88,7 +88,7 @@ async fn run_ended_is_the_last_event_of_a_failure() {
     let found = json!([end["event"], end["level"], end["error_code"]]);
     assert_eq!(found, json!(["run_ended", "error", "container_failed"]), "{}", ran.stderr);
     assert!(end["run"].is_string() && end["error_message"].is_string(), "{last}");
-    // Without events, a message has the error.
+    // With --quiet there are no events, so a message has the error.
     let last = quiet.stderr.lines().rfind(|line| *line != "to-stderr").unwrap_or_default();
     assert!(last.contains(r#""event":"message""#) && last.contains("container_failed: "), "{}", quiet.stderr);
     sluice.assert_nothing_left().await;

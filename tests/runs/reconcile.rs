@@ -1,4 +1,4 @@
-//! The ledger beside the spend log: a LiteLLM that lies in every way, and the real one.
+//! The ledger compared with the spend log: a LiteLLM that lies in every way, and the real one.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ mod truth;
 mod unasked;
 mod unreadable;
 
-/// Calls the model once, in words that `curl` takes.
+/// Shell functions that each make one call: `ask` a unary one, and `stream` a streamed one.
 const ASK: &str = r#"
 ask() {
     curl --silent --show-error --output /dev/null --json '{"model": "m", "messages": [{"role": "user", "content": "x"}]}' \
@@ -28,12 +28,12 @@ stream() {
 /// Cost of one answered call.
 const NANOS: i128 = 5400;
 
-/// A run of account acct-1 that does this, to its end.
+/// Runs a script in a run of account acct-1, and returns the run id.
 async fn spend(sluice: &Sluice, script: &str) -> String {
     spend_of(sluice, "acct-1", script).await
 }
 
-/// A run of an account that does this, to its end.
+/// Runs a script in a run of an account, and returns the run id.
 async fn spend_of(sluice: &Sluice, account: &str, script: &str) -> String {
     let words = ["--quiet", "--account", account, "--json", "--", "sh", "-c"];
     sluice.run(words).arg(format!("{ASK}{script}")).finish().await.expect(0).json().run_id

@@ -21,7 +21,7 @@ fn go(sluice: &Sluice) {
     fs::write(run.join("work/go"), "").expect("the workspace is ours too");
 }
 
-/// Begins a run whose controller is killed at this moment; its name.
+/// Starts a run, kills its controller at this moment, and returns the run id.
 async fn killed_at(sluice: &Sluice, hold: &Hold, program: &[&str]) -> String {
     let run_id = unique_run_id("killed");
     let words = ["--run-id", &run_id, "--timeout", "1s"];
@@ -63,7 +63,7 @@ async fn a_sweep_removes_everything_of_a_killed_controller() {
         let swept = sluice.command(["sweep"]).finish().await.expect(0);
 
         let removed = format!("{:<10} {:<32} removed", "run", format!("{run_id}.0"));
-        // The sidecar starts beside the creation: when that is asked for, it may have made its file and no line of it.
+        // The sidecar starts at the same time as the creation, so its audit file may have no line yet.
         let unborn = format!("{removed}; the audit file is incomplete: 0 lines, 0 calls, $0, not signed, no close\n");
         let is_removed = swept.stdout == format!("{removed}\n") || moment == "before create" && swept.stdout == unborn;
         assert!(is_removed, "{moment}: {}", swept.stdout);
@@ -77,7 +77,7 @@ async fn a_sweep_removes_everything_of_a_killed_controller() {
 async fn the_next_run_removes_a_killed_controllers_leftovers() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // Some of them: all ways lead through the same plan.
+    // A selection is enough: recovery uses the same plan at every moment.
     for (moment, hold, program) in moments().into_iter().step_by(3) {
         killed_at(&sluice, &hold, program).await;
 
@@ -97,7 +97,7 @@ async fn whenever_the_controller_is_killed_everything_is_found() {
     for step in 0..12 {
         let mut live = std::pin::pin!(sluice.run(["--", "true"]).spawn().finish());
         let moment = Duration::from_millis(step * 60);
-        // Dropped, it is killed.
+        // The drop kills the command.
         let _ = tokio::time::timeout(moment, &mut live).await;
     }
 
@@ -150,7 +150,7 @@ async fn a_late_create_after_the_sweep_makes_nothing() {
         sluice.command(["sweep"]).finish().await.expect(0);
         sluice.assert_nothing_left().await;
 
-        // It was in transit when its sender was killed.
+        // The request was in transit when its sender was killed.
         hold.release();
         hold.answered().await;
 
@@ -217,7 +217,7 @@ async fn output_cut_off_by_the_engine_is_reported() {
     let sluice = Sluice::to(&upstream);
     let hold = Hold::answer("/attach");
     hold.release();
-    // It lives on for a while: an immediate end could be confused with the end of its output.
+    // The program goes on for a while: an immediate end could be confused with the end of its output.
     let script = format!("echo before; {}; sleep 1; echo after", UNTIL_GO[3]);
     let live = sluice.run(["--", "sh", "-c", &script]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     live.prints("before\n").await;

@@ -12,7 +12,7 @@ use crate::agents::without_calls;
 
 mod faults;
 
-/// Runs git of the host, with no configuration but that of the repository.
+/// Runs git on the host as the owner of the directory, with only the configuration of the repository.
 pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
     let owner = fs::metadata(directory).expect("it is there");
     let mut command = Command::new("setpriv");
@@ -25,7 +25,7 @@ pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
-/// A repository with one commit, which this user owns. The directories above it let everybody pass.
+/// Makes a repository with one commit, which this user owns. Its parent directory is open to everybody.
 pub(crate) fn repository(sluice: &Sluice, name: &str, uid: u32) -> PathBuf {
     let path = sluice.dir().join(name);
     fs::set_permissions(sluice.dir(), fs::Permissions::from_mode(0o755)).expect("it is ours");

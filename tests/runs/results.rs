@@ -14,7 +14,7 @@ mod output;
 mod terminal;
 mod tty;
 
-/// Asks the model twice, and fails as its second call does.
+/// Calls the model twice, and fails if a call fails.
 const TWO_CALLS: &str = r#"
 ask() {
     curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
@@ -22,7 +22,7 @@ ask() {
 }
 ask && ask"#;
 
-/// Asks an agent of the configuration file that is this script.
+/// Runs an agent of the configuration file; its program is this shell script.
 async fn run_agent(sluice: &Sluice, script: &str, flags: &[&str]) -> RunReport {
     let argv = json!(["sh", "-c", script]);
     sluice.file("sluice.toml", &format!("[[agents]]\nagentId = \"sandbox:test\"\nargv = {argv}\n"));
@@ -256,7 +256,7 @@ async fn a_reached_cap_fails_only_a_failing_program() {
 
 #[tokio::test]
 async fn a_temporary_refusal_is_not_a_reached_cap() {
-    // One more than may be open at once; it fails for a reason of its own.
+    // The program makes one call more than may be open at once, and fails for another reason.
     let script = r#"
         const body = JSON.stringify({ model: "m", messages: [] });
         const headers = { "content-type": "application/json" };

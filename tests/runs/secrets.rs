@@ -32,7 +32,7 @@ fn as_nobody(script: &str) -> String {
     String::from_utf8_lossy(&said.stdout).into_owned()
 }
 
-/// The parts of all processes that other users can read.
+/// Prints the arguments and environments of all processes that the user can read.
 const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_key_from_the_environment_goes_no_further() {
     let run = run.env("SLUICE_KEY", &key).spawn();
     run.prints("up\n").await;
 
-    // The shell that started it has put it there; its own children do not inherit it.
+    // The controller's environment has the key, and its children do not inherit it.
     let environ =
         |pid: i32| String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/environ")).expect("it runs")).into_owned();
     assert!(environ(run.pid()).contains(&key));

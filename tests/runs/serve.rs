@@ -153,7 +153,6 @@ async fn a_run_that_a_person_fails_is_stopped() {
     assert_eq!(sluice.containers().await, [""; 0]);
 }
 
-/// The lines of an answer of `…/logs`.
 /// Workspace of the first attempt of a run, as the host sees it.
 fn work(sluice: &Sluice, id: &str) -> PathBuf {
     sluice.state().join("runs").join(format!("{id}.0")).join("work")
@@ -181,6 +180,7 @@ async fn stdout(daemon: &Daemon<'_>, id: &str) -> String {
     lines(&text).iter().filter_map(|line| line["text"].as_str()).collect()
 }
 
+/// Returns the lines of an answer of `…/logs`.
 fn lines(answer: &ClientAnswer) -> Vec<Value> {
     answer.text().lines().map(|line| serde_json::from_str(line).expect("one object in a line")).collect()
 }

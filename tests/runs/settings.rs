@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 use sluice_testkit::{Sluice, Upstream};
 
-/// Refused before anything exists, for a reason that names all these.
+/// Checks that a run is refused before anything exists, with an error that has all these words.
 async fn refused(sluice: &Sluice, args: &[&str], words: &[&str]) {
     let ran = sluice.run(args).finish().await;
     assert_eq!((ran.code, ran.stdout.as_str()), (125, ""), "{args:?}: {}", ran.stderr);
@@ -120,7 +120,7 @@ async fn invalid_sidecar_values_are_refused_before_any_hold() {
         refused(&sluice, &["--account", "acct", flags[0], flags[1], "--", "true"], words).await;
     }
     assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
-    // The same values, as they should be.
+    // Correct values of such flags are accepted.
     let good = ["--allow", "POST /v1/rerank", "--rate", "5/s", "--max-body", "1m", "--", "true"];
     sluice.run(["-q"]).args(good).finish().await.expect(0);
 }
@@ -306,7 +306,7 @@ async fn json_is_printed_even_without_a_start() {
         assert_eq!((&object["ok"], &object["error_code"]), (&json!(false), &json!("creation_failed")));
         assert_eq!((&object["exit_code"], &object["run_id"]), (&json!(125), &json!(null)));
     }
-    // After -- it belongs to the program.
+    // After `--`, the flag belongs to the program.
     assert_eq!(sluice.run(["--timeout", "soon", "--", "true", "--json"]).finish().await.expect(125).stdout, "");
 }
 
@@ -330,7 +330,7 @@ async fn every_json_command_prints_failures_as_one_object() {
         assert_eq!(ran.value(), object);
         assert!(!ran.stderr.is_empty(), "{words:?}");
     }
-    // Still one object, if there is something to show.
+    // A command with something to show still prints one object.
     let ran = sluice.command(["config", "show", "--json"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(2);
     assert_eq!((&ran.value()["timeout"]["value"], &ran.value()["ok"]), (&json!("soon"), &json!(false)));
     // And a followed file has its own lines only.

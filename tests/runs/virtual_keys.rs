@@ -22,7 +22,7 @@ const RUN: [&str; 6] = ["--account", "acct-1", "--model", "m", "--key-mode", "pe
 /// Prefix of every key of the scripted LiteLLM.
 const VIRTUAL: &str = "sk-virtual-key-";
 
-/// A LiteLLM that makes keys, and takes for calls no other ones.
+/// A LiteLLM that makes and deletes keys for the master key, and answers calls with any key.
 #[derive(Debug, Clone, Default)]
 struct ScriptedKeys(Arc<Mutex<Shop>>);
 
@@ -30,7 +30,7 @@ struct ScriptedKeys(Arc<Mutex<Shop>>);
 struct Shop {
     /// The requests for keys.
     made: Vec<Value>,
-    /// The aliases of those that are there.
+    /// Aliases of the keys that exist.
     live: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl ScriptedKeys {
         self.failing_at("", &Script::close())
     }
 
-    /// Does this where it is asked for that.
+    /// Answers requests for `target` with `failure`.
     fn failing_at(&self, target: &'static str, failure: &Script) -> UpstreamPlan {
         let (shop, failure) = (self.clone(), failure.clone());
         Upstream::with(move |request| if request.target == target { failure.clone() } else { shop.answer(request) })
@@ -149,7 +149,7 @@ async fn by_default_no_key_is_asked_for() {
     assert_eq!((keys_of_calls(&upstream), upstream.requests().len()), (vec![CANARY.to_owned()], 1));
 }
 
-/// All ways in which LiteLLM makes no key: its answer, a word of the message, and true if it is certain.
+/// All ways in which LiteLLM makes no key: its answer, a word of the message, and true if it certainly made none.
 fn failures() -> Vec<(Script, &'static str, bool)> {
     let error = |text: &str| json!({"error": {"message": format!("{text} {CANARY} {VIRTUAL}x")}});
     vec![
@@ -263,7 +263,7 @@ async fn every_end_of_a_run_deletes_its_key() {
     live.prints("up\n").await;
     live.signal(Signal::SIGTERM);
     live.finish().await.expect(143);
-    // Nothing can be made of prices, while a key is made.
+    // The prices cannot be fetched, while a key is made.
     sluice.run(RUN).args(["--max-cost-usd", "1", "--", "true"]).finish().await.expect(125);
 
     // A missing image is noticed before a key is made.
@@ -292,7 +292,7 @@ async fn the_next_controller_deletes_a_killed_ones_key() {
                     shop.lock().made.last().expect("one was made")["key_alias"].as_str().expect("a name").to_owned();
                 assert!(swept.stdout.contains(&format!("{:<10} {alias:<32} removed\n", "key")), "{}", swept.stdout);
             } else {
-                // Twice: the first one deletes keys beside taking down runs.
+                // Two runs are needed: the first one deletes keys while it takes down runs.
                 sluice.run(["-q", "--", "true"]).finish().await.expect(0);
                 sluice.run(["-q", "--", "true"]).finish().await.expect(0);
             }
@@ -319,7 +319,7 @@ async fn an_undeleted_key_is_reported_and_tried_again() {
     let swept = sluice.command(["sweep"]).finish().await.expect(1);
     assert!(swept.stdout.contains("NOT removed") && swept.stdout.contains("500"), "{}", swept.stdout);
 
-    // At another LiteLLM it is not looked for.
+    // Sluice does not look for the key at another LiteLLM.
     let other = ScriptedKeys::default().plan().start().await;
     let swept = sluice.command(["sweep", "--upstream", other.url()]).finish().await.expect(1);
     assert!(swept.stdout.contains(failing.url()), "{}", swept.stdout);

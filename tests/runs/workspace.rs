@@ -12,7 +12,7 @@ use crate::agents::{kit, without_calls};
 
 const SANDBOX: u32 = 1001;
 
-/// A directory in that of the test, which the sandbox's user owns.
+/// Makes a directory of the sandbox's user in the directory of the test.
 fn repository(sluice: &Sluice) -> PathBuf {
     let path = sluice.dir().join("code");
     fs::create_dir(&path).expect("a fresh directory takes another");
@@ -111,7 +111,7 @@ impl Drop for Mounted {
 async fn a_read_only_directory_cannot_be_changed() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
-    // Even where the sandbox's user has every right, and below it, where something else is mounted.
+    // The sandbox's user owns these files, and something else is mounted below the directory.
     for name in ["file", "below"] {
         let path = repository.join(name);
         if name == "file" {
@@ -314,7 +314,7 @@ async fn a_kept_directory_keeps_its_contents() {
     let given = format!("{}:rw", repository.display());
     let more = format!("{}:/workspace/deep/er:rw", repository.display());
 
-    // However it ends.
+    // The contents stay with any end of the run.
     for (script, code) in [("true", 0), ("kill -KILL $$", 137), ("rm -rf .sluice; mkdir x; ln -s ../repo x/repo", 0)] {
         let run = sluice.run(["-q", "--repo", &given, "--volume", &more, "hello", "--", "sh", "-c", script]);
         run.finish().await.expect(code);
@@ -335,7 +335,7 @@ async fn any_content_of_a_workspace_is_removed() {
     for program in [&["names.py"][..], &["deep.py", "2000"], &["closed.py"]] {
         let (name, arguments) = program.split_first().expect("a program");
         let run = sluice.run(["-q"]).args(kit()).args(["--", "python3", &format!("/kit/agents/{name}")]);
-        // Less descriptors than levels.
+        // The limit of descriptors is lower than the number of levels.
         let ran = run.args(arguments).wrapper(["prlimit", "--nofile=500:500"]).finish().await.expect(0);
         assert_eq!(ran.stdout, "made\n", "{name}");
         sluice.assert_nothing_left().await;

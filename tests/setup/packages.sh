@@ -36,7 +36,7 @@ need systemd-analyze systemd
 need dpkg-deb dpkg
 # The plugin of Docker's own packages will do.
 docker compose version >/dev/null 2>&1 || need docker-compose docker-compose
-# Its programs are on nobody's PATH.
+# Its programs are on the PATH of no user.
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 need python3 python3 python3-venv
 if command -v python3 >/dev/null 2>&1; then

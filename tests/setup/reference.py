@@ -138,14 +138,14 @@ def blocks(opening, *under):
 
 
 def block(opening, *under):
-    """The text between the braces that follow `opening`, which stands in exactly one file."""
+    """The text between the braces that follow `opening`, which exactly one file has."""
     found = blocks(opening, *under)
     assert len(found) == 1, f"{', '.join(under)}: `{opening}` is there {len(found)} times"
     return found[0]
 
 
 def entries(text, form):
-    """Pairs of doc comment and match for each line that is no comment; every line has to have this form."""
+    """Doc comment, match and whether JSON may lack it, for each line of code; every line must have this form."""
     doc, result, left_out = [], [], False
     for line in (line.strip() for line in text.splitlines()):
         if line.startswith("///"):

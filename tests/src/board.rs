@@ -67,7 +67,7 @@ impl<S> SharedState<S> {
         waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"));
     }
 
-    // A panic in one test's closure must not hide behind a poisoned lock in its Drop.
+    // The lock may be poisoned by a panic in a test's closure. A second panic in a `Drop` would hide the first one.
     fn lock(&self) -> MutexGuard<'_, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(4 * wait::PATIENCE.as_secs());
 
 /// Name of an element in answers of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-/// Most starts of the WebDriver program until it has a port.
+/// Maximum number of starts of the WebDriver program until it has a port.
 const STARTS: usize = 20;
 const INSTALL: &str = "tests/setup/browser.sh installs it";
 
@@ -127,7 +127,7 @@ impl Browser {
         self.command("POST", &path, &json!({ "text": keys })).await;
     }
 
-    /// Agrees with the question that the page asks.
+    /// Accepts the dialog that the page shows.
     pub async fn agree(&self) {
         self.command("POST", "/alert/accept", &json!({})).await;
     }
@@ -140,7 +140,7 @@ impl Browser {
         handle
     }
 
-    /// Returns the tab in which it is.
+    /// Returns the present tab.
     pub async fn present_tab(&self) -> String {
         self.command("GET", "/window", &Value::Null).await.as_str().expect("a tab").to_owned()
     }
@@ -162,13 +162,13 @@ impl Browser {
         measured["usedSize"].as_f64().map_or(0, |bytes| bytes as u64)
     }
 
-    /// Reads each page anew, as a browser does that has never been here.
+    /// Reads each page without a cache, as at a first visit.
     pub async fn without_cache(&self) {
         self.devtools("Network.enable", &json!({})).await;
         self.devtools("Network.setCacheDisabled", &json!({"cacheDisabled": true})).await;
     }
 
-    /// Runs a script in each page that is opened from now on, before those of the page.
+    /// Runs a script in each page that is opened from now on, before the scripts of the page.
     pub async fn before_each_page(&self, script: &str) {
         self.devtools("Page.enable", &json!({})).await;
         self.devtools("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script })).await;
@@ -190,14 +190,14 @@ impl Browser {
         self.devtools("Network.setExtraHTTPHeaders", &json!({ "headers": headers })).await;
     }
 
-    /// Puts HTML in place of that of the page, whose policies stay.
+    /// Replaces the HTML of the page. The policies of the page stay.
     pub async fn replace_document(&self, html: &str) {
         let tree = self.devtools("Page.getFrameTree", &json!({})).await;
         let frame = &tree["frameTree"]["frame"]["id"];
         self.devtools("Page.setDocumentContent", &json!({"frameId": frame, "html": html})).await;
     }
 
-    /// Sets whether the reader wants no motion.
+    /// Sets that the reader prefers reduced motion.
     pub async fn without_motion(&self) {
         let features = json!({"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]});
         self.devtools("Emulation.setEmulatedMedia", &features).await;
@@ -220,7 +220,7 @@ impl Browser {
         std::fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Returns what the console of the browser has had since the last look: errors of scripts and of policies.
+    /// Returns the new entries of the browser's console since the last look: errors of scripts and of policies.
     pub async fn faults(&self) -> Vec<String> {
         lines(&self.command("POST", "/se/log", &json!({"type": "browser"})).await)
     }
@@ -230,13 +230,13 @@ impl Browser {
         self.expected.borrow_mut().push(text.to_owned());
     }
 
-    /// Lets the pages do without asking what a person would have to allow, such as `notifications` or `clipboard-read`.
+    /// Grants the pages a permission for which a person would be asked, such as `notifications` or `clipboard-read`.
     pub async fn permits(&self, name: &str) {
         let permission = json!({"descriptor": {"name": name}, "state": "granted"});
         self.command("POST", "/permissions", &permission).await;
     }
 
-    /// Saves what a page downloads in a directory.
+    /// Saves downloads of pages in a directory.
     pub async fn saves_in(&self, directory: &Path) {
         let behaviour = json!({"behavior": "allow", "downloadPath": directory});
         self.devtools("Browser.setDownloadBehavior", &behaviour).await;
@@ -279,7 +279,7 @@ impl Browser {
         value(&answer)
     }
 
-    /// Does the same where nothing can be awaited; `None` if the program is gone.
+    /// Sends a request where nothing can be awaited; returns `None` if the program is gone.
     fn send_blocking(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
         let mut stream = BlockingStream::connect(("127.0.0.1", self.port)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -56,12 +56,12 @@ pub struct RawClient {
     allowed: Vec<String>,
     any_header: bool,
     method: String,
-    /// Read, not yet parsed.
+    /// Bytes that were read, and not yet parsed.
     buffer: BytesMut,
     /// The current response: its head until `read_response` takes it, and the rest of its body.
     head: Option<Head>,
     body: Option<Body>,
-    /// Decoded, not yet returned.
+    /// Bytes of the body that were decoded, and not yet returned.
     decoded: Vec<u8>,
     /// True when the current body has been read to its end.
     ended: bool,
@@ -199,7 +199,7 @@ impl RawClient {
         self.request("POST", path, &[("content-type", "application/json")], body).await
     }
 
-    /// The whole response, or the rest of the one whose head has been read.
+    /// Returns the whole response, or the rest of a response after its head was read.
     pub async fn read_response(&mut self) -> ClientAnswer {
         let head = match self.head.take() {
             Some(head) => head,
@@ -220,7 +220,7 @@ impl RawClient {
         ClientAnswer { head, body: std::mem::take(&mut self.decoded), complete }
     }
 
-    /// The head of the next final response; interim statuses are in [`Head::interim`].
+    /// Reads the head of the next final response; interim statuses are in [`Head::interim`].
     pub async fn read_head(&mut self) -> Head {
         let mut interim = Vec::new();
         let mut head = loop {
@@ -241,14 +241,14 @@ impl RawClient {
         head
     }
 
-    /// The status of one interim response, such as 100.
+    /// Reads one interim response, and returns its status, such as 100.
     pub async fn read_interim(&mut self) -> u16 {
         let head = self.read_any_head().await;
         assert!(head.status < 200, "an interim response was due, came {}", head.status);
         head.status
     }
 
-    /// The text of the next SSE event, without its blank line; None at the end of the body.
+    /// Returns the text of the next SSE event, without its blank line; `None` at the end of the body.
     ///
     /// Reads the head first if necessary. A rest without a blank line at the end is an event too.
     pub async fn read_event(&mut self) -> Option<String> {
@@ -266,7 +266,7 @@ impl RawClient {
         }
     }
 
-    /// The bytes of the body that have arrived, at least one; `None` at its end.
+    /// Returns the bytes of the body that have arrived, at least one; `None` at its end.
     pub async fn read_some(&mut self) -> Option<Vec<u8>> {
         self.need_head().await;
         loop {

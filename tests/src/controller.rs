@@ -37,18 +37,18 @@ pub struct Sluice {
 }
 
 impl Sluice {
-    /// For the shared LiteLLM of this test process.
+    /// Makes a state directory for the shared LiteLLM of this test process.
     pub async fn new() -> Self {
         let litellm = LiteLlm::shared().await;
         Self::with(litellm.url(), litellm.key())
     }
 
-    /// For a scripted upstream.
+    /// Makes a state directory for a scripted upstream.
     pub fn to(upstream: &Upstream) -> Self {
         Self::with(upstream.url(), CANARY)
     }
 
-    /// For any upstream, with the key in `up.key`.
+    /// Makes a state directory for any upstream, with the key in `up.key`.
     pub fn with(upstream: &str, key: &str) -> Self {
         let dir = TempDir::new();
         let sluice = Self { upstream: upstream.to_owned(), key: key.to_owned(), since: now(), dir };
@@ -203,7 +203,7 @@ impl Drop for Sluice {
     }
 }
 
-/// Returns a run id that no other test has: containers have names of it, and share one engine.
+/// Returns a run id that no other test has: the names of containers include it, and all tests share one engine.
 pub fn unique_run_id(prefix: &str) -> String {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -45,12 +45,12 @@ impl Forge {
         format!("http://127.0.0.1:{}/octo/app.git", self.port)
     }
 
-    /// The credential, which nobody but the forge may see.
+    /// The credential, which only the forge may see.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// The bare repository, which is read and written past the forge.
+    /// The bare repository, which a test reads and writes without the forge.
     pub fn bare(&self) -> PathBuf {
         self.leash.directory().join("octo/app.git")
     }
@@ -130,12 +130,12 @@ impl Forge {
         fs::write(self.leash.directory().join("moves"), "").expect("it is ours");
     }
 
-    /// The next requests for each of git's services fail, as those to a server that is overloaded.
+    /// The next requests for each of git's services fail, like requests to an overloaded server.
     pub fn fail_at_first(&self, requests: u32) {
         fs::write(self.leash.directory().join("fails"), requests.to_string()).expect("it is ours");
     }
 
-    /// Gives the token these scopes, as those of a classic token of GitHub.
+    /// Gives the token these scopes, as a classic token of GitHub has them.
     pub fn set_scopes(&self, scopes: &str) {
         fs::write(self.leash.directory().join("scopes"), scopes).expect("it is ours");
     }
@@ -185,7 +185,7 @@ fn first_commit(directory: &Path) {
     git(&bare, ["update-ref", "refs/heads/main", &commit]);
 }
 
-/// Returns git in a repository, with no configuration but that of the repository.
+/// Returns git in a repository, with only the configuration of the repository.
 fn command(bare: &Path) -> Command {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@t", "-C"]).arg(bare).env_clear();

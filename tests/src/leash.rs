@@ -14,7 +14,8 @@ use tempfile::TempDir;
 use crate::scratch;
 use crate::wait::poll;
 
-/// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
+/// Maximum time of a start. It is long, since importing LiteLLM alone takes six seconds of one core, and tests share
+/// it.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(240);
 
 /// A child process that cannot outlive this one, kill -9 included: `tests/python/leash.py` holds it, and kills it
@@ -23,7 +24,7 @@ pub(crate) const START_LIMIT: Duration = Duration::from_secs(240);
 pub(crate) struct Leash {
     holder: Child,
     directory: PathBuf,
-    // Kept open: the directory is removed when the command ends, and its last lines are needed then.
+    // Kept open: the directory is removed when the command ends, and the last lines of the log are needed then.
     log: fs::File,
 }
 
@@ -43,7 +44,7 @@ impl Leash {
         command: impl FnOnce(&Path) -> Command,
         look: impl Fn(&str) -> Option<T>,
     ) -> Result<(Self, T), String> {
-        // First, since it panics when the environment is missing, and must not leave a directory.
+        // This comes first: it panics when the environment is missing, and must not leave a directory.
         let interpreter = python();
         let directory = scratch::directory(0o700)
             .map(TempDir::keep)

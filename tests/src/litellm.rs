@@ -42,15 +42,15 @@ impl LiteLlm {
     /// With LiteLLM's log when it did not start, and with the command to run when its environment is missing.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
-        // A failure is kept too: the next test must not wait for the same end again.
+        // A failure is kept, too: the next test must not wait for the same failure again.
         match SHARED.get_or_init(Self::with_own_provider).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
     }
 
-    /// Another one, whose `provider-*` models call `base` (`http://host:port`, without `/v1`). It takes seconds to
-    /// start: only for a test that must script the provider.
+    /// Starts another one, whose `provider-*` models call `base` (`http://host:port`, without `/v1`). It takes seconds
+    /// to start: only for a test that must script the provider.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -61,8 +61,8 @@ impl LiteLlm {
         }
     }
 
-    /// One of this test process that has a database: it keeps a spend log. Its provider is that of
-    /// [`LiteLlm::shared`]'s kind.
+    /// Returns the instance of this test process that has a database, and so a spend log. Its provider is of the same
+    /// kind as in [`LiteLlm::shared`].
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -74,7 +74,8 @@ impl LiteLlm {
         }
     }
 
-    /// One with a database, and with every setting that changes the cost of calls: `tests/python/litellm_billing.yaml`.
+    /// Returns the instance of this test process with a database and with every setting that changes the cost of calls:
+    /// `tests/python/litellm_billing.yaml`.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -86,7 +87,7 @@ impl LiteLlm {
         }
     }
 
-    /// One with both callbacks for Langfuse, which send to this address. It takes seconds to start.
+    /// Starts one with both callbacks for Langfuse, which send to this address. It takes seconds to start.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`], and without the packages of `tests/setup/langfuse.sh`.
@@ -107,13 +108,13 @@ impl LiteLlm {
     /// Makes a key with these rights: the body of LiteLLM's `POST /key/generate`.
     ///
     /// # Panics
-    /// When it gives none: it needs a database for that.
+    /// When LiteLLM gives no key: it needs a database for that.
     pub async fn mint(&self, rights: Value) -> String {
         let answer = self.post("/key/generate", rights).await;
         answer["key"].as_str().unwrap_or_else(|| panic!("LiteLLM gave no key: {answer}")).to_owned()
     }
 
-    /// The answer to a `POST` with the master key.
+    /// Sends a `POST` with the master key, and returns the answer.
     ///
     /// # Panics
     /// When it is not JSON with status 200.
@@ -234,7 +235,7 @@ impl LiteLlm {
     /// The record whose `litellm_call_id` is `call_id`, waited for.
     ///
     /// # Panics
-    /// When there is none after 15 seconds.
+    /// When there is none after 60 seconds.
     pub async fn record_for(&self, call_id: &str) -> Value {
         self.record_where(|record| record["litellm_call_id"] == call_id, call_id).await
     }
@@ -242,7 +243,7 @@ impl LiteLlm {
     /// The first record with that `spend_logs_metadata.run_id`, waited for.
     ///
     /// # Panics
-    /// When there is none after 15 seconds.
+    /// When there is none after 60 seconds.
     pub async fn record_of_run(&self, run_id: &str) -> Value {
         self.record_where(|record| record["spend_logs_metadata"]["run_id"] == run_id, run_id).await
     }
@@ -270,8 +271,8 @@ impl LiteLlm {
         json_lines(&provider.directory().join("requests.jsonl"))
     }
 
-    /// Runs a program of `tests/python` that asks both ways, `through` and this LiteLLM, and looks up what reached the
-    /// provider: `PROGRAM THROUGH DIRECT KEY RECORD`.
+    /// Runs a program of `tests/python` that sends its calls to `through` and to this LiteLLM, and looks up what
+    /// reached the provider: `PROGRAM THROUGH DIRECT KEY RECORD`.
     ///
     /// # Panics
     /// When it cannot be started, or the provider is not ours.
@@ -283,8 +284,8 @@ impl LiteLlm {
         command.output().await.unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
     }
 
-    /// Those whose body holds `marker`, which a test puts into its prompt to find its own. Written down before the
-    /// provider answers: there is nothing to wait for.
+    /// Returns the requests whose body contains `marker`, which a test puts into its prompt to find its own requests.
+    /// The provider writes them down before it answers: there is nothing to wait for.
     pub fn provider_requests_with(&self, marker: &str) -> Vec<Value> {
         let mut requests = self.provider_requests();
         requests.retain(|request| request["body"].to_string().contains(marker));
@@ -312,7 +313,7 @@ async fn is_alive(port: u16) -> bool {
     ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
-/// Random, but not secret: it opens a LiteLLM that lives for one test run on this machine.
+/// Returns a random key. It need not be secret: it is for a LiteLLM that lives for one test run on this machine.
 fn random_key() -> String {
     format!("sk-litellm-{:032x}", fastrand::u128(..))
 }

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::leash::{python, python_file};
 
-/// Returns the faults of these cases, one on each line: objects with `schema`, `case` and `object`.
+/// Returns the faults of these cases, one on each line. A case is an object with `schema`, `case` and `object`.
 pub async fn faults(cases: &[Value]) -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json");
     let mut command = tokio::process::Command::new(python());

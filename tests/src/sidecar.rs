@@ -136,7 +136,7 @@ impl Sidecar {
         self.process.wait().await
     }
 
-    /// SIGTERM, then the exit code; panics if a signal ended the process.
+    /// Sends SIGTERM, and returns the exit code; panics if a signal ended the process.
     pub async fn stop(&self) -> i32 {
         self.sigterm();
         let exit = self.wait().await;
@@ -198,7 +198,7 @@ impl Sidecar {
         inspect::threads(self.pid)
     }
 
-    /// Faults of the living process: a key that others can read, a child process.
+    /// Fails on faults of the running process: a key that others can read, a child process.
     fn inspect(&self) {
         let mut faults = Vec::new();
         if self.process.is_running() {
@@ -215,7 +215,7 @@ impl Drop for Sidecar {
         let mut faults = Vec::new();
         if self.process.is_running() {
             inspect::process(self.pid, &self.key, &mut faults);
-            // The test has failed by now, but must still remove them.
+            // If there are children, the test has failed by now, but must still end them.
             let children = inspect::children(self.pid);
             self.process.signal(self.pid, Signal::SIGKILL);
             inspect::kill(&children);

@@ -18,7 +18,7 @@ pub struct SpendDb {
 }
 
 impl SpendDb {
-    /// A copy of the cluster, running.
+    /// Starts a copy of the cluster.
     ///
     /// # Errors
     /// The missing part, or the log of a failed start.
@@ -34,7 +34,7 @@ impl SpendDb {
         let text = |path: PathBuf| path.display().to_string();
         let engine = text(cache().join("engine.mjs"));
         vec![
-            // The engine goes by the two below; LiteLLM wants one of these.
+            // LiteLLM requires this variable; the engine uses the two below.
             ("DATABASE_URL", format!("postgresql://sluice@localhost/{NAME}")),
             ("SPENDDB_SOCKET", self.server.directory().display().to_string()),
             ("SPENDDB_NAME", NAME.to_owned()),
@@ -46,7 +46,7 @@ impl SpendDb {
         ]
     }
 
-    /// The rows that statements in SQL give, one a line, columns apart by `|`.
+    /// Returns the rows of SQL statements, one a line, with their columns separated by `|`.
     ///
     /// # Panics
     /// With the database's error.
@@ -62,7 +62,7 @@ impl SpendDb {
     }
 }
 
-/// Runs as the user `nobody` if we are root: Postgres refuses to run as root.
+/// Returns the command of Postgres, which runs as the user `nobody` if we are root: Postgres refuses to run as root.
 fn postgres(programs: &Path, directory: &Path) -> Command {
     let data = directory.join("data");
     let copied = Command::new("cp").arg("-a").arg(cache().join("cluster")).arg(&data).status();
@@ -86,7 +86,7 @@ fn cache() -> PathBuf {
     cache.canonicalize().unwrap_or(cache)
 }
 
-/// Debian's directory of a server's programs; of several versions, the one that made the cluster.
+/// Returns Debian's directory of the server's programs, in the version that made the cluster.
 fn programs() -> Result<PathBuf, String> {
     let missing = "the spend database of the tests is missing: run `make test`, or tests/setup/spenddb.sh";
     if !cache().join(".stamp").exists() {

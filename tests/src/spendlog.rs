@@ -115,7 +115,7 @@ impl ScriptedSpendLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the row of a call in the format of LiteLLM 1.106, or `None` for a call that LiteLLM does not bill.
+    /// Adds the row of a call in the format of LiteLLM 1.106, except for a call that LiteLLM does not bill.
     fn bill(&self, request: &ReceivedRequest) {
         let target = request.target.as_str();
         if request.method != "POST" || target.ends_with("count_tokens") {

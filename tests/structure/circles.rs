@@ -1,7 +1,8 @@
 //! Import circles within a crate.
 //!
-//! Pure. A parent and its children may name each other: they are one module in several files. Brothers may not. The top-level
-//! modules of a crate are also checked as wholes: two of them that use each other cannot be read or moved alone.
+//! Pure. A parent and its children may name each other: they are one module in several files. Siblings may not. The
+//! top-level modules of a crate are also checked as wholes: two of them that use each other cannot be read or moved
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +55,7 @@ pub(crate) fn top_level_circles(imports: &[Import]) -> Vec<Circle> {
     knots(imports.iter()).into_iter().map(|modules| Circle::of(modules, &imports)).collect()
 }
 
-/// Returns true if all modules are below one, and each has an ancestor or a descendant among them.
+/// Returns true if all modules are below one top-level module, and each has an ancestor or a descendant among them.
 fn is_family(modules: &BTreeSet<Module>) -> bool {
     let tops: BTreeSet<_> = modules.iter().map(|module| module.first()).collect();
     tops.len() == 1 && modules.iter().all(|module| modules.iter().any(|other| is_related(module, other)))

@@ -50,7 +50,7 @@ impl Modules {
         self.files.values().map(|(file, source)| (file.as_str(), source))
     }
 
-    /// Returns each import, once for each pair of modules. Re-exports are not imports, nor is the root ever imported.
+    /// Returns each import, once for each pair of modules. Re-exports, and imports of the root, do not count.
     pub(crate) fn imports(&self) -> Vec<Import> {
         let paths: BTreeMap<&Module, Vec<NamedPath>> =
             self.files.iter().map(|(module, (_, source))| (module, paths_of(source))).collect();

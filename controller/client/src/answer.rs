@@ -1,4 +1,4 @@
-//! The body of an answer, read whole.
+//! Reads the error of the API from the body of an answer.
 //!
 //! Pure.
 
@@ -8,10 +8,10 @@ use sluice_contract::text::{sanitize, truncate};
 
 use crate::error::ApiFailure;
 
-/// Longest stable word.
+/// Maximum length of an error code in bytes.
 const WORD_MAX: usize = 64;
 
-/// Returns the error of the API that a body has, if it has one.
+/// Returns the error of the API in a body, if the body has one.
 pub(crate) fn failure(status: u16, body: &[u8]) -> Option<ApiFailure> {
     #[derive(Deserialize)]
     struct ApiErrorBody {

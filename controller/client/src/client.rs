@@ -17,15 +17,15 @@ use crate::server::Server;
 /// Limits on answers.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientLimits {
-    /// Longest time of an answer, beside the time that a server takes on purpose.
+    /// Maximum time for an answer, in addition to the time that a request lets the server wait.
     pub within: Duration,
-    /// Size of an answer in bytes.
+    /// Maximum size of an answer in bytes.
     pub answer: usize,
-    /// Maximum size of one line of a stream, or of one frame.
+    /// Maximum size of one line of a stream, or of one frame, in bytes.
     pub line: usize,
-    /// Time without a byte after which an event stream counts as lost: the daemon writes every 15 s.
+    /// Time without a line after which a stream counts as lost. The daemon writes to a quiet event stream every 15 s.
     pub quiet: Duration,
-    /// Time without a connection after which a stream is given up.
+    /// Total of the pauses between consecutive failed attempts after which the client gives up.
     pub without_connection: Duration,
 }
 
@@ -75,17 +75,17 @@ impl ApiClient {
     /// Sends a request, and returns its answer as a typed object.
     ///
     /// # Errors
-    /// [`ClientError`]; every status but 2xx is one.
+    /// [`ClientError`], also for every status except 2xx.
     pub async fn send<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         let name = request.name();
         let (_, body) = self.bytes(request).await?;
         serde_json::from_slice(&body).map_err(|error| ClientError::Malformed(self.server.name.clone(), name, error))
     }
 
-    /// Sends a `GET`, also while the daemon starts anew.
+    /// Sends a `GET`, and repeats it while the daemon cannot be reached, restarts or is busy.
     ///
     /// # Errors
-    /// As of [`ApiClient::send`]; the last error when no answer comes for `without_connection`.
+    /// Same as [`ApiClient::send`]; also the last error, if no attempt succeeds within `without_connection`.
     pub async fn send_again<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         let mut retries = Retries::default();
         loop {
@@ -96,11 +96,11 @@ impl ApiClient {
         }
     }
 
-    /// Sends a `GET`, and sends it again if its answer breaks off, also while the daemon starts anew. A daemon that is not
-    /// reached at first is an error at once.
+    /// Sends a `GET`, and repeats it if its answer breaks off, also while the daemon restarts. Every other error of the
+    /// first attempt is returned at once.
     ///
     /// # Errors
-    /// As of [`ApiClient::send_again`].
+    /// Same as [`ApiClient::send_again`].
     pub async fn send_until_whole<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         match self.send(request.clone()).await {
             Err(ClientError::Interrupted(..)) => self.send_again(request).await,
@@ -111,7 +111,7 @@ impl ApiClient {
     /// Sends a request that may be answered without an object (204).
     ///
     /// # Errors
-    /// As of [`ApiClient::send`].
+    /// Same as [`ApiClient::send`].
     pub async fn send_optional<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<Option<T>, ClientError> {
         let name = request.name();
         let (status, body) = self.bytes(request).await?;
@@ -125,16 +125,17 @@ impl ApiClient {
     /// Sends a request, and returns the status and the bytes of its answer.
     ///
     /// # Errors
-    /// As of [`ApiClient::send`].
+    /// Same as [`ApiClient::send`].
     pub async fn bytes(&self, request: ApiRequest) -> Result<(u16, Vec<u8>), ClientError> {
         self.bytes_up_to(request, self.limits.answer).await
     }
 
-    /// Sends a request again as long as the daemon answers that there are too many. A request that is answered so has changed
-    /// nothing.
+    /// Sends a request, and repeats it while the daemon answers with status 429 (too many). A request with this answer
+    /// has changed nothing.
     ///
     /// # Errors
-    /// As of [`ApiClient::send`]; that answer when it comes for `without_connection`.
+    /// Same as [`ApiClient::send`]; also the last answer with status 429, if no attempt succeeds within
+    /// `without_connection`.
     pub async fn bytes_in_turn(&self, request: ApiRequest) -> Result<(u16, Vec<u8>), ClientError> {
         let mut retries = Retries::default();
         loop {
@@ -147,10 +148,10 @@ impl ApiClient {
         }
     }
 
-    /// The same with a typed object as the answer.
+    /// Sends a request as [`ApiClient::bytes_in_turn`] does, and returns its answer as a typed object.
     ///
     /// # Errors
-    /// As of [`ApiClient::bytes_in_turn`].
+    /// Same as [`ApiClient::bytes_in_turn`].
     pub async fn send_in_turn<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T, ClientError> {
         let name = request.name();
         let (_, body) = self.bytes_in_turn(request).await?;
@@ -160,7 +161,7 @@ impl ApiClient {
     /// Sends a request with another limit on the size of its answer.
     ///
     /// # Errors
-    /// As of [`ApiClient::send`].
+    /// Same as [`ApiClient::send`].
     pub async fn bytes_up_to(&self, request: ApiRequest, most: usize) -> Result<(u16, Vec<u8>), ClientError> {
         let name = request.name();
         let within = self.limits.within + request.wait;
@@ -180,7 +181,7 @@ impl ApiClient {
     /// Sends a request, and returns the lines of its answer. The head must come in time; the lines may take any time.
     ///
     /// # Errors
-    /// As of [`ApiClient::send`].
+    /// Same as [`ApiClient::send`].
     pub async fn open(&self, request: ApiRequest) -> Result<LineStream, ClientError> {
         let name = request.name();
         let within = self.limits.within + request.wait;

@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 use crate::server::Server;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Longest header block of an answer.
+/// Maximum size of the header block of an answer in bytes.
 const HEAD_MAX: usize = 64 << 10;
 
-/// A request that has no answer.
+/// Reason that a request has no answer.
 #[derive(Debug)]
 pub(crate) enum ApiSendError {
     /// The failure happened before any byte of the request was sent.

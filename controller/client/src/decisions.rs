@@ -1,4 +1,5 @@
-//! Objects of the API about what people decide. Members that a later daemon adds are ignored.
+//! Objects of the API about decisions of people: pauses, approvals and questions. Members that a later daemon adds are
+//! ignored.
 //!
 //! Pure.
 
@@ -31,11 +32,11 @@ pub struct ApiApproval {
     pub sandbox_id: String,
     /// Attempt of the run.
     pub attempt: u32,
-    /// `cap`, or another kind of a later daemon.
+    /// `cap`, `publish`, or a kind that a later daemon adds.
     pub kind: String,
     /// Facts about the run.
     pub subject: Value,
-    /// `max_calls`, `max_tokens` or `max_cost_usd`.
+    /// `max_calls`, `max_tokens` or `max_cost_usd`; none for a publication.
     pub cap: Option<String>,
     /// Value of the cap.
     pub old: Option<String>,
@@ -45,9 +46,9 @@ pub struct ApiApproval {
     pub digest: String,
     /// Time of the creation.
     pub created_at: String,
-    /// Time at which it is denied by itself.
+    /// Time at which the approval expires; this denies it.
     pub expires_at: String,
-    /// Time since which a call waits for it.
+    /// Time since which a call waits for the approval.
     pub held_at: Option<String>,
     /// Decision; none while it is open.
     pub decision: Option<String>,
@@ -59,7 +60,7 @@ pub struct ApiApproval {
     pub reason: Option<String>,
     /// Value that was approved.
     pub raised_to: Option<String>,
-    /// Time at which the sidecar had the decision.
+    /// Time at which the sidecar received the decision, or the branch was published.
     pub applied_at: Option<String>,
 }
 

@@ -10,16 +10,16 @@ use crate::objects::ApiSandboxDetail;
 use crate::request::ApiRequest;
 use crate::retry::Retries;
 
-/// Maximum time of one request.
+/// Time for which the daemon may hold one request open.
 const WAIT: Duration = Duration::from_secs(60);
-/// Pause before the next one.
+/// Pause before the next request.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl ApiClient {
-    /// Waits until a run has ended, also while its daemon starts anew.
+    /// Waits until a run has ended, also while its daemon restarts.
     ///
     /// # Errors
-    /// As of [`crate::ApiEventStream::next`].
+    /// Same as [`crate::ApiEventStream::next`].
     pub async fn ended(&self, id: &str) -> Result<ApiSandboxDetail, ClientError> {
         let mut retries = Retries::default();
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sluice_upstream::ConnectError;
 
-/// A request without a usable answer.
+/// Reason that a request has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing was sent.
@@ -47,8 +47,8 @@ pub struct ApiFailure {
 }
 
 impl ClientError {
-    /// Returns whether the same request may succeed later, at the same server: it could not be reached, broke off, or is
-    /// busy.
+    /// Returns whether the same request may succeed later: the server was not reachable, broke off its answer, did not
+    /// answer in time, or was busy.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl ClientError {
         }
     }
 
-    /// Returns whether the certificate of the server is not signed by an authority that is trusted.
+    /// Returns whether the client does not trust the authority that signed the server's certificate.
     #[must_use]
     pub fn is_unknown_authority(&self) -> bool {
         let Self::Unreachable(_, error) = self else { return false };

@@ -18,7 +18,7 @@ use crate::sse::{SseFrame, SseReader};
 pub struct StreamSelection {
     /// Id of the run; all runs otherwise.
     pub sandbox: Option<String>,
-    /// Types, joined by commas.
+    /// Types of the events, joined by commas; `None` for all types.
     pub types: Option<String>,
     /// Position after which the stream begins; `None` begins with new events.
     pub after: Option<i64>,
@@ -67,8 +67,7 @@ impl<'a> ApiEventStream<'a> {
     /// Returns the next part. After [`StreamItem::End`] there is none.
     ///
     /// # Errors
-    /// [`ClientError`] that another connection does not change, or the last one when none can be made for
-    /// `without_connection`.
+    /// A permanent [`ClientError`], or the last one, if no attempt succeeds within `without_connection`.
     pub async fn next(&mut self) -> Result<StreamItem, ClientError> {
         loop {
             let read = self.read().await;
@@ -83,7 +82,7 @@ impl<'a> ApiEventStream<'a> {
         }
     }
 
-    /// Reads a frame; `None` for one that is nothing new.
+    /// Reads a frame; `None` for an event or a snapshot that was returned before.
     async fn read(&mut self) -> Result<Option<StreamItem>, ClientError> {
         let client = self.client;
         let limits = client.limits();

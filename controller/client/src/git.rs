@@ -17,7 +17,7 @@ pub struct ApiRunBranch {
     pub head_sha: Option<String>,
     /// Changed files.
     pub files: Vec<ApiChangedFile>,
-    /// Changed files that CI or the forge obey.
+    /// Changed files that control CI or the forge.
     pub guarded_paths: Vec<String>,
     /// True if the change is too large to be reviewed.
     pub is_too_large: bool,
@@ -28,7 +28,7 @@ pub struct ApiRunBranch {
 /// A file that a run changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiChangedFile {
-    /// Path, with characters escaped that are not shown.
+    /// Path, with characters escaped that a terminal does not show.
     pub path: String,
     /// Added lines; none for a binary file.
     pub added: Option<u64>,

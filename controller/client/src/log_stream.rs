@@ -18,16 +18,16 @@ pub struct LogSelection {
     pub sandbox: String,
     /// `stdout` or `stderr`; both otherwise.
     pub stream: Option<&'static str>,
-    /// Goes on until the run has ended.
+    /// True to continue until the run has ended.
     pub follow: bool,
-    /// Position after which it begins.
+    /// Position after which the output begins.
     pub after: u64,
 }
 
 /// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ApiLogLine {
-    /// Position after it.
+    /// Position after this piece.
     pub position: u64,
     /// `stdout` or `stderr`.
     pub stream: String,
@@ -52,7 +52,7 @@ impl ApiLogLine {
     }
 }
 
-/// The output of a run. Lost connections are made again while it follows.
+/// The output of a run. While it follows the run, it reconnects after a lost connection.
 pub struct ApiLogStream<'a> {
     client: &'a ApiClient,
     selection: LogSelection,
@@ -67,10 +67,11 @@ impl<'a> ApiLogStream<'a> {
         Self { client, selection, connected: None, retries: Retries::default() }
     }
 
-    /// Returns the next piece; `None` when the server has no more of a run that has ended, or ends its streams.
+    /// Returns the next piece; `None` at the end: the attempt has ended, or a selection that does not follow has no
+    /// more output.
     ///
     /// # Errors
-    /// As of [`crate::ApiEventStream::next`]. A request that does not follow is sent once.
+    /// Same as [`crate::ApiEventStream::next`]. A request that does not follow is sent once.
     pub async fn next(&mut self) -> Result<Option<ApiLogLine>, ClientError> {
         loop {
             let error = match self.read().await {
@@ -93,7 +94,7 @@ impl<'a> ApiLogStream<'a> {
             Some(lines) => lines,
             connected => connected.insert(self.client.open(self.selection.request()).await?),
         };
-        // The program may write nothing for hours, so silence is not an error: it only causes a reconnection.
+        // The program may write nothing for hours, so silence counts as a lost connection and causes a reconnection.
         let quiet = self.client.limits().quiet;
         let late = |_| ClientError::Late(self.client.server().to_owned(), "the output of a run".to_owned(), quiet);
         let Some(line) = timeout(quiet, lines.next()).await.map_err(late)?? else {

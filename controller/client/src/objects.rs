@@ -40,11 +40,11 @@ pub struct ApiSandbox {
     pub max_cost_usd: Option<String>,
     /// Time of the creation.
     pub created_at: String,
-    /// Time of the first sign of life.
+    /// Time at which the program started.
     pub started_at: Option<String>,
     /// Time of the end.
     pub ended_at: Option<String>,
-    /// Time at which it ends at the latest.
+    /// Latest time at which the run ends.
     pub deadline_at: Option<String>,
     /// Time since which it is paused.
     pub paused_at: Option<String>,
@@ -110,9 +110,9 @@ pub struct ApiCreatedRun {
     pub state: String,
     /// Agent of the run.
     pub agent: ApiRunAgent,
-    /// Host directories that it sees.
+    /// Paths in the sandbox of the host directories that it sees.
     pub mount_table: Vec<String>,
-    /// True if the account has a budget, of which an amount is held.
+    /// True if the account has a budget; a part of the budget is held for the run.
     pub budget_checked: bool,
 }
 
@@ -182,7 +182,7 @@ pub struct Event {
     pub agent_id: Option<String>,
     /// Type.
     pub event_type: String,
-    /// Data of the reporter. Those of an agent are a claim.
+    /// Data from the reporter. The daemon does not verify data from an agent.
     pub event_data: Value,
     /// The reporter: `agent`, `worker` or `system`.
     pub source: String,
@@ -199,7 +199,7 @@ pub struct ApiEventPage {
     pub next_cursor: Option<i64>,
 }
 
-/// A part of a run's trajectory: its events but for heartbeats, oldest first.
+/// A part of a run's trajectory: its events except heartbeats, oldest first.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct TrajectoryPage {
     /// Events.
@@ -217,7 +217,7 @@ pub struct TrajectoryPage {
 /// Heartbeats of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiHeartbeatSummary {
-    /// Number.
+    /// Number of heartbeats.
     pub count: u64,
     /// Time of the first one.
     pub first_heartbeat: Option<String>,
@@ -236,14 +236,14 @@ pub struct QueuedMessage {
     pub sandbox_id: String,
 }
 
-/// A run whose calls were ended.
+/// A run that was interrupted: its open calls were ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterruptedRun {
     /// `interrupted`.
     pub status: String,
     /// The run.
     pub sandbox_id: String,
-    /// Id of the message for what comes next.
+    /// Id of the message that the agent reads next, if the request had one.
     pub message_id: Option<String>,
 }
 
@@ -256,7 +256,7 @@ pub struct AgentMessage {
     pub content: String,
     /// `user_message`, `interrupt`, `guardian_nudge` or `system`.
     pub message_type: String,
-    /// True if it comes before those that are not.
+    /// True if it is delivered before messages that are not urgent.
     pub urgent: bool,
     /// `immediate` or `next_turn`.
     pub inject_mode: String,

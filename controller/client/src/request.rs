@@ -106,7 +106,7 @@ impl ApiRequest {
         self
     }
 
-    /// Gives the server further time, which it takes on purpose.
+    /// Adds time for which the server may wait on purpose before it answers.
     #[must_use]
     pub fn waiting(self, wait: Duration) -> Self {
         Self { wait, ..self }

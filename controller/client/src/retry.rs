@@ -9,7 +9,7 @@ use crate::error::ClientError;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Attempts without success, one after another.
+/// Counts consecutive failed attempts, and the pauses between them.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     failed: u32,
@@ -25,7 +25,7 @@ impl Retries {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The error of the last attempt, if it is permanent, or if there was no connection for `most`.
+    /// The error of the last attempt, if it is permanent, or if the pauses since the last success add up to `most`.
     pub(crate) async fn wait(&mut self, error: ClientError, most: Duration) -> Result<(), ClientError> {
         let pause = if error.may_pass() { self.pause(most) } else { None };
         sleep(pause.ok_or(error)?).await;

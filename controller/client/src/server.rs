@@ -1,4 +1,4 @@
-//! The server of requests: an address, the certificates that it is trusted by, and a token.
+//! The daemon that receives the requests: its address, the CA certificates to trust, and a token.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ impl Server {
         Ok(Self { address, ca, token, name })
     }
 
-    /// Returns the server of a unix socket, which needs no token of root.
+    /// Returns the server at a unix socket. Root needs no token there.
     ///
     /// # Errors
     /// [`ServerError::Address`] for a path that is not absolute, or too long for a socket.

@@ -20,7 +20,8 @@ enum Reply {
     Endless(Vec<u8>, Vec<u8>),
 }
 
-/// A server with one reply for each connection, the last one for all further ones, and the heads of its requests.
+/// A server with one reply for each connection, and the last reply for all further connections. It keeps the heads of
+/// its requests.
 struct TestServer {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,

@@ -20,10 +20,10 @@ pub enum TokenFileError {
     /// The file cannot be read.
     #[error("cannot read the token file {}", .0.display())]
     File(PathBuf, #[source] io::Error),
-    /// Others than its owner may be able to read the file.
+    /// Users other than its owner may be able to read the file.
     #[error("other users can read the token file {}, and it holds a credential; chmod 600 it", .0.display())]
     Readable(PathBuf),
-    /// The value is empty, too long, or has other characters.
+    /// The value is empty, too long, or has characters that are not visible ASCII.
     #[error("the token is not one line of visible characters; use the value that sluice token create has printed")]
     Value,
 }

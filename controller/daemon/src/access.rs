@@ -18,7 +18,7 @@ use crate::tokens::TokenPrincipals;
 pub enum Entrance {
     /// `admin.sock`: root is an admin without a token.
     Admin,
-    /// `api.sock` and TCP: a token, always.
+    /// `api.sock` and TCP: each request needs a token or a session.
     Api,
 }
 
@@ -44,7 +44,7 @@ pub enum AccessRefusal {
     BadSession(Duration),
     /// Tokens cannot be looked up.
     Unavailable(TokenError),
-    /// The token sends too many requests.
+    /// The token sends too many requests. It may send the next one after this time.
     TooMany(Duration),
 }
 
@@ -66,7 +66,7 @@ struct FailedLogins {
 }
 
 impl Access {
-    /// Returns the access by these tokens.
+    /// Returns access control by these tokens and limits.
     #[must_use]
     pub(crate) fn new(tokens: TokenPrincipals, limits: &HttpLimits) -> Self {
         let requests = RequestRate::new(limits.requests_per_second.into(), limits.request_burst);
@@ -143,7 +143,7 @@ impl Access {
         std::mem::take(&mut self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported)
     }
 
-    /// Takes failed logins back that could not be reported.
+    /// Takes back failed logins that could not be reported.
     pub(crate) fn put_back_failures(&self, number: u64) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported += number;
     }

@@ -57,7 +57,7 @@ mod streams;
 mod tail_path;
 mod usage;
 
-/// Handlers' state.
+/// State that all handlers share.
 type Context = State<Arc<ApiContext>>;
 
 /// The query of a route that takes none.
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Bug: two types had one name in the document, which had one of them for both.
+    /// Bug: two types had the same name, so the document had the schema of one of them for both.
     #[test]
     fn no_two_types_share_a_schema() {
         let mut schemas = BTreeMap::new();

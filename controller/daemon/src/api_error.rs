@@ -79,7 +79,7 @@ impl ApiError {
         Self { status, code, message, details: None, retry_after: None, cause: None, is_openai: false, is_final: false }
     }
 
-    /// Returns the error with a text before its message: what was done before it.
+    /// Returns the error with a text before its message, which says what was done before the failure.
     #[must_use]
     pub(crate) fn after(mut self, done: &str) -> Self {
         self.message = format!("{done}: {}", self.message);

@@ -1,8 +1,8 @@
 //! Chats with agents in sandboxes: presents a run as a conversation.
 //!
-//! A chat is an ordinary run. Its text is read from the two places that keep everything about a run: the event log, and the
-//! output of its program. So a chat that was cut off continues from a cursor, also after a restart.
-//! Effects are in `follow`, `followers`, `abandoned` and `worker_upkeep`; all other files decide.
+//! A chat is an ordinary run. Its text is read from the two places that keep everything about a run: the event log, and
+//! the output of its program. So a chat that was cut off continues from a cursor, also after a restart. Effects are in
+//! `follow`, `abandoned` and `worker_upkeep`; all other files decide.
 
 pub(crate) mod abandoned;
 pub(crate) mod catalog;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_contract::RunId;
 use tokio::time::Instant;
 
-/// Shortest time for the client of a run that has just been created, or adopted.
+/// Minimum time that a run which has just been created or adopted waits for its client.
 pub(crate) const FIRST_TIME: Duration = Duration::from_secs(10);
 
 /// A turn of a chat: a run, and the number of the turn in it, from 1. A client of an earlier turn, which reads slowly, does
@@ -45,7 +45,7 @@ impl ChatFollowers {
         ChatPresence { followers: Arc::clone(self), turn, resume }
     }
 
-    /// Returns live turns without a follower for too long, and forgets turns that have ended.
+    /// Returns the live turns that had no follower for too long, and forgets turns that have ended.
     pub(crate) fn left(&self, live: &[FollowedTurn], first_time: Duration) -> Vec<FollowedTurn> {
         let now = Instant::now();
         let mut turns = self.lock();
@@ -56,15 +56,15 @@ impl ChatFollowers {
             let presence = turns.entry(turn.clone()).or_insert_with(new);
             if presence.clients == 0 && now >= presence.cancel_at {
                 left.push(turn.clone());
-                // Its end takes a moment; it is checked again only if it does not end.
+                // The end of the turn takes a moment. The turn is returned again only if it has not ended by this time.
                 presence.cancel_at = now + FIRST_TIME;
             }
         }
         left
     }
 
-    /// Ends the waiting time of a chat whose clients have left: a client has begun something else. The client of a chat
-    /// that was just created is not known yet.
+    /// Ends the waiting time of a chat that has no client, because its client has begun something else. A chat that was
+    /// just created may not be in the list yet; then it keeps its time.
     pub(crate) fn expect_none(&self, run_id: &RunId) {
         let mut turns = self.lock();
         for (_, presence) in turns.iter_mut().filter(|((of, _), presence)| of == run_id && presence.clients == 0) {

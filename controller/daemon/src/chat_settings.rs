@@ -13,7 +13,7 @@ pub struct ChatSettings {
     pub hang_up: HangUp,
     /// Time in which a client that was cut off may reconnect, if its form allows that.
     pub resume: Duration,
-    /// Turns of a session.
+    /// Settings of sessions.
     pub sessions: SessionSettings,
 }
 
@@ -28,7 +28,7 @@ pub struct SessionSettings {
     pub idle: Duration,
     /// Maximum number of kept workspaces of the sessions of one token, and of their live workers.
     pub count: u32,
-    /// Bytes of these workspaces together.
+    /// Maximum number of bytes of these workspaces together.
     pub bytes: u64,
 }
 
@@ -37,9 +37,9 @@ pub struct SessionSettings {
 pub enum SessionCarry {
     /// Nothing: each turn begins with an empty workspace.
     Nothing,
-    /// The workspace.
+    /// The next turn gets the workspace.
     Workspace,
-    /// The worker, while it lives; the workspace otherwise.
+    /// The next turn gets the worker, while it lives, and otherwise the workspace.
     Worker,
 }
 

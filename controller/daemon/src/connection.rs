@@ -35,7 +35,7 @@ pub(crate) trait Respond: Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send;
 }
 
-/// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.
+/// Serves a connection until it ends, a time limit is reached, or the daemon stops. The last request is finished.
 pub(crate) async fn serve<S, F>(
     stream: S,
     peer: RemotePeer,
@@ -58,7 +58,7 @@ pub(crate) async fn serve<S, F>(
         }
     });
     let mut builder = http1::Builder::new();
-    // The clock of the connection has both times.
+    // The connection clock limits the time of a head instead of hyper.
     builder
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)

@@ -1,6 +1,7 @@
-//! The times of one connection: the wait for a request, for the rest of its head, and for a client that does not read.
+//! The time limits of one connection: the wait for a request, for the rest of its head, and for a client that does not
+//! read.
 //!
-//! hyper has one time for both. An idle connection may wait longer than a head may take.
+//! hyper has one time limit for the first two, but an idle connection may wait longer than a head may take.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ enum ConnectionPhase {
     Idle,
     /// The rest of a head.
     Head,
-    /// The daemon.
+    /// The answer of the daemon.
     Busy,
 }
 
@@ -41,12 +42,12 @@ impl ConnectionClock {
         Self { phase: watch::Sender::new((ConnectionPhase::Head, Instant::now())), head, idle, write }
     }
 
-    /// The head of a request was read.
+    /// Notes that the head of a request was read.
     pub(crate) fn head_ended(&self) {
         self.phase.send_replace((ConnectionPhase::Busy, Instant::now()));
     }
 
-    /// The answer was written.
+    /// Notes that the body of an answer has ended.
     fn answered(&self) {
         self.phase.send_replace((ConnectionPhase::Idle, Instant::now()));
     }
@@ -61,7 +62,7 @@ impl ConnectionClock {
         });
     }
 
-    /// Waits until a time is over.
+    /// Waits until the time limit of the present phase is reached.
     pub(crate) async fn expired(&self) {
         let mut phase = self.phase.subscribe();
         loop {
@@ -94,12 +95,12 @@ impl ConnectionClock {
     }
 }
 
-/// A stream with a clock of its reads and of writes that its client must accept.
+/// A stream that reports its reads to the clock, and limits the time of a write that the client does not accept.
 #[derive(Debug)]
 pub(crate) struct WatchedConnection<S> {
     stream: S,
     clock: ConnectionClock,
-    /// Set while the client takes nothing.
+    /// Set while the client accepts no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -144,7 +145,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedConnection<S> {
     }
 }
 
-/// A body with a clock of its end.
+/// A body that reports its end to the clock.
 #[derive(Debug)]
 pub(crate) struct WatchedBody {
     body: Body,

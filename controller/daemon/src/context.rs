@@ -45,31 +45,31 @@ pub struct ApiContext {
     pub store: Store,
     /// Keys of the daemon.
     pub keys: Keys,
-    /// Tokens.
+    /// Finds the principal of a request by its token or session.
     pub access: Access,
     /// The control log: records the actions of people and tokens.
     pub control: Arc<ControlLog>,
     /// Limits of requests.
     pub limits: HttpLimits,
-    /// State of the daemon.
+    /// Reasons why the daemon is not ready.
     pub readiness: Readiness,
-    /// Loops of the daemon.
+    /// State of the daemon's periodic loops.
     pub loops: Arc<Loops>,
-    /// Events that runs report.
+    /// Accepts the events that runs report.
     pub events: EventIntake,
-    /// Heartbeats of agents.
+    /// Heartbeats of agents that are not in the database yet.
     pub heartbeats: Heartbeats,
     /// Conversations with agents.
     pub(crate) conversations: Conversations,
     /// Limits of runs; none if no sandboxes may be created.
     pub policy: Option<Arc<RunPolicy>>,
-    /// Repositories of this host.
+    /// Mirrors of repositories, and the repositories of runs.
     pub git: GitHome,
-    /// Variables of runs that wait.
+    /// Values of the environment variables of runs.
     pub variables: VariableValues,
     /// Wakes the orchestrator after a change that no event reports, such as another desired state.
     pub work: Notify,
-    /// Open streams of events.
+    /// Open streams: events, output, downloads and programs.
     pub(crate) streams: Arc<StreamCount>,
     /// Requests that wait for the state of a run.
     pub(crate) waits: Arc<StreamCount>,
@@ -81,7 +81,7 @@ pub struct ApiContext {
     pub(crate) creations: Mutex<RequestRate<String>>,
     /// Chats that each owner has begun lately.
     pub(crate) chat_creations: Mutex<RequestRate<String>>,
-    /// Clients of chats, as streams.
+    /// Open streams of chat clients.
     pub(crate) chat_streams: Arc<StreamCount>,
     /// Clients of each chat.
     pub(crate) followers: Arc<ChatFollowers>,
@@ -91,7 +91,7 @@ pub struct ApiContext {
     pub(crate) changes: Mutex<RequestRate<String>>,
     /// Measurements of the daemon about itself.
     pub(crate) monitor: Arc<Monitor>,
-    /// The end of the daemon, at which streams and waits end.
+    /// Signal at the stop of the daemon; streams and waits end then.
     pub stop: StopSignal,
     /// True if viewers may read files of live runs.
     pub(crate) viewer_files: bool,
@@ -101,7 +101,7 @@ pub struct ApiContext {
     pub log: fn(&str),
 }
 
-/// Part of the readiness.
+/// Name of the control log in the readiness.
 const CONTROL_LOG: &str = "control log";
 /// Result word of a line that is written before its effect.
 pub(crate) const ACCEPTED: &str = "accepted";
@@ -123,8 +123,8 @@ impl ApiContext {
         self.append(entry).await
     }
 
-    /// Records that an operation of a line did not take effect, and returns the error for the client: the one of the operation,
-    /// or 503 `audit_unavailable` if that cannot be recorded.
+    /// Records that the operation of line `seq` did not take effect. Returns the error for the client: `error`, or 503
+    /// `audit_unavailable` if the failure cannot be recorded.
     pub async fn record_failure(&self, by: &Principal, operation: &str, seq: u64, error: ApiError) -> ApiError {
         self.append(by.signs(failure(operation, seq, &error))).await.err().unwrap_or(error)
     }
@@ -174,7 +174,7 @@ impl ApiContext {
         Ok(())
     }
 
-    /// Logs the cause of an internal error, which its answer does not have.
+    /// Logs the cause of an internal error; the answer does not contain it.
     pub(crate) fn log_internal_cause(&self, response: &mut Response) {
         if let Some(InternalCause { id, cause }) = response.extensions_mut().remove() {
             (self.log)(&format!("internal error {id}: {cause}"));
@@ -183,7 +183,7 @@ impl ApiContext {
 
     async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {
         let control = Arc::clone(&self.control);
-        // The disk is waited for.
+        // The append waits for the disk.
         let written = match spawn_blocking(move || control.append(entry)).await {
             Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
             Err(error) => Err(ApiError::audit_unavailable(&error)),

@@ -1,5 +1,5 @@
-//! Conversations with agents, as the daemon keeps them in memory: rates, workers, and signs of life that are written
-//! together.
+//! The part of conversations with agents that the daemon keeps in memory: rates, workers, the messages of sidecars, and
+//! signs of life that are written to the database together.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ pub(crate) enum Counted {
     Heartbeat,
     /// Messages that are sent to a run.
     Message,
-    /// Requests of a worker for messages.
+    /// Requests of a sandbox for messages, interventions or the answer to a question.
     Poll,
 }
 
 /// The messages that a sidecar has for the next call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum GivenMessages {
-    /// An earlier daemon may have sent it some, or a request has failed.
+    /// An earlier daemon may have sent it messages, or a request has failed.
     #[default]
     Unknown,
-    /// These.
+    /// The sidecar has these messages.
     Known(Vec<PendingMessage>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Conversations {
 }
 
 impl Conversations {
-    /// Returns no conversation, with these limits.
+    /// Returns an empty state with these limits.
     pub(crate) fn new(limits: &HttpLimits) -> Self {
         let rate = |counted, number: u32| (counted, RequestRate::new(f64::from(number) / 60.0, number));
         let rates = [
@@ -68,10 +68,10 @@ impl Conversations {
         }
     }
 
-    /// Counts something of a run.
+    /// Counts a request of a run towards its rate.
     ///
     /// # Errors
-    /// The time after which it is possible again.
+    /// The time after which the next request is possible.
     pub(crate) fn count(&self, counted: Counted, run: &str) -> Result<(), Duration> {
         let mut rates = lock(&self.rates);
         let (_, rate) = rates.iter_mut().find(|(of, _)| *of == counted).expect("each has a rate");
@@ -129,7 +129,7 @@ impl Conversations {
         lock(&self.last).contains_key(key)
     }
 
-    /// Keeps the last report of an attempt's sidecar before its end.
+    /// Keeps the last report that the sidecar of an attempt gave before its end.
     pub(crate) fn keep_last(&self, key: &RunKey, entries: Vec<InjectedMessage>) {
         lock(&self.last).insert(key.clone(), entries);
     }

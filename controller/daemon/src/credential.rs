@@ -12,24 +12,24 @@ use crate::session_cookie::{SentCookie, SessionCookie};
 /// The credential of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum RequestCredential {
-    /// The request carries none.
+    /// The request carries no credential.
     None,
     /// A token.
     Bearer(String),
     /// The value of a session.
     Session(String),
-    /// The cookie of a session, twice or with a value that no session has.
+    /// The session cookie occurs twice, or its value is too long or not text.
     InvalidSession,
     /// An invalid credential.
     Invalid,
 }
 
-/// Maximum number of bytes of a token that is looked up.
+/// Maximum number of bytes of a token or a session value that is looked up.
 const TOKEN_MAX: usize = 128;
 
 impl RequestCredential {
-    /// Returns the credential of a request. A token in the query is never one. Where the listener has no sessions, every
-    /// cookie is a credential that fails.
+    /// Returns the credential of a request. A token in the query is never a credential. Where the listener has no
+    /// sessions, every cookie is a credential that fails.
     #[must_use]
     pub(crate) fn of(headers: &HeaderMap, cookie: Option<&SessionCookie>) -> Self {
         let mut values = headers.get_all(AUTHORIZATION).iter();

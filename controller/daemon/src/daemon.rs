@@ -54,7 +54,7 @@ use crate::webhooks::Webhook;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
-/// Time within which the daemon before has to be gone, and time between two tries.
+/// Time within which an earlier daemon must release the lock, and time between two tries.
 const LOCK_WITHIN: Duration = Duration::from_secs(3);
 const LOCK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -149,7 +149,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Makes what handlers share.
+    /// Makes the state that handlers share.
     async fn context(
         self,
         settings: &DaemonSettings,
@@ -158,7 +158,7 @@ impl Opened {
         let Self { layout, store, host, stop } = self;
         let limits = &settings.limits;
         let keys = Keys::open(layout.state())?;
-        // Keys of requests that a daemon was serving when it was killed.
+        // Idempotency keys of requests that an earlier daemon was serving when it was killed.
         store.release_all_keys().await?;
         let per_minute = |number: u32| Mutex::new(RequestRate::new(f64::from(number) / 60.0, number));
         Ok(Arc::new(ApiContext {

@@ -8,10 +8,10 @@ use serde::Serialize;
 /// Frame that keeps a quiet stream alive.
 pub(crate) const PING: &[u8] = b": ping\n\n";
 
-/// Returns a frame. JSON has no line break of its own, so its text is one line.
+/// Returns a frame. The data are compact JSON without line breaks, so they are one line.
 ///
 /// # Errors
-/// The data is not valid JSON.
+/// The data cannot be written as JSON.
 pub(crate) fn frame(
     name: Option<&'static str>,
     id: Option<i64>,
@@ -20,10 +20,10 @@ pub(crate) fn frame(
     frame_at(name, id.map(|id| id.to_string()).as_deref(), data)
 }
 
-/// Returns a frame with an id of one line.
+/// Returns a frame. The name and the id must each be one line.
 ///
 /// # Errors
-/// The data is not valid JSON.
+/// The data cannot be written as JSON.
 pub(crate) fn frame_at(
     name: Option<&str>,
     id: Option<&str>,

@@ -120,8 +120,9 @@ impl fmt::Display for StoreFull {
     }
 }
 
-/// Returns the reason to refuse the events of runs. After a refusal, they are accepted again only when a twentieth of the
-/// size, or one percent of the disk, is free. A large disk does not need a tenth of its space free.
+/// Returns the reason to refuse the events of runs. After a refusal, they are accepted again only when the database is
+/// 5 % below its limit, and one percentage point more of the disk is free. `disk_enough` free bytes are enough on a
+/// disk of any size.
 pub(crate) fn store_full(level: StoreLevel, limits: &EventLimits, was_full: bool) -> Option<StoreFull> {
     let (store_max, free_min) = match was_full {
         true => (limits.store_max - limits.store_max / 20, u64::from(limits.disk_free_min) + 1),

@@ -18,7 +18,7 @@ const OF_ALL: usize = 64;
 pub(crate) struct Execs {
     host: Option<Arc<Host>>,
     table: Mutex<ExecTable>,
-    /// Outputs in memory: a slow client reads one after its program has ended.
+    /// Limits the outputs in memory: a slow client may still read one after its program has ended.
     outputs: Arc<Semaphore>,
     /// A program has ended.
     ended: Notify,
@@ -30,14 +30,14 @@ struct ExecTable {
     execs: HashMap<String, ExecEntry>,
 }
 
-/// Use that the daemon makes of programs.
+/// Phase of the daemon; programs start only while it is `Open`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ExecPhase {
-    /// Programs of an earlier daemon are ended.
+    /// The daemon ends the programs of an earlier daemon.
     #[default]
     Starting,
     Open,
-    /// Programs of this daemon are ended.
+    /// The daemon ends its own programs.
     Stopping,
 }
 

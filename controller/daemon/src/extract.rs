@@ -1,6 +1,6 @@
 //! Strict readers of requests: JSON bodies, queries, paths, and principals.
 //!
-//! Members that a type does not name are refused and named.
+//! A member that a type does not have is refused, and the error names it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::principal::{Principal, Way};
 pub struct JsonBody<T> {
     /// Value.
     pub value: T,
-    /// Hash of its bytes.
+    /// Hash of the bytes of the body.
     pub digest: Hash,
 }
 
@@ -82,7 +82,7 @@ async fn read_body(body: Body, context: &ApiContext) -> Result<bytes::Bytes, Api
     }
     match timeout(limits.body_time, to_bytes(body, limits.body_bytes)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        // A body that cannot be read has no reader of its answer.
+        // Another read error means a broken connection: no client reads this answer.
         Ok(Err(_)) => Err(too_large()),
         Err(_) => {
             Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body came too slowly; send it again"))

@@ -53,13 +53,13 @@ impl RequestFront {
         Self { context, router, entrance, names, reached: None, is_behind_proxy: false }
     }
 
-    /// Accepts the literal address that a client has reached as its host.
+    /// Accepts, as `Host`, the literal address that a client has reached.
     #[must_use]
     pub(crate) fn with_reached_address(self, scheme: ListenScheme) -> Self {
         Self { reached: Some(scheme), ..self }
     }
 
-    /// Takes addresses of clients from the proxy.
+    /// Takes the addresses of clients from the header of the proxy.
     #[must_use]
     pub(crate) fn behind_proxy(self) -> Self {
         Self { is_behind_proxy: true, ..self }
@@ -102,14 +102,15 @@ impl RequestFront {
             peer.address = forwarded_for(request.headers()).or(peer.address);
         }
         let channel = SessionChannel::of(&names, request.headers(), peer.end.zip(local));
-        // Page assets are the same for every client, and a page has forty of them, so they do not count towards a rate.
+        // Page assets are the same for every client, and a page has dozens of them, so they do not count towards a
+        // rate.
         if opener == Opener::Client && !pages::is_asset(request.uri().path()) {
             let principal = self.authenticate(&peer, channel.as_ref(), &request).await?;
             principal.into_iter().for_each(|principal| drop(request.extensions_mut().insert(principal)));
         }
         request.extensions_mut().insert(PageRequest { channel, peer });
         let mut request = without_unexpected_body(request.map(Body::new), self.context.limits.body_time).await?;
-        // Dropped with this future, when the client hangs up.
+        // The sender is dropped with this future, when the client hangs up.
         let (_client, presence) = watch::channel(());
         request.extensions_mut().insert(ClientGone(presence));
         // A client that hangs up does not stop a change in the middle.
@@ -147,8 +148,8 @@ impl RequestFront {
             }
             Ok(principal) => Ok(Some(principal)),
             Err(AccessRefusal::NoCredential) if self.is_anonymous(path) => Ok(None),
-            // A browser keeps the cookie of a session that has ended, and a page of another port can plant a second one: the
-            // next page is the login.
+            // A browser keeps the cookie of a session that has ended, and a page of another port can set a second one:
+            // the pages answer as without a session.
             Err(AccessRefusal::BadSession(_)) if pages::is_page(path) => Ok(None),
             Err(refused) => Err(refuse(refused).await),
         }
@@ -177,7 +178,7 @@ impl Respond for RequestFront {
     }
 }
 
-/// Refuses a body where an operation takes none: what it says would not be done.
+/// Refuses a body where an operation takes none: the daemon would ignore its content.
 async fn without_unexpected_body(request: Request<Body>, within: Duration) -> Result<Request<Body>, ApiError> {
     if request.body().is_end_stream() || !takes_no_body(request.method(), request.uri().path()) {
         return Ok(request);
@@ -246,7 +247,8 @@ fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
     last.rsplit(',').next()?.trim().parse().ok()
 }
 
-/// Adds what every answer has: no cache, no guess of its type, no script, no use by other pages.
+/// Adds the headers that every answer has: they forbid caching, guessing the content type, scripts, and use by other
+/// pages.
 fn set_headers(headers: &mut HeaderMap) {
     const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
     const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");

@@ -21,7 +21,8 @@ pub(crate) use completion::{complete, complete_stored};
 pub(crate) use export::{forge, merge, open_pull_request, publish, refused};
 pub(crate) use start::{adopted, begin, project};
 
-/// Adds an event of a run unless it exists: a step that is repeated after a crash is recorded once.
+/// Adds an event of a run, unless the last event of its type is the same: a step that is repeated after a crash is
+/// recorded once.
 pub(crate) async fn add_once(context: &ApiContext, run: &Sandbox, event_type: &str, data: &Value) {
     let filter = EventFilter {
         sandbox_id: Some(run.key.run_id.to_string()),

@@ -9,9 +9,9 @@ use tokio::task::spawn_blocking;
 
 use crate::mount_table::MountTable;
 
-/// Number of grants that an agent may have.
+/// Maximum number of grants of an agent.
 pub const GRANTS_MAX: usize = 16;
-/// Bytes of a path that the kernel takes.
+/// Maximum length of a path in bytes, below the kernel's limit of 4,096.
 const PATH_MAX: usize = 4000;
 
 /// Directories that may be granted.
@@ -47,7 +47,7 @@ pub enum GrantRefusal {
     Unusable(#[from] GrantError),
 }
 
-/// Grants that cannot be read from an agent, or not all be mounted.
+/// Reason that the grants of an agent cannot be read, or that one of them cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
 pub enum MountTableError {
@@ -110,7 +110,7 @@ impl GrantPolicy {
     }
 }
 
-/// Returns whether a text is an absolute path in its only spelling.
+/// Returns whether a text is an absolute path without `.`, `..`, control characters, and repeated or final slashes.
 fn is_plain(text: &str) -> bool {
     let path = Path::new(text);
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));

@@ -1,6 +1,6 @@
 //! Heartbeats of agents, which are written together.
 //!
-//! A heartbeat that is lost with a killed daemon is followed by the next one.
+//! A killed daemon loses the heartbeats that are not written yet; the next heartbeat of the agent replaces them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ impl Heartbeats {
         *known = time_us.max(*known);
     }
 
-    /// Returns the newest heartbeat of an agent that is not in the database yet, in microseconds since 1970.
+    /// Returns the time of an agent's newest heartbeat, in microseconds since 1970; `None` if all are in the database.
     #[must_use]
     pub fn newest(&self, owner: &str, agent_id: &str) -> Option<i64> {
         self.lock().get(&(owner.to_owned(), agent_id.to_owned())).copied()

@@ -1,8 +1,8 @@
-//! Identity of a run's caller: the names that its calls carry for LiteLLM and its callbacks.
+//! Identity of a run's caller: the names that the run's calls carry for LiteLLM and its callbacks.
 //!
 //! Pure. The account pays and is the end user of each call; nothing here changes that. A caller sets a closed list of
-//! names, and the daemon adds its own afterwards. LiteLLM reads most of them from headers, which the sidecar makes of the
-//! members: so their texts are ASCII, and bounded. Names of users and sessions are percent-encoded.
+//! names, and the daemon adds its own afterwards. LiteLLM reads most of them from headers, which the sidecar makes from
+//! the members, so their texts are ASCII and bounded. Names of users and sessions are percent-encoded.
 
 mod trace_parent;
 
@@ -84,7 +84,7 @@ pub struct RunIdentity<'a> {
     pub key: &'a RunKey,
     /// Account that pays.
     pub account: &'a str,
-    /// Program.
+    /// Id of the program.
     pub graph_id: &'a str,
     /// Registered agent; none for an agent of this run only.
     pub agent: Option<&'a str>,
@@ -95,7 +95,7 @@ pub struct RunIdentity<'a> {
 }
 
 impl RequestOrigin {
-    /// Reads the headers of a request. One that is malformed is left out, as W3C Trace Context demands.
+    /// Reads the headers of a request. A malformed header is left out, as W3C Trace Context demands.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -147,8 +147,8 @@ impl RunMetadata {
         Ok(())
     }
 
-    /// Returns the metadata with users and sessions in ASCII: such a name may have any letter. All bytes of such a text
-    /// that are not ASCII are percent-encoded, and `%` and spaces too.
+    /// Returns the metadata with the names of users and sessions in ASCII. In a name with other letters, each byte that
+    /// is not printable ASCII is percent-encoded, and so are `%` and spaces.
     #[must_use]
     pub fn in_ascii(mut self) -> Self {
         for text in [&mut self.user_id, &mut self.session_id, &mut self.trace_user_id].into_iter().flatten() {
@@ -179,8 +179,9 @@ impl RunMetadata {
         self.trace_user_id.as_deref().or(self.user_id.as_deref())
     }
 
-    /// Returns the members that each call of a run carries: the operator's members, then the caller's, then the members
-    /// that neither may set. Tags of the operator and of the caller are joined.
+    /// Returns the members that each call of a run carries: defaults of the run, then the operator's members, then the
+    /// caller's, then the members that neither may set. A later member replaces an earlier one. Tags of the operator
+    /// and of the caller are joined.
     #[must_use]
     pub fn of_calls(&self, run: &RunIdentity<'_>, operator: Map<String, Value>) -> Map<String, Value> {
         let mut members = Map::new();
@@ -263,8 +264,8 @@ impl RunIdentity<'_> {
     }
 }
 
-/// Returns the id of a span, 16 hexadecimal digits: the same each time, so that a span that is sent again is not another
-/// one.
+/// Returns the id of a span, 16 hexadecimal digits. It is always the same for a kind and an id, so that a span which is
+/// sent again is not a second span.
 #[must_use]
 pub fn span_id(kind: &str, id: &str) -> String {
     Hash::of(format!("span\0{kind}\0{id}").as_bytes()).to_hex()[..16].to_owned()
@@ -295,7 +296,7 @@ fn tags_of(value: Option<&Value>) -> Vec<String> {
     tags.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns whether a header can carry a text and return it unchanged.
+/// Returns whether a header can carry a text without changing it.
 fn is_plain(text: &str) -> bool {
     let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     (1..=TEXT_MAX).contains(&text.len()) && is_printable && text.trim() == text

@@ -11,22 +11,22 @@ use sluice_state::store::now_us;
 use crate::context::ApiContext;
 use crate::conversations::GivenMessages;
 
-/// Type of the event of an interruption by a person.
+/// Type of the event that a person interrupted a run.
 pub(crate) const INTERRUPTED: &str = "run.interrupted";
 
 /// Reason that messages did not reach the sidecar, or that their state is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectionError {
-    /// The database says no, or cannot be used.
+    /// The database refuses, or cannot be used.
     #[error(transparent)]
     Messages(#[from] MessageError),
-    /// The sidecar says no, or cannot be reached.
+    /// The sidecar refuses, or cannot be reached.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
 
-/// Sends the sidecar its current messages, unless it has them. Messages that it had and is not to have any longer go back
-/// into the queue. Returns the messages that it has.
+/// Sends the sidecar its current messages, unless it has them already. Messages that are withdrawn from the sidecar go
+/// back into the queue. Returns the messages that the sidecar has.
 ///
 /// # Errors
 /// [`InjectionError`]
@@ -65,7 +65,7 @@ pub(crate) async fn push(context: &ApiContext, key: &RunKey) -> Result<Injection
 fn may_have(error: &ControlError, before: &GivenMessages, id: &str) -> bool {
     match error {
         ControlError::Unreachable(_) => !error.is_absent(),
-        // It is of an older version.
+        // A sidecar of an older version does not know the request.
         ControlError::Refused { code, .. } if code == "not_found" => false,
         // The sidecar still has the earlier list.
         ControlError::Refused { .. } => match before {

@@ -1,19 +1,19 @@
 //! The bounds of a JSON text, checked before it is parsed: depth, members, length of names, no NUL.
 //!
-//! The text may be no valid JSON; the parser says so afterwards.
+//! The text may be invalid JSON; the parser refuses it afterwards.
 //!
 //! Pure.
 
 use crate::limits::HttpLimits;
 
-/// Bound that a text breaks.
+/// Bound that a text exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BoundError {
-    /// Nesting.
+    /// Objects and arrays are nested too deep.
     Depth,
     /// Too many members in one object, or elements in one array.
     Members,
-    /// Length of the name of a member.
+    /// The name of a member is too long.
     Name,
     /// The character U+0000, which a database cannot store as text.
     Nul,

@@ -9,7 +9,7 @@ use sluice_runs::rundir;
 use sluice_state::layout::Layout;
 use tokio::task::spawn_blocking;
 
-/// Maximum number of kept workspaces of one owner, without those of chats.
+/// Maximum number of kept workspaces of one owner; workspaces of chats do not count.
 pub(crate) const OF_OWNER: usize = 20;
 /// Name prefix of a workspace that is being removed.
 const REMOVED: &str = ".removed-";
@@ -60,7 +60,7 @@ fn remove(directory: &Path, keys: &[RunKey]) -> io::Result<()> {
     removed
 }
 
-/// Returns the kept workspaces, and those whose removal an earlier daemon has not finished.
+/// Returns the kept workspaces, and the workspaces that an earlier daemon has not completely removed.
 fn list(directory: &Path) -> io::Result<(Vec<RunKey>, Vec<PathBuf>)> {
     let (mut keys, mut removed) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(directory) {

@@ -35,9 +35,9 @@ pub struct HttpLimits {
     pub request_burst: u32,
     /// Number of failed logins of one address in a minute, after which each later one is delayed.
     pub failed_logins: u32,
-    /// Delay of such a login.
+    /// Delay of a failed login above this number.
     pub failed_login_delay: Duration,
-    /// Maximum number of streams of one token; as many of its requests may wait for the state of a run.
+    /// Maximum number of streams of one token.
     pub streams_per_token: usize,
     /// Streams of all tokens.
     pub streams: usize,
@@ -51,7 +51,7 @@ pub struct HttpLimits {
     pub waits: usize,
     /// Maximum number of requests of one token that list or write files of sandboxes.
     pub file_work_per_token: usize,
-    /// Maximum number of such requests of all tokens.
+    /// Maximum number of requests of all tokens that list or write files of sandboxes.
     pub file_work: usize,
     /// Maximum time for writing a file, and for each piece of it.
     pub upload_time: (Duration, Duration),

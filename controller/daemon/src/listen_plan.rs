@@ -24,12 +24,12 @@ pub struct ListenRequest<'a> {
     pub has_token: bool,
 }
 
-/// A plan that is safe.
+/// A safe plan of the listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenPlan {
     /// TCP listeners.
     pub tcp: Vec<TcpListen>,
-    /// Names of the proxy; clients of a socket and of TCP may state them.
+    /// Origin of the proxy; requests over a socket and over TCP may name it as their host.
     pub proxy: Option<ProxyOrigin>,
 }
 
@@ -42,7 +42,7 @@ pub struct TcpListen {
     pub scheme: ListenScheme,
 }
 
-/// The origin of the proxy before this daemon. Its scheme is https.
+/// The origin of the proxy in front of this daemon. Its scheme is https.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOrigin {
     /// Host; an IPv6 address in brackets.
@@ -111,7 +111,7 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
     Ok(ListenPlan { tcp, proxy })
 }
 
-/// Returns the address of a text. Names are not looked up, except the one that every machine has.
+/// Returns the address of a text. Names are not looked up; `localhost` means 127.0.0.1.
 fn address_of(text: &str) -> Option<SocketAddr> {
     let literal = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     literal.as_deref().unwrap_or(text).parse().ok()

@@ -1,4 +1,4 @@
-//! A listener of the daemon: it accepts connections until the daemon stops, then waits for those that are open.
+//! A listener of the daemon: it accepts connections until the daemon stops, and then waits until the open ones end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ enum Accepted {
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl DaemonListener {
-    /// Accepts connections until the stop, then waits for those that are open.
+    /// Accepts connections until the stop, and then waits until the open ones end.
     pub(crate) async fn run(self, front: Arc<RequestFront>, count: Arc<ConnectionCount>, mut stop: StopSignal) {
         let mut connections = JoinSet::new();
         loop {

@@ -10,10 +10,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::stored_request::StoredRequest;
 
-/// State that the rows of a run want it to have.
+/// Pause and hold of a run, as its database rows want them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PauseWish {
-    /// True if its owner wants it paused.
+    /// True if its desired state is paused.
     pub(crate) is_paused: bool,
     /// True if one of its calls waits for an approval.
     pub(crate) is_held: bool,
@@ -21,15 +21,15 @@ pub(crate) struct PauseWish {
     pub(crate) has_started: bool,
 }
 
-/// Facts of a run beside its row.
+/// Facts about a run that its database row does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveFacts {
     /// Calls that have not ended.
     pub open_calls: u64,
     /// Idle times of its request.
     pub times: RequestedTimes,
-    /// Time from which heartbeats are expected: this daemon looks after the run, and the run is not paused. Like the next two,
-    /// in microseconds since 1970.
+    /// Time from which heartbeats are expected: from then on, this daemon manages the run, and the run is not paused.
+    /// This time and the next two are in microseconds since 1970.
     pub watched_us: i64,
     /// Time at which the last call ended.
     pub last_call_us: Option<i64>,
@@ -37,10 +37,10 @@ pub struct LiveFacts {
     pub done_us: Option<i64>,
 }
 
-/// Idle times that a request names; `None` for those of the host. A request names one of them at most.
+/// Idle times that a request names; `None` for the host's time. A request names at most one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestedTimes {
-    /// `ttl_minutes`: also for a run whose worker reports work.
+    /// `ttl_minutes`: it also ends a run with a worker that reports work.
     pub ttl: Option<Duration>,
     /// `limits.idle`.
     pub idle: Option<Duration>,
@@ -57,7 +57,7 @@ impl RequestedTimes {
     }
 }
 
-/// Knowledge of a run's task about the run.
+/// Facts about a run that its task shares with the orchestrator.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRun {
     open_calls: AtomicU64,
@@ -74,7 +74,7 @@ pub(crate) struct LiveRun {
     /// Clock of the timeout; it stops during pauses.
     clock: Arc<RunClock>,
     wish: watch::Sender<PauseWish>,
-    /// A call has ended, or one waits at a cap.
+    /// Signals that a call has begun or ended, or that a hold has changed.
     calls: Notify,
 }
 
@@ -89,22 +89,22 @@ impl LiveRun {
         &self.clock
     }
 
-    /// Says what its rows want.
+    /// Sets the pause and hold that its rows want.
     pub(crate) fn wish(&self, wish: PauseWish) {
         self.wish.send_if_modified(|known| std::mem::replace(known, wish) != wish);
     }
 
-    /// Returns what its rows want, from now on.
+    /// Returns a receiver of the pause and hold that its rows want, from now on.
     pub(crate) fn wishes(&self) -> watch::Receiver<PauseWish> {
         self.wish.subscribe()
     }
 
-    /// Says that its sidecar counts something new against a cap.
+    /// Signals that a call has begun or ended, or that a hold has changed.
     pub(crate) fn notice_calls(&self) {
         self.calls.notify_one();
     }
 
-    /// Waits until its sidecar counts something new against a cap.
+    /// Waits until a call has begun or ended, or a hold has changed.
     pub(crate) async fn calls_noticed(&self) {
         self.calls.notified().await;
     }
@@ -116,7 +116,7 @@ impl LiveRun {
 
     /// Counts a call that has ended.
     pub(crate) fn end_call(&self) {
-        // A heartbeat that began before the file was read has no beginning here.
+        // An end without a known beginning must not bring the number below 0.
         let _ = self.open_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
@@ -125,7 +125,7 @@ impl LiveRun {
         self.last_call_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
-    /// Checks the run: since when it is watched, and since when its agent reports that it is done.
+    /// Updates the time since when the run is watched, and the time since when its agent reports that it is done.
     pub(crate) fn look(&self, run: &Sandbox, now_us: i64) {
         let is_first = self.watched_us.load(Ordering::Relaxed) == 0;
         if is_first || run.paused_us.is_some() {
@@ -143,7 +143,7 @@ impl LiveRun {
         self.is_decided.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true once the run has its result: the time of its teardown does not change it.
+    /// Returns true once the run has its result; the duration of its teardown does not change the result.
     pub(crate) fn is_decided(&self) -> bool {
         self.is_decided.load(Ordering::Relaxed)
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::stop_signal::StopSignal;
 
-/// The times of a loop.
+/// Name and times of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopTimer {
     /// Name of the loop.
@@ -141,7 +141,7 @@ impl Loops {
     }
 }
 
-/// Does a turn of work again and again until the signal. A turn that the signal meets is dropped.
+/// Repeats a turn of work until the signal. The signal drops a turn in progress.
 pub(crate) async fn every<F>(
     timer: LoopTimer,
     loops: Arc<Loops>,

@@ -48,10 +48,10 @@ pub struct Monitor {
     pub(crate) read: ReadPosition,
     /// The last scrape.
     pub(crate) scrape: Scrape,
-    /// The host.
+    /// Facts about the host.
     pub(crate) host: HostReport,
     started: Instant,
-    /// Time of the start in the text of audit files.
+    /// Time of the start, in the format of times in audit files.
     started_at: String,
     /// Number of calls that wait for a person.
     held: Arc<AtomicU64>,
@@ -90,7 +90,7 @@ impl Monitor {
         self.started
     }
 
-    /// Returns the calls of one run that wait for a person: none yet.
+    /// Returns a counter of the calls of one run that wait for a person, at 0.
     pub(crate) fn held_calls(&self) -> HeldCalls {
         HeldCalls::of(&self.held)
     }
@@ -115,7 +115,8 @@ impl Monitor {
         self.lock().count_findings(class, number);
     }
 
-    /// Counts the request of a sandbox that its sidecar has refused, unless an earlier daemon has counted it.
+    /// Counts a request of a sandbox that its sidecar has refused. A refusal before the start of this daemon does not
+    /// count: an earlier daemon may have counted it.
     pub(crate) fn count_refusal(&self, refused: &RefusedRequest) {
         if refused.ts >= self.started_at {
             self.lock().count_refusal(&refused.reason);

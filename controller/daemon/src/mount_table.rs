@@ -1,6 +1,6 @@
 //! The host directories that a run can read, and their paths in the sandbox.
 //!
-//! Pure. The table is the border of the API: a path outside it and outside the workspace does not exist.
+//! Pure. The API treats a path outside the table and outside the workspace as one that does not exist.
 
 use std::path::Path;
 

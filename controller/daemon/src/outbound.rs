@@ -23,11 +23,11 @@ pub(crate) struct Destination<'a> {
     pub(crate) address: &'a Address,
     /// File with the certificates to trust, in place of the system's.
     pub(crate) ca: Option<&'a Path>,
-    /// Addresses that may be connected.
+    /// Addresses to which a connection is allowed.
     pub(crate) reach: Reach,
 }
 
-/// Reason why a request was not accepted. Of the answer, it contains only the status.
+/// Reason why a request was not accepted. It contains only the status of the answer.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryFault {
     /// The settings allow no connection.
@@ -63,8 +63,8 @@ impl DeliveryFault {
     }
 }
 
-/// Sends a request on a connection of its own, and returns the status of the answer. The request has its target and its own
-/// headers.
+/// Sends a request on a connection of its own, and returns the status of the answer. The caller has set the target of
+/// the request and all headers except `Host`, `User-Agent` and `Connection`.
 ///
 /// # Errors
 /// [`DeliveryFault`]; the receiver may have accepted the request.

@@ -61,14 +61,15 @@ pub(crate) fn routes() -> Router<Arc<ApiContext>> {
         .route("/assets/{hash}/{name}", get(assets::serve))
 }
 
-/// Returns whether a path is a page: it is answered without a credential too, and a browser opens it without `X-Sluice`.
+/// Returns whether a path is a page. A page is answered without a credential too, and a browser opens it without
+/// `X-Sluice`.
 pub(crate) fn is_page(path: &str) -> bool {
     const PAGES: [&str; 9] =
         ["/", "/login", "/login/confirm", "/sandboxes", "/approvals", "/agents", "/spending", "/host", "/chat"];
     PAGES.contains(&path) || is_asset(path) || path.starts_with("/sandboxes/")
 }
 
-/// Returns whether a path that is not a page may be one of the API. The others do not exist.
+/// Returns whether a path that is not a page may be a path of the API. Other paths do not exist.
 pub(crate) fn may_be_of_the_api(path: &str) -> bool {
     const API: [&str; 6] = ["/api/", "/ai/", "/v1/", "/alive", "/ready", "/metrics"];
     API.iter().any(|prefix| path.starts_with(prefix))
@@ -113,7 +114,7 @@ async fn confirm(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    // The front has compared it with ours.
+    // The front has checked that the value is an origin of this daemon.
     if !headers.contains_key(ORIGIN) {
         return Err(ApiError::wrong_origin());
     }
@@ -130,7 +131,7 @@ async fn confirm(
         let text = "This browser has a session of another login. Log out there first, then run sluice open again.";
         return Ok(message_page(StatusCode::CONFLICT, "You are already logged in", text).into_response());
     }
-    // Another request may have been faster.
+    // Another request may have used the code since.
     let Some(view) = sessions.take_code(&form.code) else { return Ok(bad_code(&context, &request.peer).await) };
     let secret = new_session().map_err(|error| ApiError::internal(&error))?;
     record_login(&context, &request.peer, &secret.id, &view).await?;

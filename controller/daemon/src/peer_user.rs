@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Tables of the daemon's network.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// State of a connection that both ends have open. A socket that its process has closed is root's in the table.
+/// State of a connection that both ends have open. The table lists a socket under root after its process has closed it.
 const ESTABLISHED: &str = "01";
 
 /// Returns the user of the process that has connected from `peer` to `local`; `None` if the tables have no such process.
@@ -30,7 +30,7 @@ fn user_in(table: &str, wanted: (SocketAddr, SocketAddr)) -> Option<u32> {
         if state != ESTABLISHED || (own, other) != wanted {
             return None;
         }
-        // Queues, timer and retransmissions are before it, and another timer before the inode.
+        // Three words come before the uid: queues, timer and retransmissions. Another timer comes before the inode.
         let uid = words.nth(3)?.parse().ok()?;
         let inode: u64 = words.nth(1)?.parse().ok()?;
         (inode != 0).then_some(uid)

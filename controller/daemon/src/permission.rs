@@ -44,11 +44,11 @@ pub enum Operation {
 /// Objects on which a role may do an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
-    /// None.
+    /// No objects.
     Denied,
     /// Only objects of its own owner and accounts.
     Own,
-    /// All.
+    /// All objects.
     All,
 }
 
@@ -73,13 +73,13 @@ pub fn permission(role: Role, operation: Operation) -> Permission {
             Role::Viewer,
             Create | Chat | Control | Decide | Publish | Steer | Execute | RegisterAgent | SuspendAgent | GrantAgent | ChangeBudget | Monitor | Diagnose,
         )
-        // Its own runs are the runs of its end users, accessible through the chat routes only.
+        // A chat token reaches its runs, which are the runs of its end users, through the chat routes only.
         | (Role::Chat | Role::Metrics, _) => Denied,
     }
 }
 
-/// Returns the objects on which a browser session of a role may do an operation. Other objects need a token: a page
-/// that was attacked must not give more rights than it has.
+/// Returns the objects on which a browser session of a role may do an operation. Other objects need a token: an
+/// attacker who controls a page must not get more rights than its session has.
 #[must_use]
 pub fn session_permission(role: Role, operation: Operation) -> Permission {
     use Operation::{
@@ -88,7 +88,8 @@ pub fn session_permission(role: Role, operation: Operation) -> Permission {
     };
     match (operation, permission(role, operation)) {
         (Read | ReadContent | Control | Decide | Monitor, permission) => permission,
-        // An admin's session creates what its own owner pays for, and suspends its own agents; others would stay suspended.
+        // An admin's session creates objects of its own owner and suspends only its own agents: an attacked page must
+        // not stop the agents of other owners.
         (Create | Chat | SuspendAgent, Permission::All) => Permission::Own,
         (Create | Chat | SuspendAgent, permission) => permission,
         (Publish | Steer | Execute | RegisterAgent | GrantAgent | ChangeBudget | Diagnose | OpenSession, _) => {
@@ -120,7 +121,7 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the owner whose objects are visible; `None` for the objects of all owners.
+    /// Returns the owner of the visible objects; `None` if the objects of all owners are visible.
     #[must_use]
     pub fn owner(self) -> Option<&'a str> {
         self.own.map(|principal| principal.owner.as_str())

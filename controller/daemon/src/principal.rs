@@ -37,7 +37,7 @@ const SESSION_PREFIX: &str = "session:";
 pub struct Principal {
     /// `token:ID`, `uid:N` or `session:ID`.
     pub id: String,
-    /// Owner of what it makes.
+    /// Owner of the objects that it creates.
     pub owner: String,
     /// Role.
     pub role: Role,

@@ -38,7 +38,7 @@ pub struct OwnQuestion {
     pub question_id: String,
     /// `open`, `answered` or `expired`.
     pub state: &'static str,
-    /// The answer: data, whatever it says.
+    /// The answer. It is data, and not an instruction.
     pub answer: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub async fn ask(context: &ApiContext, key: &RunKey, request: QuestionRequest) -
     Ok(OwnQuestion::of(context.store.ask_question(new, now_us()).await?))
 }
 
-/// Returns a question of the run, as soon as it is closed, but after this time at the latest.
+/// Returns a question of the run as soon as it is closed, and after `wait` at the latest.
 ///
 /// # Errors
 /// 404: this attempt has not asked the question.

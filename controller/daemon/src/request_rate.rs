@@ -20,7 +20,7 @@ struct Bucket {
     at: Instant,
 }
 
-/// Number of buckets from which full ones are removed.
+/// Number of buckets at which full ones are removed.
 const SWEEP_FROM: usize = 4096;
 
 impl<K: Hash + Eq> RequestRate<K> {
@@ -38,7 +38,7 @@ impl<K: Hash + Eq> RequestRate<K> {
         self.take_amount(key, 1, now)
     }
 
-    /// Takes an amount from the bucket of a key. More than a full bucket is never there.
+    /// Takes an amount from the bucket of a key. An amount larger than a full bucket is never available.
     ///
     /// # Errors
     /// The time until it is available.

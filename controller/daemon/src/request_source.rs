@@ -1,7 +1,7 @@
 //! The check that a request was meant for this daemon: `Host`, `Origin` and `Sec-Fetch-Site`.
 //!
 //! A page in a browser can send requests to every address that its machine reaches. A name that was rebound to such an
-//! address is in `Host`, and the page's own origin is in `Origin`. `Sec-Fetch-Site` names pages of other ports.
+//! address is in `Host`, and the page's own origin is in `Origin`. `Sec-Fetch-Site` reveals pages of other ports.
 //!
 //! Pure.
 
@@ -33,7 +33,7 @@ pub struct ReachedOrigin {
 pub enum ListenScheme {
     /// Without TLS.
     Http,
-    /// With TLS, of this daemon or of a proxy before it.
+    /// With TLS, of this daemon or of a proxy in front of it.
     Https,
 }
 
@@ -42,7 +42,7 @@ pub enum ListenScheme {
 pub enum ForeignRequest {
     /// `Host` is missing, occurs twice, or is not a name of this daemon.
     Host,
-    /// `Origin` is another one.
+    /// `Origin` is not an origin of this daemon.
     Origin,
     /// A page of another site or port sent it.
     FetchSite,
@@ -143,7 +143,7 @@ pub fn comes_from_a_file(headers: &HeaderMap) -> bool {
         && is("sec-fetch-dest", &[None, Some("document")])
 }
 
-/// Returns the value of a header, if it is present; `None` if it occurs twice or is not text.
+/// Returns the value of a header, `Some(None)` if it is absent, and `None` if it occurs twice or is not text.
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

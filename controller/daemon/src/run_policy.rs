@@ -51,7 +51,7 @@ pub struct AccountPolicy {
 pub struct Project {
     /// Name.
     pub name: String,
-    /// Owners whose runs may be of it.
+    /// Owners that may create runs of it.
     pub owners: Vec<String>,
     /// Repository that its runs may work on.
     pub repository: Option<ProjectRepository>,
@@ -67,25 +67,25 @@ pub struct RunPolicy {
     pub graphs: Vec<Graph>,
     /// Image of a run that names none.
     pub default_image: String,
-    /// Images that a request may name in addition to those of programs, each with its digest.
+    /// Images that a request may name in addition to the images of programs, each with its digest.
     pub images: Vec<String>,
     /// Projects that a request may name.
     pub projects: Vec<Project>,
     /// Host directories that admins may grant.
     pub grants: GrantPolicy,
-    /// Models of a run without a program of the host that names none.
+    /// Models of a run that names none and has no program of the host.
     pub models: Vec<String>,
-    /// Values of accounts that have some of their own.
+    /// Values of accounts that differ from the values of the host.
     pub accounts: Vec<AccountPolicy>,
     /// Account of a principal without accounts.
     pub account: String,
-    /// Limits of a run without a program of the host that names none.
+    /// Limits of a run that names none and has no program of the host.
     pub limits: StoredLimits,
     /// Highest limits.
     pub limits_max: StoredLimits,
     /// Maximum time from the first claim to the end of a run, retries included, unless its timeout is longer.
     pub run_time: Duration,
-    /// Cap of a run without a program of the host that names none, in nano-USD.
+    /// Cap of a run that names none and has no program of the host, in nano-USD.
     pub max_cost: Option<i64>,
     /// Highest cap, in nano-USD.
     pub max_cost_max: Option<i64>,
@@ -97,15 +97,15 @@ pub struct RunPolicy {
     pub owner_running_max: u32,
     /// Maximum number of running runs of one project.
     pub project_running_max: u32,
-    /// Runs of one owner that may wait in the queue.
+    /// Maximum number of runs of one owner that wait in the queue.
     pub queued_max: u32,
     /// Behaviour of calls at a cap, for a run whose request does not set it.
     pub on_cap: CapTreatment,
     /// Time for which approvals and questions are open.
     pub ask_timeout: Duration,
-    /// Cost in nano-USD from which another person than the run's owner has to approve a raise.
+    /// Cost in nano-USD above which another person than the run's owner and its creator has to approve a raise.
     pub second_person: Option<i64>,
-    /// Cost in nano-USD up to which a browser session may raise a cap; none without one.
+    /// Cost in nano-USD up to which a browser session may raise a cap; without it, no session may raise a cap.
     pub session_approval_max: Option<i64>,
 }
 
@@ -131,8 +131,9 @@ impl RunPolicy {
         self.graphs.iter().find(|graph| graph.graph_id == id || graph.graph_id.strip_prefix("sandbox:") == Some(id))
     }
 
-    /// Returns the image that a request means, if it may name it: an image of a program as it is, or one of the list, by its
-    /// whole text or by its name if no other one has it. The result has the digest of the list.
+    /// Returns the image that a request names, if it is allowed: an image of a program or the default image by its
+    /// exact text, or an image of the list by its exact text or by a name that only one image has. The result includes
+    /// the digest.
     #[must_use]
     pub fn image(&self, asked: &str) -> Option<&str> {
         let of_graphs = self.graphs.iter().filter_map(|graph| graph.image.as_deref());

@@ -7,11 +7,11 @@ use sluice_contract::text::error_chain;
 /// Reason that an attempt cannot begin.
 #[derive(Debug)]
 pub(crate) enum RunRefusal {
-    /// For the owner of the run. Another attempt could not begin either.
+    /// Reason for the owner of the run. Another attempt could not begin either.
     Owner(String),
-    /// For the operator.
+    /// Reason for the operator. Another attempt may begin.
     Host(String),
-    /// For the operator. No other attempt could begin either.
+    /// Reason for the operator. No other attempt could begin either.
     Final(String),
 }
 

@@ -1,8 +1,8 @@
 //! The runs of the daemon: claimed from the queue, driven concurrently, adopted after a restart.
 //!
-//! `orchestrator` only owns the tasks of all runs. A task drives one attempt: `attempt` prepares and
-//! drives it, `call_events` reports its calls, `file_events` its changed files, `steps` records its life. `watchdog` decides
-//! whether a run ends for its time or its silence, and `retries` decides what follows a failure; both are pure.
+//! `orchestrator` owns the tasks of all runs. A task drives one attempt: `attempt` prepares and drives it,
+//! `call_events` reports its calls, `file_events` its changed files, `steps` records its life. `watchdog` decides
+//! whether a run ends because of its time or its silence, and `retries` decides what follows a failure; both are pure.
 
 mod after_attempt;
 mod attempt;

@@ -20,7 +20,8 @@ pub(crate) struct SessionChannel {
 }
 
 impl SessionChannel {
-    /// Returns the channel of a request with a checked host. A socket has none, and neither has plain HTTP beyond loopback.
+    /// Returns the channel of a request with a checked host. A unix socket has no channel, and plain HTTP beyond
+    /// loopback has none either.
     #[must_use]
     pub(crate) fn of(names: &Authorities, headers: &HeaderMap, ends: Option<(SocketAddr, SocketAddr)>) -> Option<Self> {
         let origin = names.reached(headers)?;
@@ -35,7 +36,7 @@ impl SessionChannel {
         direct.map(|ends| Self { cookie, ends: Some(ends) })
     }
 
-    /// Returns what binds a session to this channel; `None` if the process at the other end has no user that is known.
+    /// Returns what binds a session to this channel; `None` if the user of the process at the other end is unknown.
     pub(crate) async fn binding(&self) -> Option<Binding> {
         let Some((peer, local)) = self.ends else { return Some(Binding::Tls) };
         let uid = spawn_blocking(move || peer_user(peer, local)).await.ok()??;

@@ -1,7 +1,7 @@
 //! The cookie of a browser session.
 //!
-//! Cookies do not know ports: pages of every port of this host send and set the same ones. So the name has the port of the
-//! daemon, and cookies of other names are ignored.
+//! Browsers do not separate cookies by port: pages of every port of this host send and set the same ones. So the name
+//! has the port of the daemon, and cookies of other names are ignored.
 //!
 //! Pure.
 
@@ -50,7 +50,7 @@ impl SessionCookie {
         }
     }
 
-    /// Returns the value in a pair of a name and a value, if the name is that of this cookie.
+    /// Returns the value in a pair of a name and a value, if it has the name of this cookie.
     fn value_in<'a>(&self, pair: &'a [u8]) -> Option<&'a [u8]> {
         pair.trim_ascii().strip_prefix(self.name.as_bytes())?.strip_prefix(b"=")
     }

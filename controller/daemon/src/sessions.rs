@@ -38,7 +38,7 @@ pub(crate) struct NewSecret {
 }
 
 impl Sessions {
-    /// Makes a login code for a session of this principal.
+    /// Makes a login code. `maker` is the principal that asks for it.
     pub(crate) fn create_code(&self, maker: &Principal, login: Login) -> Result<NewSecret, NoRandomBytes> {
         let secret = new_secret(CODE_PREFIX)?;
         self.lock().add_code(Hash::of(secret.value.as_bytes()), secret.id.clone(), &maker.id, login, Instant::now());
@@ -50,7 +50,7 @@ impl Sessions {
         self.lock().preview(&Hash::of(code.as_bytes()), Instant::now())
     }
 
-    /// Uses a code up.
+    /// Uses a code up, and returns the principal that it logs in.
     pub(crate) fn take_code(&self, code: &str) -> Option<LoginView> {
         self.lock().take_code(&Hash::of(code.as_bytes()), Instant::now())
     }
@@ -80,7 +80,7 @@ impl Sessions {
         self.lock().maker(id, Instant::now())
     }
 
-    /// Returns the remaining time of a session, if it is used.
+    /// Returns the time until the maximum lifetime of a session. An idle session ends earlier.
     pub(crate) fn left(&self, id: &str) -> Option<std::time::Duration> {
         self.lock().left(id, Instant::now())
     }
@@ -97,7 +97,7 @@ impl Sessions {
         table.take_ended()
     }
 
-    /// Takes sessions back whose end could not be recorded.
+    /// Takes back ended sessions that could not be recorded.
     pub(crate) fn put_back(&self, ended: Vec<EndedSession>) {
         self.lock().put_back(ended);
     }

@@ -24,7 +24,7 @@ pub struct DaemonSettings {
     pub state: PathBuf,
     /// Directory of the sockets.
     pub run_dir: PathBuf,
-    /// Repositories of this host.
+    /// Mirrors of repositories, and the repositories of runs.
     pub git: GitHome,
     /// TCP addresses, each `HOST:PORT`.
     pub listen: Vec<String>,
@@ -32,17 +32,17 @@ pub struct DaemonSettings {
     pub tls_cert: Option<PathBuf>,
     /// Key of the certificate.
     pub tls_key: Option<PathBuf>,
-    /// Origin of the proxy before the daemon.
+    /// Origin of the proxy in front of the daemon.
     pub behind_proxy: Option<String>,
     /// Clients that may read the metrics.
     pub metrics: MetricsReaders,
-    /// Checks before the start.
+    /// Results of the checks before the start.
     pub checks: Vec<HostCheck>,
     /// True if viewers may read files of live runs.
     pub viewer_files: bool,
-    /// Chats.
+    /// Settings of chats.
     pub chat: ChatSettings,
-    /// Runs; `None` for a daemon that neither creates nor manages any.
+    /// Settings of runs; `None` for a daemon that neither creates nor manages runs.
     pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
@@ -57,9 +57,9 @@ pub struct DaemonSettings {
 pub struct RunSettings {
     /// Limits of runs; none if no sandboxes may be created.
     pub policy: Option<RunPolicy>,
-    /// The host.
+    /// Settings of the host of the runs.
     pub host: HostSettings,
-    /// Upstream of the runs, whose state is shown; `None` if no sandboxes may be created.
+    /// Upstream of the runs, which the daemon probes; `None` if no sandboxes may be created.
     pub upstream: Option<Upstream>,
     /// Makes runs from stored requests.
     pub planner: Arc<dyn Planner>,

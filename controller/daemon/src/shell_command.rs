@@ -14,7 +14,7 @@ pub(crate) struct UnsafeWord;
 pub(crate) struct ShellCommand(Vec<String>);
 
 impl ShellCommand {
-    /// Begins a command with words of our own.
+    /// Begins a command with words of this program.
     pub(crate) fn of(words: &[&str]) -> Self {
         Self(words.iter().map(|word| (*word).to_owned()).collect())
     }
@@ -55,7 +55,7 @@ fn quoted(word: &str) -> Result<Cow<'_, str>, UnsafeWord> {
     Ok(Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))))
 }
 
-/// Returns a call of an API with a token that the shell inserts by itself.
+/// Returns a curl command that calls an API. The shell inserts the token from `$SLUICE_TOKEN`.
 ///
 /// # Errors
 /// [`UnsafeWord`]

@@ -38,7 +38,7 @@ pub struct StoredRequest {
     /// Host directories that the run reads, in each of its attempts.
     #[serde(default, skip_serializing_if = "MountTable::is_empty")]
     pub mounts: MountTable,
-    /// `RUN.ATTEMPT` whose transcript the workspace begins with.
+    /// `RUN.ATTEMPT` of the transcript that the workspace begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<String>,
     /// True if the workspace begins with the kept one of `resume_from`, too.
@@ -53,7 +53,7 @@ pub struct StoredRequest {
     /// Treatment of a call that would exceed a cap.
     #[serde(default)]
     pub on_cap: CapTreatment,
-    /// True for a turn of a chat: its program says its answer in parts, if it can.
+    /// True for a turn of a chat: its program writes its answer in parts, if it can.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_chat: bool,
     /// Seconds for which its worker waits for the next turn, if it gets the later turns of its session.
@@ -98,7 +98,7 @@ pub struct StoredRepository {
 pub struct RunCreator {
     /// Id of the principal.
     pub principal: String,
-    /// Owner of what the principal makes for itself.
+    /// Owner of the objects that the principal creates for itself.
     pub owner: String,
 }
 
@@ -134,7 +134,7 @@ pub struct StoredLimits {
     pub workspace: u64,
 }
 
-/// Bytes of a workspace whose request does not say: 10 GiB.
+/// Limit of the workspace in bytes for a request that sets none: 10 GiB.
 pub const WORKSPACE_DEFAULT: u64 = 10 << 30;
 
 fn workspace_default() -> u64 {

@@ -17,12 +17,12 @@ pub(crate) fn stopping() {
     send(NotifyState::Stopping);
 }
 
-/// Returns the time in which systemd wants to hear of this process; `None` if it does not.
+/// Returns the period within which systemd expects a sign of life; `None` without a watchdog.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
-/// Says that the event loop turns, twice in the time that systemd waits.
+/// Tells systemd twice in each period that the event loop works.
 pub(crate) async fn keep_alive(time: Duration, mut stop: StopSignal) {
     let mut ticks = interval(time / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

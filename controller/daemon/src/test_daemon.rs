@@ -220,7 +220,7 @@ impl TestDaemon {
         (id, paths)
     }
 
-    /// The same before its start is recorded.
+    /// Creates the same run, but does not record its start.
     pub(crate) async fn claimed_run(&self) -> (String, RunPaths) {
         let id = self.create("slu_alice", serde_json::json!({ "task": "x" })).await;
         self.claim().await;

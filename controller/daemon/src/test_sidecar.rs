@@ -20,9 +20,9 @@ struct FakeState {
     messages: Vec<Value>,
     entries: Vec<Value>,
     interrupts: Vec<Value>,
-    /// Beginnings of the request lines that it does not answer.
+    /// Beginning of the request lines that it does not answer.
     silent: Option<&'static str>,
-    /// Request lines that it refuses begin so.
+    /// Beginning of the request lines that it refuses.
     refused: Option<&'static str>,
 }
 
@@ -129,7 +129,7 @@ fn respond(head: &str, body: &str, state: &mut FakeState) -> String {
     json!({ "entries": entries.collect::<Vec<_>>() }).to_string()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let begun = Instant::now();
     while !is_so().await {

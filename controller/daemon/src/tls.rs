@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 /// The files of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate and those that certify it, as PEM.
+    /// The certificate and its chain of issuers, as PEM.
     pub certificate: PathBuf,
     /// Private key, as PEM.
     pub key: PathBuf,
@@ -42,7 +42,7 @@ pub enum TlsSetupError {
 pub struct Tls {
     /// Accepts connections.
     pub acceptor: TlsAcceptor,
-    /// Names in the certificate, without those that have a wildcard.
+    /// Names in the certificate, except names with a wildcard.
     pub names: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A unix socket, bound under another name first: a client that sees it can use it.
+//! A unix socket that is bound under a temporary name and then renamed: a client that sees it can use it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;

@@ -1,4 +1,5 @@
-//! Upkeep beside the daemon's runs: retention, agents and heartbeats, the fill level of the event log, webhooks.
+//! Upkeep of the daemon apart from its runs: retention, agents and heartbeats, the fill level of the event log,
+//! webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Default for UpkeepSettings {
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
-/// A start has other things to do.
+/// The first turn is a minute after the start, because a start has other work.
 const RETENTION: LoopTimer = LoopTimer { name: "retention", period: HOUR, first: MINUTE };
 const AGENTS: LoopTimer = LoopTimer { name: "agents", period: MINUTE, first: MINUTE };
 const HEARTBEATS: LoopTimer =
@@ -66,7 +67,7 @@ const DECISIONS: LoopTimer =
 const EVENT_STORE: LoopTimer =
     LoopTimer { name: "event store", period: Duration::from_secs(10), first: Duration::ZERO };
 
-/// Starts all loops and webhooks.
+/// Starts all loops, the Guardian, the exports to OpenTelemetry and the webhooks.
 pub(crate) fn start(tasks: &mut Tasks, context: &Arc<ApiContext>, settings: &UpkeepSettings, origin: &str) {
     let keep = Arc::new(retention::Keep::of(settings));
     periodic(tasks, context, RETENTION, move |context| {

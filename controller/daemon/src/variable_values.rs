@@ -1,5 +1,5 @@
-//! Values of the environment variables of runs that are not created yet. They are secrets, so they are kept in memory
-//! only: if the daemon ends before a run is created, its values are lost.
+//! Values of the environment variables of runs that have not ended. They are secrets, so they are kept in memory only:
+//! if the daemon ends before the container of an attempt is created, the values are lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 /// Variables of one run.
 pub type Variables = BTreeMap<String, Zeroizing<String>>;
 
-/// Values of all runs that wait.
+/// Values of all runs that have not ended.
 #[derive(Default)]
 pub struct VariableValues(Mutex<HashMap<RunId, Variables>>);
 

@@ -1,4 +1,4 @@
-//! How far the base of a run has moved since the run began, as the mirror of the repository has it.
+//! Number of commits by which the base of a run has moved since the run began, according to the mirror.
 
 use crate::branch::Branch;
 use crate::error::GitError;
@@ -11,8 +11,9 @@ use crate::repository_url::RepositoryUrl;
 use crate::transfer::{TransferEnd, resolve};
 
 impl GitHome {
-    /// Returns the number of commits that a branch has and `base` has not. Nothing is fetched: the mirror has the branch as the
-    /// last run found it that began there. `None` without a mirror, and if `base` is not in it any more.
+    /// Returns the number of commits that a branch has and `base` has not. Nothing is fetched: the mirror has the
+    /// branch as it was when a run last started from it. `None` if there is no mirror, or if the mirror lacks the
+    /// branch or `base`.
     ///
     /// # Errors
     /// [`GitError`]

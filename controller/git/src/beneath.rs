@@ -1,4 +1,5 @@
-//! Files in directories of the user of git: it could have made a link there, and no step follows one.
+//! Files in directories that belong to git's user. That user may have made links there, so no function here follows a
+//! link.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// Maximum length of a name; a ref is a file, and some file systems limit names to 255 bytes.
 const LONGEST: usize = 200;
 
-/// Name of a branch, without `refs/heads/`: a part of the names that git allows, without any that a shell, a URL or an
-/// option would interpret differently.
+/// Name of a branch, without `refs/heads/`: a subset of the names that git allows. Names that a shell or a URL would
+/// interpret differently, or that look like an option, are excluded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Branch(String);
 

@@ -26,11 +26,11 @@ pub enum BranchPrefix {
     Fix,
     /// A bug with critical priority.
     Hotfix,
-    /// A change of structure alone.
+    /// A change of the code's structure only.
     Refactor,
-    /// Documents.
+    /// A change of documentation.
     Docs,
-    /// Tests.
+    /// A change of tests.
     Test,
     /// Anything else.
     Chore,
@@ -102,7 +102,7 @@ pub enum BranchNameError {
     Name(String, RefFault),
 }
 
-/// Rule of git for names of branches that a name breaks.
+/// Rule for branch names that a name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefFault {
     /// The name is empty.
@@ -117,13 +117,13 @@ pub enum RefFault {
     /// The name has a special meaning for git.
     #[error("git uses this name itself")]
     Reserved,
-    /// Git allows no such character.
+    /// The name has a character that is not allowed.
     #[error("it has the character U+{:04X}", *.0 as u32)]
     Character(char),
-    /// Two dots are a range of commits.
+    /// Two dots mean a range of commits.
     #[error("it has '..'")]
     Dots,
-    /// Git reads an entry of a reflog.
+    /// Git reads `@{` as an entry of a reflog.
     #[error("it has '@{{'")]
     Reflog,
     /// A part is empty.
@@ -145,7 +145,8 @@ pub fn branch_name(parts: &BranchParts<'_>) -> Result<String, BranchNameError> {
     let Some(ticket) = parts.ticket else {
         return checked(format!("run/{}", parts.run_id));
     };
-    // The ticket must be valid by itself: no slug may make `A.` valid, and a collision none of `A.lock`.
+    // The ticket must be valid by itself: a slug must not make `A.` valid, and the number after a collision must not
+    // make `A.lock` valid.
     if let Some(fault) = ticket_fault(ticket) {
         return Err(BranchNameError::Ticket(truncate(ticket), fault));
     }

@@ -15,13 +15,13 @@ use crate::receive::Push;
 use crate::run_repository::RunRepository;
 use crate::transfer::update_refs;
 
-/// Time to wait for a push of the same run.
+/// Maximum time to wait for the lock, which a push of the same run may hold.
 const WAIT: Duration = Duration::from_secs(300);
 
-/// Result of a bundle.
+/// Result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// The step of the branch, if it has commits that were not pushed.
+    /// The change of the branch, if the bundle has commits that were not pushed.
     pub pushed: Option<Push>,
     /// A commit with the uncommitted changes; it is never published.
     pub uncommitted: Option<ObjectId>,

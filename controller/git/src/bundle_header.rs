@@ -1,6 +1,6 @@
 //! The header of a git bundle.
 //!
-//! Pure. The bundle is the sandbox's.
+//! Pure. The bundle comes from the sandbox.
 
 use crate::object_id::ObjectId;
 
@@ -28,7 +28,7 @@ pub enum BundleError {
 }
 
 impl BundleHeader {
-    /// Reads the lines before the empty one. Only these refs may be in it.
+    /// Reads the lines before the empty one. Only the `allowed` refs may be in it.
     pub(crate) fn parse(lines: &[Vec<u8>], allowed: &[&str]) -> Result<Self, BundleError> {
         let (first, rest) = lines.split_first().ok_or(BundleError::Header)?;
         if !matches!(&first[..], b"# v2 git bundle" | b"# v3 git bundle") {
@@ -42,7 +42,7 @@ impl BundleHeader {
                     return Err(BundleError::Capability(capability.to_owned()));
                 }
             } else if line.starts_with(b"-") {
-                // A commit that the repository should have; whether it has it is seen by the objects.
+                // A commit that the repository should have. If it is missing, the check of the objects fails.
             } else {
                 let (id, name) = text.split_once(' ').ok_or(BundleError::Header)?;
                 if !allowed.contains(&name) {

@@ -21,7 +21,7 @@ impl RunRepository {
     /// copies. The files belong to the user of git; the caller gives them to the sandbox. The directory may exist if it is
     /// empty; it must never have been accessible to a sandbox.
     ///
-    /// If an earlier attempt has pushed, the clone begins where it stopped.
+    /// If an earlier attempt has pushed, the clone begins where that attempt stopped.
     ///
     /// # Errors
     /// [`GitError`]
@@ -73,13 +73,13 @@ impl RunRepository {
     }
 }
 
-/// Refuses a work tree that would fill the disk: a few objects can be in it a million times.
+/// Refuses a work tree that would fill the disk: a few objects can appear in it a million times.
 async fn check_size(command: GitCommand<'_>, head: &ObjectId) -> Result<(), GitError> {
     let too_large = || GitError::CheckoutSize { head: head.clone() };
     let listed = command.read_only().args(["ls-tree", "-r", SIZE_FORM, head.as_str()]).run(Input::Nothing).await;
     match listed {
         Ok(output) if output.is_success() => fits(&output.stdout).then_some(()).ok_or_else(too_large),
-        // Ended by the kernel at a limit.
+        // The kernel ended git at a limit.
         Ok(output) if output.code.is_none() => Err(too_large()),
         Ok(output) => Err(GitError::Failed { command: "ls-tree".to_owned(), message: output.message() }),
         Err(GitError::TimedOut { .. } | GitError::TooMuchOutput { .. }) => Err(too_large()),

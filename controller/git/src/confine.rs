@@ -46,19 +46,19 @@ const SYSTEM_FILES: [&str; 19] = [
     "/etc/alternatives",
 ];
 
-/// Devices of git.
+/// Devices that git uses.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
 
 /// Reason why a process could not be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// Wrong arguments.
+    /// The arguments are not a request as Sluice writes it.
     #[error(transparent)]
     Arguments(#[from] NotARequest),
     /// The network namespace cannot be created.
     #[error("the kernel refuses a network namespace ({0}); run sluice as root, or allow user namespaces")]
     Network(Errno),
-    /// No mount namespace.
+    /// The mount namespace or a mount in it cannot be made.
     #[error("the kernel refuses a mount namespace or a mount in it ({0}); run sluice with the capability SYS_ADMIN")]
     Mount(Errno),
     /// The user cannot be changed.
@@ -70,7 +70,7 @@ pub enum ConfineError {
     /// A limit cannot be set.
     #[error("a limit cannot be set ({0})")]
     Limit(Errno),
-    /// Landlock failed.
+    /// The Landlock rules cannot be made or enforced.
     #[error("Landlock failed: {0}")]
     Landlock(#[from] landlock::RulesetError),
     /// A directory cannot be opened.
@@ -92,7 +92,7 @@ pub enum ConfineError {
 /// Confines this process as the arguments of `git-child` state, and becomes git. The process has one thread, and its working
 /// directory is the repository.
 ///
-/// The function returns only if that fails; the code is for the exit of the process.
+/// The function returns only if that fails; the number is the exit code for the process.
 ///
 /// # Errors
 /// [`ConfineError`]
@@ -122,7 +122,7 @@ fn confined(arguments: &[OsString]) -> Result<Infallible, ConfineError> {
     Err(ConfineError::File { what: "start git", source })
 }
 
-/// Takes the network away, unless the request has a port.
+/// Gives up the network, unless the request has a port.
 fn leave_network(request: &ConfineRequest, is_root: bool) -> Result<(), ConfineError> {
     if request.port.is_some() {
         return Ok(());
@@ -131,7 +131,7 @@ fn leave_network(request: &ConfineRequest, is_root: bool) -> Result<(), ConfineE
         return unshare(CloneFlags::CLONE_NEWNET).map_err(ConfineError::Network);
     }
     let (uid, gid) = (geteuid(), getegid());
-    // The maps of a process that cannot be dumped belong to root.
+    // The id map files in `/proc` of a process that is not dumpable belong to root.
     nix::sys::prctl::set_dumpable(true).map_err(ConfineError::Network)?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(ConfineError::Network)?;
     let maps = [
@@ -145,12 +145,13 @@ fn leave_network(request: &ConfineRequest, is_root: bool) -> Result<(), ConfineE
     Ok(())
 }
 
-/// Moves into a file system in which `/tmp` has only the one directory, and enters it. So its parents need no rights.
+/// Moves into a mount namespace in which `/tmp` has only the repository, and enters it. So git's user needs no rights
+/// to the parents of the repository.
 fn leave_files(request: &ConfineRequest) -> Result<(), ConfineError> {
     const NONE: Option<&str> = None;
     let passwd = accounts_with(request)?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(ConfineError::Mount)?;
-    // Opened here, since a mount of another namespace cannot be bound.
+    // Opened after `unshare`, since a mount of another namespace cannot be bound.
     let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_PATH | nix::libc::O_DIRECTORY).open(".");
     let directory = opened.map_err(file_error("open the repository"))?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).map_err(ConfineError::Mount)?;
@@ -179,7 +180,8 @@ fn leave_files(request: &ConfineRequest) -> Result<(), ConfineError> {
     std::env::set_current_dir(VIEW).map_err(file_error("enter the repository"))
 }
 
-/// Returns the accounts of the host with one for the user, if it has none: ssh ends without one.
+/// Returns the accounts of the host, with an additional one for git's user if that user has none: ssh fails without
+/// one.
 fn accounts_with(request: &ConfineRequest) -> Result<Option<String>, ConfineError> {
     let Some((uid, gid)) = request.user.filter(|_| request.port.is_some()) else { return Ok(None) };
     let accounts = fs::read_to_string("/etc/passwd").map_err(file_error("read the accounts of the host"))?;

@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// Exit code of a process that could not confine itself; git has none above 129 of its own.
+/// Exit code of a process that could not confine itself; git's own exit codes are at most 129.
 pub(crate) const NOT_CONFINED: i32 = 213;
 
 /// Rights of the git process in its directory.

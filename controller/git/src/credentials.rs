@@ -19,7 +19,7 @@ use crate::repository_url::{RepositoryUrl, UrlKind};
 use crate::secret::SecretText;
 use crate::secret_file::{CredentialFault, read_secret};
 
-/// Name of directories with credentials.
+/// Beginning of the names of directories with credentials.
 pub(crate) const SECRETS: &str = "secrets";
 
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
@@ -32,7 +32,7 @@ pub enum Credentials {
     None,
     /// User and token, by HTTPS.
     Token {
-        /// User; the forges accept any with a token.
+        /// User name; the forges accept any name with a token.
         username: String,
         /// Token.
         token: SecretText,
@@ -46,21 +46,21 @@ pub enum Credentials {
     },
 }
 
-/// A credentials file that is not used.
+/// Reason why a credentials file is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The file cannot be read.
     #[error("the credentials file cannot be read")]
     Read(#[from] io::Error),
-    /// Others than the owner can read the file.
+    /// Users other than the owner can read the file.
     #[error("the credentials file can be read by its group or by others; run chmod 600 on it")]
     Open,
-    /// The file is empty, too large, or has characters outside ASCII.
+    /// The file is empty or too large, or its line has characters other than visible ASCII.
     #[error(
         "the credentials file has no token and no key; write one line, TOKEN or USER:TOKEN, or a private key of OpenSSH without a passphrase"
     )]
     Content,
-    /// A key without known hosts.
+    /// The file has a key, but no file of known hosts is given.
     #[error(
         "a key needs a file of known hosts; write one with ssh-keyscan and compare it with what the forge publishes"
     )]
@@ -73,7 +73,7 @@ pub(crate) struct PlacedCredentials {
     directory: Option<Scratch>,
     settings: Vec<String>,
     ssh_command: Option<String>,
-    /// Texts that a forge may repeat, and that no message of git keeps.
+    /// Texts that a forge may repeat; they are removed from messages of git.
     hidden: Vec<SecretText>,
 }
 
@@ -178,8 +178,8 @@ fn credential_line(url: &RepositoryUrl, username: &str, token: &SecretText) -> Z
     ))
 }
 
-/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no question. A connection that
-/// is dead for a minute ends.
+/// Returns the ssh command of git: one key, only the known hosts, no configuration, no agent, no prompts. A connection
+/// that is dead for a minute ends.
 fn ssh_command(directory: &str) -> String {
     let known_hosts = format!("UserKnownHostsFile={directory}/known_hosts");
     let options = [

@@ -124,7 +124,7 @@ impl Scratch {
         &self.name
     }
 
-    /// Removes the remains of an earlier process.
+    /// Removes the directories of this kind that an earlier process left.
     pub(crate) fn sweep(parent: &Path, kind: &str) -> Result<(), GitError> {
         let entries = fs::read_dir(parent).map_err(GitError::file("list a directory of a repository"))?;
         let start = format!("{kind}-");
@@ -143,7 +143,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The lock of a mirror or of a run's repository, between processes and tasks; it ends with this value.
+/// The lock of a mirror or of a run's repository, between processes and tasks; it is released when this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
@@ -175,7 +176,7 @@ impl Lock {
         self.0.set_modified(SystemTime::now()).map_err(GitError::file("set the time of a lock"))
     }
 
-    /// Takes the lock, unless it is held by another process.
+    /// Takes the lock, unless another process or task holds it.
     pub(crate) fn take(path: &Path) -> Result<Option<Self>, GitError> {
         let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
         let file = opened.map_err(GitError::file("open the lock of a repository"))?;

@@ -79,7 +79,7 @@ pub enum GitError {
         /// Address of the repository.
         url: String,
     },
-    /// The branch is not at the repository.
+    /// The repository does not have the branch.
     #[error("the repository at {url} has no branch {branch}; name one that exists")]
     UnknownBranch {
         /// Address of the repository.
@@ -147,7 +147,7 @@ pub enum GitError {
     OtherBranch {
         /// The run.
         run: String,
-        /// The branch that it has.
+        /// Branch of the run.
         branch: String,
     },
     /// Objects of the sandbox that are not accepted.

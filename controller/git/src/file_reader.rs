@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// Maximum number of bytes in one read.
 const PIECE: usize = 64 * 1024;
 
-/// Reads a regular file in pieces. A piece of a file does not block for long, so it is read in place.
+/// Reads a regular file in pieces. Reading one piece does not block for long, so the poll itself reads it.
 #[derive(Debug)]
 pub(crate) struct FileReader {
     file: File,

@@ -1,7 +1,7 @@
-//! Guarded paths of a change, and those of each commit as git prints its changes for programs.
+//! Finds guarded paths in a change, and in git's machine-readable list of the changes of each commit.
 //!
-//! Pure. Paths are the sandbox's. A publication has all commits of a branch, so a path counts even if a later commit takes
-//! the change back.
+//! Pure. Paths come from the sandbox. A publication has all commits of a branch, so a path counts even if a later
+//! commit reverts the change.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ pub(crate) fn guard_of_change(path: &[u8], modes: &[u32]) -> Option<Guard> {
     if modes.contains(&SUBMODULE) { Some(Guard::Git) } else { guard_of(path) }
 }
 
-/// Reads `diff-tree --stdin -r -c -z --raw` of many commits, and returns only the guarded paths, each once. Stops after this
-/// many and returns true if there were more.
+/// Reads `diff-tree --stdin -r -c -z --raw` of many commits, and returns only the guarded paths, each once. Stops after
+/// `most` paths, and returns true if there were more.
 pub(crate) fn guarded_changes(output: &[u8], most: usize) -> Result<(GuardedPaths, bool), BrokenOutput> {
     let mut guarded = GuardedPaths::new();
     let mut fields = output.split(|byte| *byte == 0).filter(|field| !field.is_empty());

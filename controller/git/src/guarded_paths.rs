@@ -40,7 +40,7 @@ enum Form {
     Is(&'static str),
     /// The beginning of the name.
     Begins(&'static str),
-    /// The whole name of a file, and no directory: a common word.
+    /// The whole name of a file, not of a directory, because the name is a common word.
     IsFile(&'static str),
 }
 
@@ -97,7 +97,7 @@ const GUARDED: [(Form, Guard); 61] = [
     (Form::Begins("codefresh.y"), Guard::Ci),
     (Form::Begins("screwdriver.y"), Guard::Ci),
     (Form::Is("codeowners"), Guard::Reviewers),
-    // Prow's reviewers of a directory.
+    // Prow reads the reviewers of a directory from this file.
     (Form::IsFile("owners"), Guard::Reviewers),
     (Form::IsFile("owners_aliases"), Guard::Reviewers),
     (Form::Is(".mailmap"), Guard::Reviewers),
@@ -105,7 +105,7 @@ const GUARDED: [(Form, Guard); 61] = [
     (Form::Is(".gitattributes"), Guard::Git),
     (Form::Is(".lfsconfig"), Guard::Git),
     (Form::Is(".gitconfig"), Guard::Git),
-    // Short names of NTFS that have a digest of the name, for `.gitmodules`, `.gitattributes` and `.mailmap`.
+    // Short names of NTFS that contain a digest of the long name: for `.gitmodules`, `.gitattributes` and `.mailmap`.
     (Form::Begins("gi7eba~"), Guard::Git),
     (Form::Begins("gi7d29~"), Guard::Git),
     (Form::Begins("maba30~"), Guard::Reviewers),
@@ -138,10 +138,9 @@ impl Form {
     }
 }
 
-/// Returns a name in the form in which all names are equal that some file system takes for the same file.
+/// Returns the normalized form of a name: it is the same for all names that some file system takes for the same file.
 fn folded(name: &str) -> String {
-    // HFS+ ignores some of the characters without a picture (`next_hfs_char` of git).
-    // NTFS reads `name:stream` as the file `name`.
+    // HFS+ ignores some invisible characters (`next_hfs_char` of git). NTFS reads `name:stream` as the file `name`.
     let name = name.split(':').next().unwrap_or_default();
     let visible = name.chars().filter(|character| !is_invisible(*character));
     let lower: String = visible.flat_map(char::to_lowercase).map(simple_fold).collect();
@@ -157,7 +156,7 @@ fn is_short_name(name: &str, listed: &str) -> bool {
         && start.len() >= letters.len().min(5)
 }
 
-/// Returns the lower-case letter for letters that case folding, unlike lower-casing, makes equal to an ASCII one.
+/// Returns the lower-case ASCII letter for a letter that case folding, unlike lower-casing, makes equal to it.
 fn simple_fold(character: char) -> char {
     if character == '\u{17f}' { 's' } else { character }
 }

@@ -14,7 +14,7 @@ use crate::error::GitError;
 use crate::program::GitProgram;
 use crate::repository_url::RepositoryUrl;
 
-/// Directory of mirrors and of the repositories of runs. Clones of this value are the same directory.
+/// Directory of mirrors and of the repositories of runs. Clones of this value share one directory.
 #[derive(Debug, Clone)]
 pub struct GitHome {
     inner: Arc<Inner>,
@@ -37,13 +37,13 @@ pub(crate) struct RepositoryPaths {
 }
 
 impl GitHome {
-    /// Names the directory; it is made when it is needed.
+    /// Sets the directory; it is made when it is needed.
     #[must_use]
     pub fn new(root: PathBuf, program: GitProgram) -> Self {
         Self { inner: Arc::new(Inner { root, program }) }
     }
 
-    /// Returns the runs that have files here: a repository, or what a killed process has left of one.
+    /// Returns the runs that have files here: a repository, or the remains of one that a killed process left.
     ///
     /// # Errors
     /// [`GitError::File`]
@@ -106,7 +106,7 @@ impl GitHome {
         paths(&self.inner.root.join("runs"), run.as_str())
     }
 
-    /// Returns the files of a mirror: one for each address and project.
+    /// Returns the paths of a mirror. Each address and scope has its own mirror.
     pub(crate) fn mirror_paths(&self, url: &RepositoryUrl, scope: &str) -> RepositoryPaths {
         let digest = Sha256::digest(format!("{}\n{scope}", url.canonical()));
         paths(&self.inner.root.join("mirrors"), &hex::encode(&digest[..16]))

@@ -56,7 +56,8 @@ impl CommitterIdentity {
     }
 }
 
-/// Git removes punctuation at both ends, and everything that would break the line.
+/// Returns true if git writes the text unchanged: git removes punctuation at both ends, and characters that would break
+/// the line.
 fn is_plain(value: &str) -> bool {
     let is_edge = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let is_inside = |character: char| !is_unsafe(character) && !"<>\"\\".contains(character);

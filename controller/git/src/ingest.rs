@@ -1,7 +1,7 @@
 //! Takes a pack of a sandbox into the repository of its run.
 //!
-//! git writes it into a separate directory (the quarantine). Only after every check do its files move into the repository; a
-//! refused pack leaves nothing.
+//! git writes it into a separate directory (the quarantine). Its files move into the repository only after every check;
+//! a refused pack leaves nothing.
 
 use std::io;
 
@@ -21,10 +21,10 @@ use crate::object_graph::{TreeFault, measure_trees};
 use crate::program::{GitCommand, Input};
 use crate::run_repository::RunRepository;
 
-/// Name of quarantine directories.
+/// Beginning of the names of quarantine directories.
 const INCOMING: &str = "incoming";
 
-/// Maximum number of packs whose objects are in memory at a time.
+/// Maximum number of packs that are parsed at a time, with their objects in memory.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Runs a command that prints objects of a sandbox, and parses them in a separate thread, because the runtime also serves
@@ -53,7 +53,7 @@ pub(crate) struct Quarantine<'a> {
 }
 
 impl<'a> Quarantine<'a> {
-    /// Receives a pack and checks its objects, each for itself.
+    /// Receives a pack, and checks the size of each object and the shape of each tree.
     pub(crate) async fn receive(
         repository: &'a RunRepository,
         mut pack: impl AsyncRead + Unpin + Send,
@@ -97,14 +97,14 @@ impl<'a> Quarantine<'a> {
         }
     }
 
-    /// The size of all packs of the run.
+    /// Checks the total size of all packs of the run.
     fn check_total(&self) -> Result<(), GitError> {
         let Some(scratch) = &self.scratch else { return Ok(()) };
         let total = self.repository.received_bytes()?.saturating_add(file_bytes(&scratch.path().join("pack"))?);
         if total > RUN_BYTES { Err(IngestRefusal::Total.into()) } else { Ok(()) }
     }
 
-    /// Sizes of all objects, and the shape of all trees.
+    /// Checks the sizes of all objects, and the shape of all trees.
     async fn check_objects(&self) -> Result<(), GitError> {
         let form = "--batch-check=%(objectname) %(objecttype) %(objectsize)";
         let listed = self.command_of_pack().args(["cat-file", form, "--batch-all-objects", "--unordered"]);
@@ -136,7 +136,7 @@ impl<'a> Quarantine<'a> {
         }
     }
 
-    /// Moves the pack into the repository. Until a ref names its commits, it changes nothing.
+    /// Moves the pack into the repository. Until a ref names its commits, the pack changes nothing.
     pub(crate) fn keep(self) -> Result<(), GitError> {
         let Some(scratch) = &self.scratch else { return Ok(()) };
         let failed = || GitError::file("move a pack into the repository of its run");

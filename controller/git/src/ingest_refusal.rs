@@ -9,7 +9,7 @@ use crate::limits::{
 /// Reason why objects of a sandbox are not accepted. The texts go to the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestRefusal {
-    /// The pack does not begin as one.
+    /// The data do not begin with the header of a pack.
     #[error("the pack cannot be read")]
     NotAPack,
     /// The body of the request ended early.
@@ -56,7 +56,7 @@ pub enum IngestRefusal {
         "{old} is not part of the history of {new}, and pushed commits stay; add new commits on top of {old} (git reset --soft {old}, then commit again)"
     )]
     NotForward {
-        /// Present head.
+        /// Present head of the branch.
         old: String,
         /// The commit that was pushed.
         new: String,
@@ -68,7 +68,7 @@ pub enum IngestRefusal {
     Committer {
         /// The commit.
         commit: String,
-        /// Name and address of the run.
+        /// Name and address of the run's committer.
         expected: String,
     },
 }

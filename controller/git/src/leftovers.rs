@@ -1,5 +1,5 @@
-//! Files that a killed git leaves in a repository of ours. With the lock of the repository held, no git writes in it, so all
-//! such files come from processes that have ended.
+//! Files that a killed git leaves in a repository of ours. The caller holds the lock of the repository, so no git
+//! writes in it, and all such files come from processes that have ended.
 //!
 //! The repository belongs to the user of git, who could have made a link in it: no step follows a link.
 
@@ -30,7 +30,7 @@ fn sweep_repository(repository: &Path) -> io::Result<()> {
 
 const FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
-/// Removes the files with such a name, also in directories up to this depth.
+/// Removes the files with a name for which `is_left` is true, also in directories up to this depth.
 fn sweep_directory(parent: &OwnedFd, name: &str, depth: u32, is_left: &dyn Fn(&[u8]) -> bool) -> io::Result<()> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let directory = match openat2(parent, name, FLAGS, Mode::empty(), resolve) {
@@ -42,7 +42,7 @@ fn sweep_directory(parent: &OwnedFd, name: &str, depth: u32, is_left: &dyn Fn(&[
         let name = entry.file_name();
         match entry.file_type() {
             FileType::Directory if depth > 0 && !matches!(name.to_bytes(), b"." | b"..") => {
-                // Names that are not text are none of git's.
+                // Git makes no names that are not text.
                 if let Ok(name) = name.to_str() {
                     sweep_directory(&directory, name, depth - 1, is_left)?;
                 }

@@ -52,13 +52,14 @@ pub(crate) const COMMIT_BYTES: u64 = MIB;
 pub(crate) const TREE_DEPTH: u32 = 64;
 /// Maximum number of entries of all trees of a push or bundle.
 pub(crate) const TREE_ENTRIES: u64 = 1_000_000;
-/// Maximum number of paths in the work tree of one commit: of a push, as far as its trees are new, and of a clone.
+/// Maximum number of paths in the work tree of one commit. For a push, only new trees are counted; for a clone, all.
 pub(crate) const TREE_PATHS: u64 = 1_000_000;
-/// Maximum number of bytes of the files of a clone, as stored: attributes of the repository may make some longer.
+/// Maximum number of bytes of the files of a clone, as git stores them: attributes of the repository may make some
+/// files longer in the work tree.
 pub(crate) const CHECKOUT_BYTES: u64 = 16 * GIB;
-/// Maximum number of changed paths in a look.
+/// Maximum number of changed paths in the summary of a branch.
 pub(crate) const LOOK_PATHS: usize = 5_000;
-/// Maximum number of commits in a look.
+/// Maximum number of commits in the summary of a branch.
 pub(crate) const LOOK_COMMITS: usize = 1_000;
 /// Maximum number of refs that a remote may advertise.
 pub(crate) const REMOTE_REFS: usize = 100_000;

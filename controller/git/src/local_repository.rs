@@ -1,4 +1,4 @@
-//! A repository in a directory of this host, which belongs to its owner and is read as its owner.
+//! A repository of the operator in a directory of this host. Git works in it as the owner of the directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -32,7 +32,7 @@ impl LocalRepository {
         TransferEnd { directory: &self.directory, form: RepositoryForm::Bare, user: self.owner }
     }
 
-    /// Returns the branch of HEAD, if that is a branch with a commit.
+    /// Returns the branch that HEAD names, which may have no commit yet; `None` for a detached HEAD.
     pub(crate) async fn head(&self, program: &GitProgram) -> Result<Option<String>, GitError> {
         let words = ["symbolic-ref", "--quiet", "HEAD"];
         let output = self.end().command(program, OPERATOR).read_only().args(words).run(Input::Nothing).await?;

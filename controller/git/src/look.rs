@@ -12,7 +12,8 @@ use crate::output::Output;
 use crate::program::Input;
 use crate::run_repository::RunRepository;
 
-/// Disables renames, and programs from attributes or configuration. Submodules are ordinary entries: no work tree is opened.
+/// Arguments of `diff-tree` without renames, and without programs from attributes or configuration. Submodules are
+/// ordinary entries: no work tree is opened.
 const DIFF: [&str; 8] = [
     "diff-tree", "-r", "--no-renames", "--no-textconv", "--no-ext-diff", "--no-color", "--ignore-submodules=none",
     "--submodule=short",
@@ -25,22 +26,23 @@ pub struct BranchSummary {
     pub base: ObjectId,
     /// Head of the branch.
     pub head: ObjectId,
-    /// Commits from base to head, the last one first; at most 1,000.
+    /// Commits from base to head, the newest one first; at most 1,000.
     pub commits: Vec<CommitLine>,
-    /// Changed paths between base and head, at most 5,000. A rename has both paths in it, so rules about paths see all.
+    /// Changed paths between base and head, at most 5,000. A rename is listed with both paths, so rules about paths see
+    /// both.
     pub files: Vec<ChangedFile>,
-    /// Guarded paths that single commits change, also if a later commit takes the change back; at most 5,000.
+    /// Guarded paths that single commits change, even if a later commit reverts the change; at most 5,000.
     pub(crate) guarded_in_commits: GuardedPaths,
-    /// The lists are not complete: they are longer than the limits, or took too long. A rule about paths has to take such a
-    /// look as one that has every path.
+    /// True if the lists are not complete: they are longer than the limits, or took too long. A rule about paths must
+    /// treat such a summary as if it had every path.
     pub too_large: bool,
     /// Number of commits that the base branch does not have.
     pub ahead: u64,
 }
 
 impl BranchSummary {
-    /// Returns the paths that need an approval, each with the reason, in their order: those that differ between base and
-    /// head, and those of each commit, because all commits are published.
+    /// Returns the paths that need an approval, each with the reason, in their order: the paths that differ between
+    /// base and head, and the guarded paths of each commit, because all commits are published.
     pub fn guarded(&self) -> impl Iterator<Item = (&[u8], Guard)> {
         let of_commits = self.guarded_in_commits.iter().map(|(path, guard)| (path.as_slice(), *guard));
         let of_files = self.files.iter().filter_map(|file| {
@@ -51,14 +53,14 @@ impl BranchSummary {
     }
 }
 
-/// End of a list of git.
+/// How a list of git ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListEnd {
     /// All entries were read.
     Whole,
     /// There are more entries than the limit.
     Cut,
-    /// git was ended at a limit.
+    /// git was killed at a limit.
     Killed,
 }
 
@@ -73,7 +75,7 @@ fn broken(command: &str) -> GitError {
 }
 
 impl RunRepository {
-    /// Reads the branch. For a branch that is too large to read, the result says so; that is not an error.
+    /// Reads the run's branch. If the branch is too large to read, `too_large` is true; that is not an error.
     ///
     /// # Errors
     /// [`GitError`]
@@ -95,8 +97,8 @@ impl RunRepository {
         Ok(look)
     }
 
-    /// Reads one list after the other. The paths come before the numbers of lines: rules about paths need them all, and
-    /// counting lines may take too long.
+    /// Reads one list after the other. The paths come before the numbers of lines: rules about paths need all paths,
+    /// and counting lines may take too long.
     async fn fill_look(&self, look: &mut BranchSummary) -> Result<(), GitError> {
         let commits = self.fill_commits(look).await?;
         look.too_large |= commits != ListEnd::Whole;
@@ -141,8 +143,9 @@ impl RunRepository {
         Ok(ListEnd::of(is_cut))
     }
 
-    /// Reads the guarded paths of each commit that the base does not have. A merge has only paths that differ from all of
-    /// its parents (`-c`): what it takes from one of them is a change of another commit, or of the base's own history.
+    /// Reads the guarded paths of each commit that the base does not have. For a merge, only paths that differ from all
+    /// parents are read (`-c`): a path taken from one parent is a change of another commit, or of the base's own
+    /// history.
     async fn fill_guarded(&self, look: &mut BranchSummary) -> Result<ListEnd, GitError> {
         let commits: String = look.commits.iter().flat_map(|commit| [commit.id.as_str(), "\n"]).collect();
         let words = ["--stdin", "--root", "-c", "--no-commit-id", "-z", "--raw", "--"];
@@ -173,7 +176,7 @@ impl RunRepository {
     }
 
     /// Returns the difference between base and head as text of git, or none if it is larger than `max_bytes` or takes
-    /// longer than ten seconds. The bytes are the sandbox's.
+    /// longer than ten seconds. The bytes come from the sandbox.
     ///
     /// # Errors
     /// [`GitError`]
@@ -184,7 +187,7 @@ impl RunRepository {
         let words = ["--patch", "--full-index", "--binary", self.base().as_str(), head.as_str(), "--"];
         match self.command(limits).read_only().args(DIFF).args(words).run(Input::Nothing).await {
             Ok(output) if output.is_success() => Ok(Some(output.stdout)),
-            // Ended by the kernel at a limit.
+            // The kernel ended git at a limit.
             Ok(output) if output.code.is_none() => Ok(None),
             Ok(output) => Err(GitError::Failed { command: "diff-tree".to_owned(), message: output.message() }),
             Err(GitError::TimedOut { .. } | GitError::TooMuchOutput { .. }) => Ok(None),

@@ -1,6 +1,6 @@
 //! Changed files and commits as git prints them for programs.
 //!
-//! Pure. Paths and texts are the sandbox's.
+//! Pure. Paths and texts come from the sandbox.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ pub enum ChangeStatus {
     Modified,
     /// Removed path.
     Deleted,
-    /// Other type: file, link, submodule.
+    /// Other type: a file, link or submodule became another of these.
     TypeChanged,
 }
 
 impl ChangeStatus {
-    /// Returns the word in output.
+    /// Returns the word that output uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,11 +38,11 @@ impl ChangeStatus {
 /// One path that differs. A rename is a removal and an addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedFile {
-    /// Bytes of the path; for people, `visible_path` makes text of them.
+    /// Bytes of the path; `visible_path` converts them to text for people.
     pub path: Vec<u8>,
     /// Kind of the change.
     pub status: ChangeStatus,
-    /// Mode of the new file, such as 100644, 100755, 120000 (link) or 160000 (submodule).
+    /// Mode of the new file, such as 100644, 100755, 120000 (link) or 160000 (submodule); 0 if the file was removed.
     pub mode: u32,
     /// Mode before the change, in the same form; 0 if the file is new.
     pub old_mode: u32,
@@ -55,21 +55,21 @@ pub struct ChangedFile {
 /// One commit of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitLine {
-    /// Commit.
+    /// Id of the commit.
     pub id: ObjectId,
     /// Author as in the commit, without control characters.
     pub author: String,
-    /// Seconds since 1970.
+    /// Author time, in seconds since 1970.
     pub time: i64,
     /// First line of the message, without control characters.
     pub subject: String,
 }
 
-/// Output that git does not write.
+/// Output that does not have git's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BrokenOutput;
 
-/// Reads `diff-tree -r -z --raw`. Stops after this many paths and returns true if there were more.
+/// Reads `diff-tree -r -z --raw`. Stops after `most` paths, and returns true if there were more.
 pub(crate) fn changed_files(output: &[u8], most: usize) -> Result<(Vec<ChangedFile>, bool), BrokenOutput> {
     let mut files = Vec::new();
     let mut fields = output.split(|byte| *byte == 0).filter(|field| !field.is_empty());

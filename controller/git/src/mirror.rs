@@ -21,7 +21,7 @@ use crate::repository_url::{RepositoryUrl, UrlKind};
 use crate::run_repository::RunRepository;
 use crate::transfer::{TransferEnd, init, resolve, transfer, update_refs};
 
-/// Time that a fetch of the same mirror may take before another one gives up.
+/// Maximum time to wait for another fetch of the same mirror.
 const WAIT: Duration = Duration::from_secs(3600);
 
 /// Checks for the objects of a fetch. Old, harmless mistakes of other programs are ignored.
@@ -38,12 +38,14 @@ const FETCH_CHECKS: [&str; 10] = [
     "fetch.fsck.badDateOverflow=ignore",
 ];
 
-/// Ends a connection on which hardly anything has moved for a minute: a silent forge would hold the lock of a repository.
+/// Ends a connection that carries less than 1,000 bytes per second for a minute: otherwise, a silent forge would hold
+/// the lock of a repository.
 const SILENCE: [&str; 2] = ["http.lowSpeedLimit=1000", "http.lowSpeedTime=60"];
-/// The time for a fetch: a forge counts the objects of a large repository for minutes, and sends next to nothing meanwhile.
+/// The same time for a fetch: a forge may count the objects of a large repository for minutes, and send almost nothing
+/// meanwhile.
 const FETCH_SILENCE: &str = "http.lowSpeedTime=300";
 
-/// Choices of a fetch.
+/// Options of a fetch.
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
     /// Name of the project and of its permitted users: two projects never share a mirror.
@@ -52,7 +54,7 @@ pub struct MirrorOptions {
     pub base: Option<Branch>,
     /// Number of commits of the history; otherwise all. A directory is always fetched whole.
     pub depth: Option<u32>,
-    /// Runs start without the submodules that the repository has.
+    /// If true, runs start without the submodules that the repository has.
     pub without_submodules: bool,
     /// If true, runs start with pointers instead of the files that LFS has.
     pub without_lfs: bool,
@@ -92,7 +94,7 @@ impl Mirror {
         home.prepare()?;
         let paths = home.mirror_paths(url, &mirror_scope(options));
         let lock = Lock::wait(&paths.lock, WAIT).await?;
-        // Its time shows when the mirror was last used.
+        // The time of the lock file shows when the mirror was last used.
         lock.touch()?;
         make_mirror(home, &paths).await?;
         leftovers::sweep(&paths.repository)?;
@@ -156,7 +158,7 @@ impl Mirror {
     }
 }
 
-/// Returns what sets the mirrors of one address apart: the project, and the depth of the history.
+/// Returns the scope that distinguishes the mirrors of one address: the project, and the depth of the history.
 pub(crate) fn mirror_scope(options: &MirrorOptions) -> String {
     let depth = options.depth.map(|depth| format!(" depth {depth}")).unwrap_or_default();
     format!("{}{depth}", options.scope)
@@ -265,8 +267,8 @@ impl Fetch<'_> {
     }
 }
 
-/// Returns the ref of a branch in a mirror. The repository may have `a` today and `a/b` tomorrow, and no two refs can have
-/// such names, so the ref has a name of a fixed form.
+/// Returns the ref of a branch in a mirror. The repository may have `a` today and `a/b` tomorrow, and git cannot have
+/// refs with both names, so the ref has a name of a fixed form.
 pub(crate) fn own_reference(branch: &Branch) -> String {
     let digest = Sha256::digest(branch.as_str());
     format!("refs/sluice/branch-{}", hex::encode(&digest[..16]))

@@ -1,6 +1,7 @@
-//! Notes at the commits of a run: which run made a commit, and by which audit log it is proved.
+//! Git notes at the commits of a run: the attempt that made a commit, and the hash of its audit log.
 //!
-//! They are for `git notes --ref=sluice` in the repository of the run, and never leave the host: a publication names one commit.
+//! `git notes --ref=sluice` shows them in the repository of the run. They never leave the host: a publication pushes
+//! only one commit and its history.
 
 use std::collections::HashSet;
 
@@ -16,14 +17,14 @@ use crate::transfer::{resolve, update_refs};
 
 /// Ref of the notes.
 const NOTES: &str = "refs/notes/sluice";
-/// Most commits of a run that get a note: the newest ones.
+/// Maximum number of commits of a run that get a note: the newest ones.
 const COMMITS: usize = 50_000;
 /// Committer of the notes.
 const COMMITTER: [&str; 2] = ["user.name=Sluice", "user.email=sluice@sluice.invalid"];
 
 impl RunRepository {
-    /// Adds a note with the attempt and the hash of its audit log to each commit of the run that has none. A commit of an
-    /// earlier attempt keeps its own.
+    /// Adds a note with the attempt and the hash of its audit log to each commit of the run that has none. A commit of
+    /// an earlier attempt keeps its note.
     ///
     /// # Errors
     /// [`GitError`]
@@ -65,7 +66,7 @@ impl RunRepository {
     }
 }
 
-/// Returns a note: trailers like those of a merge.
+/// Returns the text of a note: trailers, as in a merge commit.
 fn text(attempt: &RunKey, audit_head: Option<&str>) -> String {
     let head = audit_head.map(|head| format!("Sluice-Audit-Head: {head}\n")).unwrap_or_default();
     format!("Sluice-Run: {attempt}\n{head}")

@@ -1,6 +1,6 @@
 //! Trees and commits as `git cat-file --batch` prints them.
 //!
-//! Pure. The objects are a sandbox's.
+//! Pure. The objects come from a sandbox.
 
 use std::collections::HashMap;
 
@@ -44,11 +44,11 @@ pub(crate) fn committer(commit: &[u8]) -> Option<&[u8]> {
 pub(crate) struct TreeSize {
     /// Maximum depth of directories, including the tree itself.
     pub(crate) depth: u32,
-    /// Files and directories.
+    /// Number of files and directories.
     pub(crate) paths: u64,
 }
 
-/// Trees that are not measured.
+/// Reason why trees are not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TreeFault {
     /// A tree cannot be read.

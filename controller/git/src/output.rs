@@ -62,14 +62,14 @@ impl Output {
     }
 }
 
-/// Returns a line of a message that joins lines by semicolons. A line of the other side has none, so that no part of it passes
-/// for a line of git.
+/// Returns a line of a message that joins lines by semicolons. In a line of the remote side, semicolons are replaced,
+/// so that no part of it looks like a line of git.
 fn one_line(line: &str) -> String {
     let text = sanitize(line);
     if text.trim_start().starts_with("remote:") { text.replace(';', ",") } else { text }
 }
 
-/// Returns the bytes with each secret replaced by another text.
+/// Returns the bytes with each occurrence of the secret replaced by another text.
 fn replaced(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

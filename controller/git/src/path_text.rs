@@ -28,7 +28,7 @@ pub fn visible_path(path: &[u8]) -> String {
     text
 }
 
-/// Returns true for a character without a picture: it changes the direction of text, or joins or separates letters.
+/// Returns true for an invisible character: it changes the direction of text, or joins or separates letters.
 pub(crate) fn is_invisible(character: char) -> bool {
     matches!(
         character,

@@ -1,6 +1,7 @@
-//! The one place that starts git.
+//! The only module that starts git.
 //!
-//! Each process has an empty environment, only our configuration, bounds, and a process group that is killed.
+//! Each process has a fixed environment, only our configuration, bounds, and a process group of its own, which is
+//! killed if the process does not end in time.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ pub(crate) struct GitCommand<'a> {
     hidden: Vec<SecretText>,
 }
 
-/// A git process that runs; it and its children are killed with this value.
+/// A git process that runs; it and its children are killed when this value is dropped before their end.
 pub(crate) struct RunningGit {
     child: Child,
     group: Option<Pid>,
@@ -93,8 +94,8 @@ pub(crate) struct RunningGit {
 }
 
 impl GitProgram {
-    /// Names git by its absolute path, the words that start `confine` (in production `/proc/self/exe git-child`), and the
-    /// user of git. A process that is not root has no `user`: git is its own.
+    /// Names git by its absolute path, the words that start `confine` (in production `/proc/self/exe git-child`), and
+    /// the user of git. A process that is not root passes no `user`: git then runs as the user of this process.
     #[must_use]
     pub fn new(git: PathBuf, wrapper: Vec<OsString>, user: Option<ChildUser>) -> Self {
         Self { git, wrapper, user }
@@ -160,7 +161,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Takes the right to write.
+    /// Removes the right to write.
     pub(crate) fn read_only(mut self) -> Self {
         self.access = DirectoryAccess::Read;
         self
@@ -172,7 +173,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Runs as the owner of a repository of the operator.
+    /// Sets the user of the process, such as the owner of a repository of the operator.
     pub(crate) fn user(mut self, user: Option<ChildUser>) -> Self {
         self.user = user;
         self
@@ -348,7 +349,7 @@ impl RunningGit {
     }
 }
 
-/// Ends the whole group: git has children of its own, such as ssh.
+/// Kills the whole group: git has children of its own, such as ssh.
 impl Drop for RunningGit {
     fn drop(&mut self) {
         if let Some(group) = self.group {
@@ -357,7 +358,7 @@ impl Drop for RunningGit {
     }
 }
 
-/// A git that ended early closes the pipe; its exit code says why.
+/// Writes the input to git. If git ended early, the pipe is closed, and the exit code of git says why.
 async fn write_input(feed: Option<(ChildStdin, Input<'_>)>) -> Result<(), GitError> {
     let Some((mut stdin, input)) = feed else { return Ok(()) };
     match input {
@@ -375,7 +376,7 @@ async fn copy_input(reader: &mut (dyn AsyncRead + Unpin + Send), stdin: &mut Chi
     use tokio::io::AsyncReadExt;
     let mut piece = vec![0; 64 * 1024];
     loop {
-        // The client has gone, which is not a fault of the host.
+        // A read error means that the client has gone, which is not a fault of the host.
         let read = reader.read(&mut piece).await.map_err(|_| GitError::Refused(IngestRefusal::CutOff))?;
         if read == 0 || stdin.write_all(&piece[..read]).await.is_err() {
             return Ok(());

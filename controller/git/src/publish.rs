@@ -16,14 +16,14 @@ use crate::repository_url::RepositoryUrl;
 use crate::run_repository::RunRepository;
 use crate::transfer::{transfer, update_refs};
 
-/// Time to wait for another publication of the same run.
+/// Maximum time to wait for another publication or a push of the same run.
 const WAIT: Duration = Duration::from_secs(600);
 
-/// Reason for a directory that lacks commits from before a run whose own history is not whole.
+/// Reason of a refusal: the run has only a part of the history, and the directory lacks the commits before it.
 const LACKS: &str = "the run began with a part of the history, and the directory lacks the commits before it; fetch them \
                      there (git fetch --unshallow), and publish again";
 
-/// End of a publication.
+/// Result of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
     /// The branch at the forge was made or moved.
@@ -37,8 +37,8 @@ impl RunRepository {
     /// branch has there; without one, the branch must not exist. No other ref is pushed.
     ///
     /// # Errors
-    /// [`GitError::BranchTaken`]: without a lease, the branch exists and has another commit. [`GitError::BranchMoved`]: the
-    /// branch is not at the lease. [`GitError::PushRefused`]: the forge does not want it.
+    /// [`GitError::BranchTaken`]: without a lease, the branch exists and has another commit. [`GitError::BranchMoved`]:
+    /// the branch is not at the lease. [`GitError::PushRefused`]: the forge refuses the push.
     pub async fn publish(
         &self,
         url: &RepositoryUrl,
@@ -68,7 +68,7 @@ impl RunRepository {
         head: &ObjectId,
         lease: Option<&ObjectId>,
     ) -> Result<Published, GitError> {
-        // The token's file is in the repository: no pack of the sandbox is read there meanwhile.
+        // The token's file is in the repository. The lock keeps packs of the sandbox out meanwhile.
         let _lock = Lock::wait(self.lock_path(), WAIT).await?;
         let placed = credentials.place(url, self.path(), self.program().user())?;
         let reference = target.reference();
@@ -101,7 +101,8 @@ impl RunRepository {
         }
     }
 
-    /// A directory gets the objects as a pack, and the branch in one transaction. Its hooks do not run.
+    /// Publishes to a directory: sends the objects as a pack, and sets the branch in one transaction. Hooks of the
+    /// directory do not run.
     async fn publish_to_directory(
         &self,
         local: &LocalRepository,

@@ -1,8 +1,8 @@
-//! Title and body of pull requests, and the message of a squash.
+//! Title and body of pull requests, and the message of a squash or merge commit.
 //!
-//! Pure. The operator's account at the forge posts these texts, so text by an agent, or by the person who requested the run,
-//! must have no effect in them: no command of a bot, mention, word that closes an issue, image or link. Such texts
-//! are in fenced code. Only the title is outside it, and there the characters with an effect are taken apart.
+//! Pure. The operator's account at the forge posts these texts, so text by an agent, or by the person who requested the
+//! run, must have no effect in them: no command of a bot, mention, word that closes an issue, image or link. Such texts
+//! are in fenced code. Only the title is outside it, and there, blanks separate the characters that have an effect.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::path_text::is_invisible;
 pub const FENCED_MAX: usize = 4000;
 /// Maximum number of characters of a title, with its ticket.
 pub const TITLE_MAX: usize = 200;
-/// Characters of the shortest fence.
+/// Number of backticks of the shortest fence.
 const FENCE_MIN: usize = 3;
 
 /// Facts of a run that its pull request shows.
@@ -79,7 +79,7 @@ fn fenced(text: &str) -> String {
     while let Some(line) = rest.next() {
         let length = line.chars().count() + 2;
         let room = FENCED_MAX.saturating_sub(CUT_LINE.chars().count() + 2);
-        // The last line may use the space of the line that announces more.
+        // The last line may use the space of the line that marks a cut.
         let fits = characters + length <= if rest.peek().is_none() { FENCED_MAX } else { room };
         if !fits {
             let part: String = line.chars().take(room.saturating_sub(characters + 2)).collect();
@@ -115,8 +115,8 @@ fn token(value: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-/// Returns a text with each character that controls, hides or changes the direction of others as its number, `<U+202E>`.
-/// Line ends become `\n`.
+/// Returns a text with each character that controls, hides or changes the direction of others replaced by its number,
+/// `<U+202E>`. Line ends become `\n`.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -180,7 +180,7 @@ fn cut(line: &str, most: usize) -> String {
         return line.to_owned();
     }
     let mut cut: String = line.chars().take(most - 3).collect();
-    // A mark must be followed by a blank.
+    // A mark such as `@` must not come directly before the dots.
     cut.truncate(cut.trim_end_matches([' ', '@', '#', '!', '/']).len());
     cut + "..."
 }

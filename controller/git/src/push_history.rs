@@ -11,9 +11,9 @@ use crate::limits::RUN_BYTES;
 /// Pushes of a run that have ended, accepted or refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushHistory {
-    /// Number of bytes that were read of all of them.
+    /// Number of bytes that were read of all pushes.
     bytes: u64,
-    /// Times at which the recent ones began, in microseconds since 1970.
+    /// Times at which the recent pushes began, in microseconds since 1970.
     begun_us: Vec<i64>,
 }
 

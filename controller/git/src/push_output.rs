@@ -1,17 +1,17 @@
-//! The answer of `git push --porcelain`.
+//! Parses the output of `git push --porcelain`.
 //!
 //! Pure. The texts come from the forge.
 
 use sluice_contract::text::{sanitize, truncate};
 
-/// End of a push to a forge.
+/// Result of a push to a forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PushEnd {
     /// The branch was made or moved.
     Done,
-    /// The branch existed already.
+    /// The branch already had the commit.
     AlreadyThere,
-    /// The branch is not where the lease says.
+    /// The branch is not at the commit of the lease.
     Stale,
     /// The forge refused.
     Refused(String),
@@ -36,8 +36,8 @@ pub(crate) fn push_end(output: &[u8]) -> PushEnd {
     }
 }
 
-/// Returns true if git itself has found that the branch is elsewhere. The forge chooses the words of `[remote rejected]`, so
-/// they mean nothing here.
+/// Returns true if git itself has found that the branch is at another commit. The forge chooses the words after
+/// `[remote rejected]`, so they are not evaluated.
 fn is_stale(summary: &str) -> bool {
     let words = ["stale info", "fetch first", "already exists"];
     summary.starts_with("[rejected]") && words.iter().any(|words| summary.contains(words))
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(push_end(b"fatal: no\n"), PushEnd::Unknown);
     }
 
-    /// Bug: a forge whose refusal had such words got the branch under twenty names.
+    /// Bug: if the refusal of a forge had such words, the branch was pushed under twenty names.
     #[test]
     fn words_of_the_forge_mean_no_taken_name() {
         for words in ["a rule for this name already exists", "stale info", "fetch first"] {

@@ -30,13 +30,13 @@ pub const REQUEST_TYPE: &str = "application/x-git-receive-pack-request";
 /// Content type of [`PushOutcome::report`].
 pub const RESULT_TYPE: &str = "application/x-git-receive-pack-result";
 
-/// Capabilities that clients are offered, and no others are accepted.
+/// Capabilities that clients are offered, in addition to the object format and the agent; no others are accepted.
 const CAPABILITIES: &str = "report-status side-band-64k quiet ofs-delta";
 
 /// Maximum number of bytes of a command list.
 const LIST_BYTES: usize = 64 * 1024;
 
-/// Time for a client to send its command list, and to end after a refusal.
+/// Maximum time for a client to send its command list, and to send the rest of its body after the decision.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answer to a push.
@@ -44,20 +44,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct PushOutcome {
     /// Body of the response to the client.
     pub report: Vec<u8>,
-    /// The step of the branch; none if the push was refused or had no command.
+    /// The change of the branch; none if the push was refused or changed nothing.
     pub pushed: Option<Push>,
     /// Reason of a refusal, as reported to the client.
     pub refused: Option<String>,
 }
 
-/// A step of the run's branch.
+/// A change of the head of the run's branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
     /// The branch.
     pub branch: Branch,
-    /// Head before.
+    /// Head before the push.
     pub old: ObjectId,
-    /// Head now.
+    /// Head after the push.
     pub new: ObjectId,
 }
 
@@ -79,9 +79,9 @@ impl RunRepository {
         Ok(body)
     }
 
-    /// Receives the body of `POST git-receive-pack`, and answers. A push that is refused leaves nothing. The whole body is
-    /// read in any case, up to the limit of a pack. The caller records the push with the number of bytes that were read, and
-    /// does not begin another one if the bytes of the run are used up.
+    /// Receives the body of `POST git-receive-pack`, and answers. A push that is refused leaves nothing. The whole body
+    /// is read in any case, up to the limit of a pack. The caller records the push with the number of bytes that were
+    /// read, and does not begin another push if the bytes of the run are used up.
     ///
     /// # Errors
     /// [`GitError`]: a fault of the host. The client gets no report.
@@ -142,7 +142,7 @@ impl RunRepository {
     }
 }
 
-/// End of a push that was not done.
+/// Reason why a push was not done.
 enum PushError {
     /// The client gets the reason.
     Refused(String),
@@ -184,7 +184,7 @@ async fn read_list(body: &mut (impl AsyncRead + Unpin)) -> Result<Option<Command
         let mut length = [0; 4];
         body.read_exact(&mut length).await.map_err(|_| ListError::Truncated)?;
         let PktLength::Data(bytes) = pkt_length(length)? else { break };
-        // An empty line has its length too: without it, lines without content would have no bound.
+        // The four bytes of the length count too, so empty lines also use up the limit.
         total += length.len() + bytes;
         if total > LIST_BYTES || lines.len() > COMMANDS + SHALLOW {
             return Err(ListError::TooLong);

@@ -35,7 +35,7 @@ pub enum UrlKind {
     Local,
 }
 
-/// Reason why a text is not the address of a repository. The text itself is not named where it may hold a password.
+/// Reason why a text is not the address of a repository. The text itself is not repeated where it may hold a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// A protocol other than https, ssh and file.
@@ -58,7 +58,7 @@ pub enum UrlError {
     /// A path that is empty, or has parts that git or the forge would interpret differently.
     #[error("'{}' is not the path of a repository; it has no parts '.', '..' and none that begin with '-', no query, no fragment and no spaces", truncate(.0))]
     Path(String),
-    /// Control characters, or a length that no address has.
+    /// Control characters, characters other than ASCII, or too many bytes.
     #[error(
         "the address of the repository has control characters, characters other than ASCII, or more than {LONGEST} bytes"
     )]
@@ -179,7 +179,7 @@ impl RepositoryUrl {
         &self.host
     }
 
-    /// Returns the port, also where the address has none.
+    /// Returns the port of the address, or the default port of its protocol.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port.or(match self.kind {
@@ -208,7 +208,7 @@ impl RepositoryUrl {
         &self.text
     }
 
-    /// Returns true if both name the same repository, in any spelling.
+    /// Returns true if both are spellings of the same address. Addresses of different protocols are never the same.
     #[must_use]
     pub fn is_same_place(&self, other: &Self) -> bool {
         self.canonical() == other.canonical()

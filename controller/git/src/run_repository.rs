@@ -24,13 +24,13 @@ pub(crate) const BASE: &str = "refs/sluice/base";
 /// Directory of packs.
 const PACKS: &str = "objects/pack";
 
-/// Time that another process may have the lock.
+/// Maximum time to wait for the lock.
 const WAIT: Duration = Duration::from_secs(300);
 
 /// Held while a push is added to a record: two pushes of a run may end at the same time.
 static PUSH_RECORDS: Mutex<()> = Mutex::new(());
 
-/// Bare repository of one run. All values for one run mean the same repository.
+/// Bare repository of one run. All values for one run refer to the same repository.
 #[derive(Debug, Clone)]
 pub struct RunRepository {
     home: GitHome,
@@ -118,7 +118,7 @@ impl RunRepository {
         Ok(Some(Self { home: home.clone(), run: run.clone(), paths, base_branch, base, base_bytes: record.base_bytes }))
     }
 
-    /// Returns the run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run(&self) -> &RunId {
         &self.run

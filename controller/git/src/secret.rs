@@ -6,12 +6,12 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A text that is zeroed, and is not printed.
+/// A text that is zeroed after use, and never printed.
 #[derive(Clone)]
 pub struct SecretText(Zeroizing<String>);
 
 impl SecretText {
-    /// Takes a text.
+    /// Makes a secret of a text.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))

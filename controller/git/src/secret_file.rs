@@ -16,7 +16,7 @@ pub enum CredentialFault {
     /// The file cannot be read.
     #[error("its file cannot be read")]
     Read(#[source] io::Error),
-    /// Others than the owner can read or write the file.
+    /// Users other than the owner can read or write the file.
     #[error("its file has mode {0:o}; run chmod 600 on it")]
     Mode(u32),
     /// The file is empty, too long, or has characters that a header cannot contain.
@@ -32,7 +32,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<String>, CredentialFa
     // A pipe in its place must not block the program.
     let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
     let file = opened.map_err(CredentialFault::Read)?;
-    // The open file is examined: its name could lead to another one by now.
+    // The open file is examined: its name could lead to another file by now.
     let mode = file.metadata().map_err(CredentialFault::Read)?.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(CredentialFault::Mode(mode));
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(write(FILE_MAX, 0o600).expect("a secret"), FILE_MAX);
         assert!(matches!(write(FILE_MAX + 1, 0o600), Err(CredentialFault::Text)));
         assert!(matches!(write(1, 0o620), Err(CredentialFault::Mode(0o620))));
-        // The size is checked before the content is stored.
+        // Only a bounded part is read, whatever the size of the file.
         fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("it is ours");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
         assert!(matches!(read_secret(&path), Err(CredentialFault::Text)));

@@ -60,8 +60,8 @@ impl<'a> TransferEnd<'a> {
     }
 }
 
-/// Sends what `wanted` reaches and `had` does not reach. Both are in `from`; `had` is also in `to`. The boundary of the
-/// history is not sent.
+/// Sends the objects that `wanted` reaches and `had` does not reach. Both are in `from`; `had` is also in `to`. The
+/// boundary of the history is not sent.
 pub(crate) async fn transfer(
     program: &GitProgram,
     from: TransferEnd<'_>,

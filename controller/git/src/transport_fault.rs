@@ -1,10 +1,10 @@
 //! Which failures of git at a forge may pass by themselves: those of the network, and of a server that is overloaded.
 //!
-//! Pure. What git says is the only sign: its exit code is the same for all.
+//! Pure. Only git's message tells them apart: its exit code is the same for all.
 
 use crate::error::GitError;
 
-/// Commands that speak to a forge.
+/// Commands that connect to a forge.
 const REMOTE: [&str; 3] = ["ls-remote", "fetch", "push"];
 
 /// Words of git, curl and ssh for a failure that may pass.
@@ -19,7 +19,8 @@ const PASSING: [&str; 16] = [
 const STATUS: &str = "returned error: ";
 
 impl GitError {
-    /// Returns true if the same request to a forge may succeed later. What the forge itself says (`remote:`) does not count.
+    /// Returns true if the same request to a forge may succeed later. Lines of the forge itself (`remote:`) do not
+    /// count.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -31,7 +32,7 @@ impl GitError {
 
 fn is_passing(message: &str) -> bool {
     let own = || message.split("; ").filter(|line| !line.starts_with("remote:"));
-    // A status is an answer: it says more than the end of the connection after it.
+    // An HTTP status is the server's answer, so it decides, and not the end of the connection after it.
     if let Some(status) = own().find_map(status) {
         return matches!(status, 408 | 429 | 500..=599);
     }

@@ -1,4 +1,4 @@
-//! The version of git on this host, read in the same way as all other work.
+//! The version of git on this host, read by a git process that is confined like all others.
 
 use crate::directory::{make_private, remove};
 use crate::error::GitError;
@@ -10,7 +10,7 @@ impl GitHome {
     /// Starts git without rights in an empty directory, and returns the version that it states, such as `2.50.1`.
     ///
     /// # Errors
-    /// [`GitError`], also if the kernel refuses what git is confined by.
+    /// [`GitError`], also if the kernel refuses to confine git.
     pub async fn version(&self) -> Result<String, GitError> {
         self.prepare()?;
         let directory = self.root().join("version");

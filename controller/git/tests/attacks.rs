@@ -1,4 +1,4 @@
-//! Pushes that mean harm: each is refused, leaves nothing, and starts nothing.
+//! Hostile pushes: each is refused, leaves nothing, and starts nothing.
 
 use std::fs;
 use std::io::Write as _;
@@ -235,7 +235,7 @@ async fn a_blob_that_inflates_is_refused() {
     refused(&host, &run.repository, &push_of(&run, &base, &new), "remove the file from the commits").await;
 }
 
-/// A pack of less than 100 KB. The memory of git ends first, or the limit for one object does.
+/// The pack has less than 100 KB. Git reaches its memory limit, or the limit for one object refuses the pack.
 #[tokio::test]
 async fn chains_of_deltas_that_inflate_are_refused() {
     let host = Host::new();
@@ -251,7 +251,7 @@ async fn chains_of_deltas_that_inflate_are_refused() {
     assert!(push(&run.repository, &good).await.pushed.is_some());
 }
 
-/// Bug: each push had a limit, and their number had none.
+/// Bug: each push had a limit, but the number of pushes had none.
 #[tokio::test]
 async fn the_pushes_of_a_run_have_a_limit_together() {
     let host = Host::new();

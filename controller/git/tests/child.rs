@@ -18,8 +18,8 @@ fn confined(directory: &Path, words: &[&str], program: &[&str]) -> Output {
 
 const OFFLINE: [&str; 5] = ["-", "write", "1073741824", "60", "1048576"];
 
-/// Prints the effective, permitted and inheritable capabilities of the process, the number of those that it could get, and 1
-/// if no program gives it more.
+/// Prints the effective, permitted and inheritable capabilities of the process, the number of capabilities in its
+/// bounding set, and 1 if no program can give it more.
 const RIGHTS: &str = "import ctypes; c = ctypes.CDLL(None); d = (ctypes.c_uint32 * 6)(); \
     c.capget((ctypes.c_uint32 * 2)(0x20080522, 0), d); \
     print(*d, sum(c.prctl(23, n, 0, 0, 0) == 1 for n in range(64)), c.prctl(39, 0, 0, 0, 0))";
@@ -30,7 +30,7 @@ fn shell(directory: &Path, script: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// Only root can take the user from a process, and verify that it has no rights afterwards.
+/// Requires root: only root can change the user of a process, and verify that it has no rights afterwards.
 fn require_root() {
     assert!(nix::unistd::geteuid().is_root(), "run this test as root");
 }

@@ -184,7 +184,8 @@ async fn the_host_follows_no_link_of_git() {
     }
 }
 
-/// The repositories have the filter of the base, as a git that was compromised before could have left it.
+/// The configurations of both repositories have a program for the filter of the base, as a compromised git could have
+/// left them.
 #[tokio::test]
 async fn a_hostile_base_runs_nothing_in_a_clone() {
     let host = Host::new();

@@ -132,7 +132,7 @@ async fn a_shallow_history_serves_a_run() {
     assert_eq!(crate::support::git(&bare, ["rev-parse", &reference]), head.to_string());
     assert_eq!(crate::support::git(&bare, ["rev-list", "--count", &reference]), "5", "the history there is whole");
     crate::support::git(&bare, ["fsck", "--strict"]);
-    // The base has moved meanwhile: the mirror has two ends of history now.
+    // The base has moved meanwhile: the mirror has two boundaries of its history now.
     crate::support::commit(&work, "d");
     crate::support::git(&work, ["push", "-q", &crate::support::text(&bare), "main"]);
     let mirror = host.home.mirror(&url, &Credentials::None, &options).await.expect("a mirror");

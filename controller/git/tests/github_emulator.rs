@@ -1,7 +1,8 @@
-//! The forge of GitHub against `emulate`, an emulator of GitHub with a state. It needs `tests/setup/emulate.sh` and node.
+//! Tests of the GitHub forge against `emulate`, a stateful emulator of GitHub. It needs `tests/setup/emulate.sh` and
+//! node.
 //!
-//! The emulator finds no conflicts, decides at once, has no GraphQL and answers a moved head with 422 in place of 409; the
-//! unit tests of the crate have these by a script.
+//! The emulator finds no conflicts, decides at once, has no GraphQL and answers a moved head with 422 in place of 409;
+//! the unit tests of the crate cover these cases with a scripted server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -54,7 +55,7 @@ impl Emulator {
         serde_json::from_str(&line).expect("the emulator answers; its errors are above")
     }
 
-    /// Another person does something at the forge.
+    /// Performs an action of another person at the forge.
     fn act(&mut self, act: &str) -> Value {
         writeln!(self.input.as_mut().expect("it runs"), "{act}").expect("it runs");
         self.line()
@@ -72,7 +73,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The emulator exits at the end of its input.
         self.input = None;
         let _ = self.node.wait();
     }
@@ -106,7 +107,7 @@ async fn a_draft_is_opened_once_and_merged() {
     assert_eq!(emulator.act(&format!("message {commit}"))["message"], "[PROJ-1] Page\n\nSluice-Run: r");
     let branches = emulator.act("branches");
     assert_eq!(branches.as_array().expect("a list").len(), 1, "{branches}");
-    // Once more it is the same end.
+    // A second merge has the same result.
     let again = merge(&forge, opened.number, &request(&opened.head_sha), &RuntimePause).await.expect("it has an end");
     assert_eq!(again, MergeOutcome::Merged { commit: Some(commit), branch: BranchDeletion::Deleted });
 }

@@ -45,7 +45,7 @@ async fn a_look_has_both_paths_of_a_rename() {
     assert_eq!(run.repository.diff(100).await.expect("a diff"), None);
 }
 
-/// Bug: a list of commits that took too much of the processor was a failure of the host.
+/// Bug: a list of commits that took too much CPU time was reported as a failure of the host.
 #[tokio::test]
 async fn a_look_that_the_kernel_ends_is_too_large() {
     let host = Host::new();

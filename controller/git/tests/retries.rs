@@ -1,4 +1,4 @@
-//! Work with a forge that fails at first: what may succeed later is tried again, after 1, 2 and 4 seconds.
+//! Work with a forge that fails at first: requests that may succeed later are retried, after 1, 2 and 4 seconds.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sluice_git::{Credentials, GitError, MirrorOptions, Published, RepositoryUrl}
 use crate::support::forge::{allow_pushes, failing_forge};
 use crate::support::{Host, branch, commit, git};
 
-/// Counts the seconds, and does not wait.
+/// Records the seconds, and does not wait.
 #[derive(Debug, Default)]
 struct Counted(Mutex<Vec<u64>>);
 
@@ -69,7 +69,7 @@ async fn a_push_to_an_overloaded_forge_succeeds_later() {
 
     assert_eq!(pause.take(), [1, 2]);
     assert_eq!(git(&origin, ["rev-parse", &reference]), new);
-    // A push with a lost answer is found.
+    // The repeated push finds the branch of the push with the lost answer.
     let push = || run.repository.publish(&url, &Credentials::None, &target, &head, None);
     assert_eq!(retrying(&pause, push).await.expect("it is there"), Published::AlreadyThere);
     git(&origin, ["update-ref", &reference, "main"]);
@@ -91,7 +91,7 @@ exec /usr/bin/git \"$@\"";
 async fn a_silent_forge_is_given_up_soon() {
     let host = Host::new();
     let home = host.with_git("impatient", IMPATIENT);
-    // The kernel accepts the connections.
+    // The kernel accepts the connections, and no program answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = url(&format!("http://{}", silent.local_addr().expect("an address")));
     let options = MirrorOptions::default();
@@ -101,7 +101,7 @@ async fn a_silent_forge_is_given_up_soon() {
     let failed = failed.expect_err("there is no answer");
     assert!(failed.to_string().contains("Operation too slow") && failed.is_retryable(), "{failed}");
 
-    // No time passes for git, so the limit for the list of branches ends first.
+    // The paused clock of the runtime jumps to the limit for listing branches; git's own clock does not.
     tokio::time::pause();
     let failed = mirror().await.expect_err("there is no answer");
     assert!(matches!(failed, GitError::TimedOut { seconds: 120, .. }), "{failed}");

@@ -79,7 +79,8 @@ impl Host {
     pub(crate) fn with_git(&self, name: &str, script: &str) -> GitHome {
         let (source, git) = (self.path(&format!("{name}.sh")), self.path(name));
         fs::write(&source, format!("#!/bin/sh\n{script}\n")).expect("it is ours");
-        // A file that this process has written may be open in a child of another test, and is not executed then.
+        // A file that this process has written may still be open in a child of another test; then the kernel does not
+        // execute it.
         let installed = Command::new("install").args(["-m", "755"]).args([&source, &git]).status();
         assert!(installed.expect("it is there").success());
         GitHome::new(self.path("state/git"), GitProgram::unconfined(git))
@@ -138,7 +139,7 @@ pub(crate) fn git<S: AsRef<OsStr>>(directory: &Path, words: impl IntoIterator<It
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// Runs git in a task of its own, since the server of the test answers it. Returns success and both outputs.
+/// Runs git without blocking the runtime, since the server of the test answers it. Returns success and both outputs.
 pub(crate) async fn git_async<const N: usize>(directory: &Path, words: [&str; N]) -> (bool, String) {
     let mut command = tokio::process::Command::from(git_command(directory, words));
     let output = command.kill_on_drop(true).output().await.expect("git starts");
@@ -157,7 +158,7 @@ pub(crate) fn commit(directory: &Path, message: &str) -> String {
     git(directory, ["rev-parse", "HEAD"])
 }
 
-/// Names and content of everything in a directory of repositories, to see that nothing was left.
+/// Returns names and sizes of everything in a directory of repositories, to see that nothing was left.
 pub(crate) fn listing(directory: &Path) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = vec![directory.to_owned()];

@@ -45,7 +45,7 @@ pub struct Litellm {
     at_most: usize,
 }
 
-/// A request without a usable answer. It contains no text of the answer.
+/// Reason why a request has no usable answer. The error contains no text of the answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LitellmError {
     /// The upstream is not an address, or contains credentials, which are not repeated here.

@@ -34,10 +34,10 @@ pub struct CurrentPrices {
     pub note: Option<String>,
 }
 
-/// A run with a cap in dollars without a price list.
+/// Reason why a run with a cap in dollars has no price list.
 #[derive(Debug, thiserror::Error)]
 pub enum PriceListError {
-    /// LiteLLM did not answer, and the list in the file is too old or does not exist.
+    /// LiteLLM gave no list, and the list in the file is too old or does not exist.
     #[error("nothing can stop a run at its cap without prices; name a file with them by --prices")]
     Litellm(#[source] LitellmError),
     /// LiteLLM's answer is not a price list.
@@ -48,7 +48,8 @@ pub enum PriceListError {
     Write(PathBuf, #[source] io::Error),
 }
 
-/// Returns the list in this file if it is fresh, else a new one that replaces it.
+/// Returns the list in this file if it is fresh, else a new one that replaces it. If there is no new one, an older list
+/// is returned with a note, up to the age [`USABLE`].
 ///
 /// # Errors
 /// [`PriceListError`]
@@ -72,7 +73,7 @@ pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, Pr
     }
 }
 
-/// Returns the age of a file, if it exists. A time in the future counts as none.
+/// Returns the age of a file; `None` if the file does not exist, or if its time is in the future.
 fn age(file: &Path) -> Option<Duration> {
     SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok()
 }

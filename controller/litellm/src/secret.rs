@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
-    /// Makes a key of a text without the white space around it; none of an empty text.
+    /// Makes a key of a text without the white space around it; `None` if no other text is left.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
         let text = Zeroizing::new(text);

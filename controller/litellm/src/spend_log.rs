@@ -18,7 +18,7 @@ pub use error::{KeyRefusal, NoSpendLog, SpendLogError};
 use row::{SpendPage, SpendRow, UnreadableRow};
 use window::TimeWindow;
 
-/// Rows of a page. LiteLLM gives 1,000 at most; each has about 11 KB.
+/// Number of rows of a page. LiteLLM gives 1,000 at most, and a row has about 11 KB.
 const PAGE_ROWS: u64 = 500;
 /// Maximum size of an answer in bytes.
 const ANSWER_MAX: usize = 64 << 20;
@@ -26,11 +26,11 @@ const ANSWER_MAX: usize = 64 << 20;
 const WITHIN: Duration = Duration::from_secs(60);
 /// Maximum number of requests of one reconciliation.
 const QUESTIONS_MAX: u32 = 4096;
-/// Maximum number of reads of a page whose rows do not fit its count.
+/// Maximum number of reads of a page if the number of its rows differs from the stated number.
 const READS: u32 = 5;
 /// Time before the next read of such a page.
 const REREAD_AFTER: Duration = Duration::from_millis(100);
-/// Times before further attempts after a failure.
+/// Waiting times before the further attempts after a failure.
 const BACK_OFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 
 /// A client of the spend log of one LiteLLM.

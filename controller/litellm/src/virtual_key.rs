@@ -1,9 +1,9 @@
 //! Virtual keys: LiteLLM makes one for a run before its sidecar starts, and deletes it when the run is over.
 //!
-//! A key can name the run's models, spend a hundred times the run's cap, and call only model routes. LiteLLM
-//! ends it a little after the run must have ended. The sidecar enforces the cap itself: LiteLLM reserves the maximum cost
-//! of a call against a key's budget and frees it some time after the answer, so a budget equal to the cap would refuse
-//! calls that fit.
+//! A key allows the run's models, a hundred times the run's cap (at least 10 dollars), and only model routes. LiteLLM
+//! ends the key a little after the run must have ended. The sidecar enforces the cap itself: LiteLLM reserves the
+//! maximum cost of a call against a key's budget and frees it some time after the answer, so a budget equal to the cap
+//! would refuse calls that fit.
 
 use std::time::Duration;
 
@@ -15,9 +15,8 @@ use zeroize::Zeroizing;
 use crate::client::{KeyBound, Litellm, LitellmError};
 use crate::secret::ApiKey;
 
-/// The budget of a key in caps of its run. LiteLLM's unreleased reservations are at most the cap for each period
-/// in which all calls of the run are answered; four times was enough in bursts of calls without a bound, and two times
-/// back to back.
+/// Budget of a key as a multiple of its run's cap. LiteLLM frees the reservation of a call some time after the answer:
+/// in measurements, twice the cap was enough for sequential calls, and four times the cap for two calls at once.
 const KEY_BUDGET_CAPS: i64 = 100;
 /// Minimum budget of a key in nano-USD: LiteLLM counts some documents at more than they cost.
 const KEY_BUDGET_MIN: i64 = 10_000_000_000;
@@ -40,7 +39,7 @@ pub struct Grant<'a> {
     pub upstream: &'a str,
 }
 
-/// A virtual key that LiteLLM did not make.
+/// Error of a request for a virtual key.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// LiteLLM refused, or gave no answer.
@@ -111,7 +110,7 @@ impl Grant<'_> {
 /// Makes a key. Where LiteLLM allows no key with such a budget, the key gets LiteLLM's default budget.
 ///
 /// # Errors
-/// [`GenerateError`]. LiteLLM may have made the key all the same, unless [`GenerateError::is_refusal`].
+/// [`GenerateError`]. LiteLLM may have made the key nevertheless, unless [`GenerateError::is_refusal`].
 pub async fn generate(litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, GenerateError> {
     let alias = grant.alias();
     let budget = grant.max_cost.map(key_budget);

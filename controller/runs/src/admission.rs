@@ -15,7 +15,7 @@ use crate::verdict::Contract;
 pub struct RunRequest {
     /// Run and attempt.
     pub key: RunKey,
-    /// Agent; for a program, the agent in whose name it runs.
+    /// Agent; for a program, the agent on behalf of which it runs.
     pub agent: String,
     /// Meaning of stdout.
     pub contract: Contract,

@@ -1,4 +1,4 @@
-//! Adoption of a run whose controller is gone: resumed where it still runs, taken down otherwise.
+//! Adoption of a run after its controller is gone. A run that still runs is resumed; any other run is taken down.
 //!
 //! A run can be resumed as long as its sidecar lives, since only the sidecar carries and records its calls. The sidecar of a
 //! one-shot run ends with its controller ([`SidecarLifetime::WithController`]), so a one-shot run is always taken down. The
@@ -32,7 +32,7 @@ use crate::verdict::{Contract, LimitValues};
 /// Decision about an adopted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Adoption {
-    /// Drive it on, for no longer than this.
+    /// Continue to drive the run, at most for this duration.
     Resume(Duration),
     /// Take it down with the verdict that it has.
     Complete,
@@ -56,9 +56,9 @@ pub struct AdoptedRun {
 impl AdoptedRun {
     /// Decides what happens to the run.
     ///
-    /// A run with a verdict keeps it. A container that has started is resumed, also if it has ended meanwhile or if the start was not recorded. A run
-    /// without a specification cannot create resources, so each of them has to exist. A passed deadline is a resumption
-    /// without time: the run ends as timed out.
+    /// A run with a verdict keeps it. A run with a started container is resumed, even if the container has ended
+    /// meanwhile or its start was not recorded. An adopted run has no specification and cannot create resources, so all
+    /// of them must exist. If the deadline has passed, the run is resumed without time and ends as timed out.
     #[must_use]
     pub fn decide(&self, now: SystemTime) -> Adoption {
         let is_open = matches!(self.phase, Some(RunPhase::Creating | RunPhase::Running));
@@ -100,7 +100,7 @@ pub enum Resumed {
     Refused(Box<Resumption>),
 }
 
-/// Resumes a run of a controller that is gone, and drives it to its end. A sweep deletes its virtual key.
+/// Resumes a run of a controller that is gone, and drives the run to its end. A sweep deletes the run's virtual key.
 ///
 /// # Errors
 /// [`SweepError`]; [`StoreError::Stale`](sluice_state::store::StoreError::Stale) if another controller adopts the run.
@@ -115,7 +115,7 @@ pub async fn resume(
     let known = host.store.find_run(&key).await?;
     let phase = known.as_ref().and_then(|known| parse_phase(&known.phase));
     let verdict = known.and_then(|known| known.verdict);
-    // The container's label has the end as it was at the start of the program.
+    // The container's label has the expiry as computed at the start of the program, without the stops of the clock.
     let stopped = resumption.clock.stopped(now_us());
     let (observed, expires) = (resources.state(), resources.expires().map(|expires| expires + stopped));
     let adopted = AdoptedRun { phase, has_verdict: verdict.is_some(), observed, expires };
@@ -137,7 +137,7 @@ pub async fn resume(
     let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, clock, observer };
     let mut driven = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     if observed.container == ContainerState::Absent {
-        // It went with the container, and the record has it.
+        // The engine's copy of the output is gone with the container, but the record has the output.
         driven.end.output = recorded_output(&host.layout.records().of(&key), max)?;
     }
     let completion = Completion { host, key, generation, contract, limits };

@@ -41,15 +41,15 @@ pub struct FollowedEvents {
 }
 
 impl AuditFollower {
-    /// Starts at a position: `Cursor::default()` or the one after the last stored event. Of calls that began before it, no cost is
-    /// known to be implausible.
+    /// Starts at a position: `Cursor::default()` or the one after the last stored event. For calls that began before
+    /// this position, implausible costs are not detected.
     #[must_use]
     pub fn new(path: PathBuf, next: Cursor) -> Self {
         Self { path, next, bounds: CostBounds::default() }
     }
 
-    /// Returns the events of the lines that are complete now, or `None` without a new line. Events may be empty: not each
-    /// line is a call.
+    /// Returns the events of the lines that are complete now, or `None` without a new line. Events may be empty: not
+    /// every line is about a call.
     ///
     /// # Errors
     /// [`TailError`]. After a wrong line, a file has no more events; the tally at the end reports it.
@@ -196,7 +196,7 @@ mod tests {
         follower.next().await.expect("it is a log");
         let written = Instant::now();
         let writing = async { file.write_all(&bytes[end..]).expect("there is room") };
-        // The follower has looked before the lines are written.
+        // The follower reads the file once before the lines are written.
         let (events, ()) = tokio::join!(follower.next(), writing);
         let took = written.elapsed();
         assert!(!events.expect("it is a log").events.is_empty() && took < Duration::from_millis(200), "{took:?}");

@@ -1,7 +1,7 @@
 //! The complete configuration of a run's container.
 //!
-//! Pure: from the specification to the configuration for the engine. A snapshot holds it, and a test compares a real
-//! container with it.
+//! Pure: converts the specification to the configuration for the engine. A snapshot test pins the result, and another
+//! test compares a real container with it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,13 +58,13 @@ pub struct ContainerSpec<'a> {
     pub volumes: &'a [Volume],
     /// Source of the program's stdin.
     pub stdin: Stdin,
-    /// Gives our terminal to the program.
+    /// True if the program gets the terminal of this process.
     pub tty: bool,
     /// User and group of the program.
     pub uid: u32,
     /// Size of the engine's log in bytes for a run of a daemon, which reads the output from the engine's log.
     pub log_max: Option<u64>,
-    /// Limits.
+    /// Limits of the sandbox.
     pub limits: &'a SandboxLimits,
     /// The run's directories.
     pub paths: &'a RunPaths,
@@ -144,7 +144,7 @@ pub struct Blueprint {
     pub stdin: Stdin,
     /// True if the program has a terminal.
     pub tty: bool,
-    /// Size of the engine's log, in bytes; otherwise it only holds the end of a crash.
+    /// Size of the engine's log, in bytes; `None` for the small log of a container with attached output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_max: Option<u64>,
     /// Seccomp profile.
@@ -158,8 +158,8 @@ const RESERVED_VARIABLES: [&str; 9] = [
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "RUN_ID", "SLUICE_MODEL",
 ];
 
-/// Variables that Sluice sets unless the agent or the user does. Telemetry would wait for hosts that no sandbox reaches,
-/// for seconds. Python without a terminal would buffer its output until it ends.
+/// Variables that Sluice sets unless the agent or the user does. Without these variables, telemetry would wait seconds
+/// for hosts that no sandbox reaches, and Python without a terminal would buffer its output until it ends.
 const DEFAULTS: [(&str, &str); 7] = [
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("CREWAI_DISABLE_TELEMETRY", "true"),
@@ -267,7 +267,7 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
     if path.starts_with(Path::new(WORKSPACE).join(".sluice")) || path == Path::new(WORKSPACE) {
         return Some("is the workspace itself; name a directory in it");
     }
-    // Also links into these in many images: /bin, /lib64, /var/run.
+    // In many images, some of these are links into others: /bin, /lib64, /var/run.
     const SYSTEM: &str = "bin boot dev etc lib lib32 lib64 libx32 llm-sock .sluice proc root run sbin sys tmp usr var";
     let top = path.components().nth(1).and_then(|part| part.as_os_str().to_str());
     let hides = top.is_none_or(|top| SYSTEM.split(' ').any(|name| name == top));

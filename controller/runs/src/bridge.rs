@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 pub mod program;
 
-/// Program of the bridge in a sandbox: not in a file system in memory, from which nothing can be executed.
+/// Path of the bridge's program in a sandbox. It is not in a file system in memory, from which nothing can be executed.
 pub const BRIDGE_TARGET: &str = "/.sluice/bridge";
 /// First word of the bridge's command line.
 const BRIDGE_COMMAND: &str = "bridge";
@@ -16,7 +16,7 @@ const OWN_ENTRYPOINT: &str = "/opt/sluice/entrypoint.sh";
 /// Label of images that start a bridge by other means.
 const OWN_BRIDGE_LABEL: (&str, &str) = ("sluice.bridge", "image");
 
-/// Configuration of an image, as far as it decides about runs.
+/// The parts of an image's configuration that matter for runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageFacts {
     /// Operating system.
@@ -51,7 +51,7 @@ pub struct MountedBridge {
     pub entrypoint: Vec<String>,
 }
 
-/// An image that cannot run.
+/// Reason why an image cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableImage {
     /// Another operating system.
@@ -85,7 +85,7 @@ impl ImageFacts {
             || self.labels.get(label).is_some_and(|own| own == value)
     }
 
-    /// Returns the working directory of a program, unless the image leaves it at the root.
+    /// Returns the working directory of the image; `None` if it is the root or not set.
     #[must_use]
     pub fn own_workdir(&self) -> Option<&str> {
         Some(self.workdir.as_str()).filter(|path| !path.trim_end_matches('/').is_empty())

@@ -77,7 +77,7 @@ pub enum CallCost {
         /// Source of the amount.
         source: CostSource,
     },
-    /// Not known.
+    /// The cost is not known.
     Unknown {
         /// The reason, if the sidecar said it, or `implausible`.
         reason: Option<&'static str>,
@@ -119,18 +119,19 @@ pub fn without_cost(event: CallEvent) -> CallEvent {
     }
 }
 
-/// What a line says of calls that wait for a person.
+/// Change of the calls that wait for a person, as a line reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldChange {
     /// A call waits.
     Begun,
     /// A call does not wait any more.
     Ended,
-    /// No call waits: another sidecar continues the file, and has none of the connections.
+    /// No call waits any more: another sidecar continues the file, and does not have the connections of the waiting
+    /// calls.
     AllEnded,
 }
 
-/// Returns the change of a line.
+/// Returns the change that a line reports, if any.
 #[must_use]
 pub fn hold_change_of(line: &AuditLine<'_>) -> Option<HoldChange> {
     match &line.record {

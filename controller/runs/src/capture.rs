@@ -47,10 +47,10 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Counts bytes that are not known. The digest leaves them out.
+    /// Counts bytes that were lost. The digest leaves them out.
     pub fn skip(&mut self, bytes: u64) {
         self.bytes += bytes;
-        // The head cannot grow beyond a gap.
+        // The head cannot grow beyond a gap. This also limits the tail to the length of the head.
         self.half = self.half.min(self.head.len());
     }
 

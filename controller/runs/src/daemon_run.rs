@@ -53,7 +53,7 @@ pub struct DaemonRun {
 pub struct DaemonResumption {
     pub contract: Contract,
     pub limits: LimitValues,
-    /// As in the specification of the run.
+    /// Maximum size of the output, as in the specification of the run.
     pub output_max: u64,
     pub stop: StopPolicy,
     /// As in [`DaemonRun`].

@@ -1,7 +1,8 @@
 //! The loop that drives a run: observe, plan, perform, record. The only writer of a run's state.
 //!
-//! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the seam for another
-//! way to execute runs: an engine that offers these four can be driven. A trait is not needed, since there is one engine.
+//! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the interface
+//! for another way to execute runs: an engine that offers these four can be driven. A trait is not needed, since there
+//! is one engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -50,8 +51,8 @@ pub struct DrivenRun {
 
 /// Drives a run from its present state to its end, or to a state that only a later sweep can take down.
 ///
-/// A record that cannot be written ends the run: after a crash it could not be found. Its resources are taken down, and the
-/// record's error becomes the last teardown failure.
+/// If the record cannot be written, the run ends, since it could not be found after a crash. Its resources are taken
+/// down, and the record's error becomes the last teardown failure.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if another controller has taken over the run.
@@ -117,7 +118,7 @@ async fn perform(resources: &mut RunResources, steps: &[RunStep], observer: &dyn
     performed.iter().map(|performed| record(performed, observer)).collect()
 }
 
-/// Observes a performed step and converts it into an event. From here on a failure is text.
+/// Observes a performed step and converts it into an event. The error of a failed step becomes text.
 fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunUpdate {
     let PerformedStep { step, took, result } = performed;
     let (step, took) = (*step, *took);

@@ -1,6 +1,6 @@
 //! The output of an envelope agent: exactly one JSON object, after lines with parts of its answer if it streams.
 //!
-//! Unknown members are tolerated, so that agents can write more than we read. Billing never reads it.
+//! Unknown members are tolerated, so that agents can write more than we read. Billing never uses this output.
 //!
 //! Pure.
 
@@ -58,7 +58,7 @@ struct EnvelopeMeta {
     error: Option<ReportedError>,
 }
 
-/// An output that is not an envelope; the message is for the agent's author.
+/// Reason why an output is not an envelope; the message is for the agent's author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// No output.

@@ -181,8 +181,8 @@ impl FileExchange {
         Ok(RunFiles { baseline: Some(baseline), config })
     }
 
-    /// Brings the results out of the workspace. No process of the run is left. Unless all of them are out, and on their disk,
-    /// the workspace stays marked as one to keep.
+    /// Exports the results from the workspace. No process of the run is left. Unless all results are exported and on
+    /// their disk, the workspace stays marked as one to keep.
     pub(crate) fn bring_out(&self, files: &RunFiles, paths: &RunPaths, interrupt: &CancelFlag) -> Collected {
         let mut collected = Collected::default();
         if let (Some(repository), Some(baseline)) = (&self.repository, &files.baseline) {
@@ -201,14 +201,14 @@ impl FileExchange {
                 Err(error) => collected.errors.push(error_chain(&error)),
             }
         }
-        // A mark that stays keeps more than it has to.
+        // With a clone, the mark stays until the commits are collected. A mark that is left over only keeps too much.
         if !self.has_clone {
             self.release(paths, &collected);
         }
         collected
     }
 
-    /// Notes that all results are out, if they are.
+    /// Removes the mark of the workspace if all results were exported.
     pub(crate) fn release(&self, paths: &RunPaths, collected: &Collected) {
         if self.has_output() && !self.keep && collected.errors.is_empty() {
             let _ = unmark(paths);
@@ -216,7 +216,7 @@ impl FileExchange {
     }
 }
 
-/// The changes of a run that are exported from its copy of a repository.
+/// Exports the changes of a run from its copy of a repository.
 struct Outlet<'a> {
     repository: &'a RepositoryCopy,
     baseline: &'a Baseline,

@@ -35,7 +35,7 @@ pub use request::{ExecRefused, ExecRequest};
 pub const OUTPUT_MAX: u64 = 8 << 20;
 /// Prefix of the engine's text in place of the output of a program that it cannot start. It may name the container.
 const ENGINE_ERROR: &[u8] = b"OCI runtime exec failed";
-/// Maximum length of that.
+/// Maximum length of that text.
 const ENGINE_ERROR_MAX: usize = 4 << 10;
 /// Number of chunks of input that may wait for the program.
 const INPUT_CHUNKS: usize = 16;
@@ -46,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Time within which the engine reports the end of a program whose output has ended.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// A program that cannot be started.
+/// Reason why a program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The request breaks a rule.
@@ -58,7 +58,7 @@ pub enum ExecError {
     /// The engine did not start it.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The run is over.
+    /// The user of the run cannot be read, for example because the run is over.
     #[error("cannot look up the user of the run")]
     User(#[source] io::Error),
 }
@@ -70,7 +70,7 @@ pub struct RunningExec {
     pub control: ExecControl,
     /// Output of the program, bounded as a whole; it ends with the program.
     pub output: mpsc::UnboundedReceiver<OutputChunk>,
-    /// End of the program. If the caller is dropped, the program continues until its time limit.
+    /// End of the program. If this value is dropped, the program continues until its time limit.
     pub end: JoinHandle<ExecEnd>,
 }
 
@@ -107,7 +107,7 @@ pub struct ExecEnd {
     pub exit_code: Option<i64>,
     /// Reason why it was ended.
     pub stopped: Option<ExecStop>,
-    /// Number of bytes of stdout and of stderr, with those that were dropped.
+    /// Number of bytes of stdout and of stderr, including dropped bytes.
     pub bytes: [u64; 2],
     /// True if bytes were dropped.
     pub truncated: bool,
@@ -133,7 +133,7 @@ pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Resu
     let streams = match host.engine.start_exec(&id, tty).await {
         Ok(streams) => streams,
         Err(error) => {
-            // It may have started even if the engine's answer is missing.
+            // The program may have started even if the engine's answer is missing.
             tree.kill(None).await;
             return Err(error.into());
         }
@@ -255,7 +255,7 @@ struct OutputCounter {
     forwarded: u64,
     /// Number of forwarded pieces: each costs additional memory while the client does not read.
     pieces: u64,
-    /// First output that may be the engine's and not the program's.
+    /// First output, which may come from the engine and not from the program.
     held: Vec<OutputChunk>,
 }
 
@@ -281,7 +281,8 @@ impl OutputCounter {
         }
     }
 
-    /// Returns the program's part of the output. Text that may be the engine's is held back until the exit code decides.
+    /// Returns the program's part of the output. Text that may come from the engine is held back until the exit code
+    /// decides.
     fn pass(&mut self, chunk: OutputChunk) -> Vec<OutputChunk> {
         let is_engines = !self.held.is_empty() || bytes_of(&chunk).starts_with(ENGINE_ERROR);
         if self.bytes != [0, 0] || !is_engines {

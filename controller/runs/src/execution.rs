@@ -28,7 +28,7 @@ pub(crate) struct Execution {
     pub(crate) host: Arc<Host>,
     pub(crate) request: RunRequest,
     pub(crate) admitted: Admitted,
-    /// Number of takeovers of the row that the run has already.
+    /// Number of times that a controller has taken over the run's row.
     pub(crate) generation: u32,
     pub(crate) output: OutputConfig,
     /// Writes the forwarded output.
@@ -42,7 +42,7 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Runs it.
+    /// Runs it to its end.
     pub(crate) async fn complete(
         self,
         cancelled: &mut watch::Receiver<Option<Cancel>>,

@@ -1,10 +1,10 @@
-//! The border of the files that a client may name: directories of the host, each at an absolute path in the sandbox.
+//! The roots of the files that a client may name: directories of the host, each at an absolute path in the sandbox.
 //!
 //! Pure.
 
 use std::path::PathBuf;
 
-/// A directory of the host that a sandbox sees, and its owner too.
+/// A directory of the host that the sandbox and the owner of the run can see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRoot {
     /// Absolute path in the sandbox, without a slash at its end.
@@ -13,13 +13,14 @@ pub struct FileRoot {
     pub directory: PathBuf,
     /// True if clients may write files there.
     pub is_writable: bool,
-    /// True for a directory of the host. Clients see only files in it that every user of the host may read.
+    /// True for a directory of the host that was granted to the run. Clients see only files in it that every user of
+    /// the host may read.
     pub is_grant: bool,
 }
 
-/// Returns the root of an absolute path in the sandbox, and the path below it (`.` for the root itself). `None` means that
-/// the path is outside of all roots, is not absolute, has a NUL, or has a component `..`. Of nested roots, the innermost
-/// counts.
+/// Returns the root of an absolute path in the sandbox, and the path below it (`.` for the root itself). `None` means
+/// that the path is outside of all roots, is not absolute, has a NUL, or has a component `..`. If roots are nested, the
+/// innermost one is used.
 #[must_use]
 pub fn root_of<'r, 'p>(roots: &'r [FileRoot], path: &'p [u8]) -> Option<(&'r FileRoot, &'p [u8])> {
     if path.contains(&0) || path.split(|byte| *byte == b'/').any(|part| part == b"..") {

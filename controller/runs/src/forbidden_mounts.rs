@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Directories of this host that no sandbox may see, in addition to those of all hosts.
+/// Directories of this host that no sandbox may see, in addition to the forbidden directories of every host.
 #[derive(Debug, Clone, Default)]
 pub struct ForbiddenPlaces {
     /// Path of the engine's socket, if it has one.
@@ -19,7 +19,7 @@ pub struct ForbiddenPlaces {
     pub secrets: Vec<PathBuf>,
 }
 
-/// Places of all hosts, with the reason for each.
+/// Forbidden directories of every host, with the reason for each.
 const SYSTEM: [(&str, &str); 8] = [
     ("/proc", "belongs to the kernel"),
     ("/sys", "belongs to the kernel"),

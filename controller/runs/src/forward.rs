@@ -30,7 +30,7 @@ pub enum OutputChunk {
     Stderr(Bytes),
 }
 
-/// A part of a program's output that did not reach our stdout or stderr.
+/// Reason why a part of a program's output did not reach our stdout or stderr.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The other end of a pipe was closed.
@@ -72,7 +72,7 @@ struct QueuedChunk {
     room: u32,
 }
 
-/// A descriptor of ours. Another process can make it non-blocking; a write waits all the same.
+/// A descriptor of ours. Another process can make it non-blocking; a write waits nevertheless.
 struct BlockingWriter(File);
 
 /// Treatment of control sequences, where our stdout or stderr is a terminal.

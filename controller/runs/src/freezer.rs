@@ -1,7 +1,7 @@
 //! Freezes and thaws the container of a run, and reads back whether that had an effect.
 //!
-//! The engine can fail to freeze a container whose processes are busy, and then lets it run. So each change is tried a few
-//! times, and the state of the container decides.
+//! The engine can fail to freeze a container while its processes are busy, and then lets it run. So each change is
+//! tried a few times, and the state of the container decides.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,9 +22,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// State of the processes of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frost {
-    /// The container does not exist, or has ended.
+    /// The container does not exist, was not started, or has ended.
     Absent,
-    /// They run.
+    /// Its processes run.
     Running,
     /// Its processes are frozen.
     Frozen,
@@ -74,7 +74,7 @@ impl Freezer {
         self.change(Frost::Frozen).await
     }
 
-    /// Changes a container that has this state into the other one.
+    /// Freezes a running container, or thaws a frozen one; `from` is the state to change.
     async fn change(&self, from: Frost) -> Result<Frost, EngineError> {
         let mut state = self.state().await?;
         for round in 0..TRIES {

@@ -1,7 +1,8 @@
 //! Directories of the host that the runs of an agent may read, checked before they are mounted.
 //!
-//! The engine takes a path, and resolves it again. So the check has to hold after it: only root may be able to replace a
-//! part of the path. It walks from one descriptor to the next, follows no link, and checks each directory that it enters.
+//! The engine takes a path, and resolves it again. So the result of the check has to stay true: only root may be able
+//! to replace a part of the path. The check walks from one descriptor to the next, follows no link, and checks each
+//! directory that it enters.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use crate::blueprint::{MountAccess, Volume};
 use crate::mount_rights::{self, MountFault};
 
-/// A directory that cannot be granted.
+/// Reason why a directory cannot be granted.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
 pub struct GrantError {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
-    /// No input: the program reads its end at once.
+    /// No input: the program reads the end of its input at once.
     Closed,
     /// Our own stdin.
     Ours,
@@ -34,7 +34,7 @@ pub enum StdinKind {
 /// Request of the user for stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StdinRequest {
-    /// None.
+    /// No request.
     Default,
     /// `--interactive`
     Interactive,
@@ -90,7 +90,7 @@ pub fn read() -> mpsc::Receiver<Bytes> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let stdin = io::stdin();
-                    // The next read returns the error again.
+                    // An error of `poll` is ignored: the next read returns the error of stdin.
                     let _ = poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
                 }
                 Err(error) => {

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(900);
 /// Number of intervals that count.
 const INTERVALS: usize = 5;
-/// Number of short intervals that make a shortage.
+/// Minimum number of intervals with too little memory that make a shortage.
 const SHORT_INTERVALS: usize = 3;
-/// Number of evicted pages that are read again per second: 2 MB. A program with enough memory has almost none.
+/// Minimum number of evicted pages that are read again per second in such an interval: 2 MB. A program with enough
+/// memory has almost none.
 const REFAULTS_PER_S: f64 = 500.0;
-/// Used share of the limit, in percent.
+/// Minimum used share of the limit in such an interval, in percent.
 const USED: u64 = 90;
 
 /// Memory counters of a container.

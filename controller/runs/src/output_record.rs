@@ -59,7 +59,7 @@ struct PendingStream {
 type StreamPiece = (u64, Vec<u8>);
 
 impl OutputRecorder {
-    /// Takes a chunk. It is copied, and never waited for.
+    /// Takes a chunk. The chunk is copied, and the call never waits for the disk.
     pub fn record(&self, chunk: &OutputChunk) {
         let mut queue = self.shared.lock();
         match chunk {
@@ -124,7 +124,7 @@ impl SharedQueue {
             if is_closed {
                 return result;
             }
-            // A close ends the wait early, and so does output, which then is written a little earlier.
+            // A close ends the wait early; output does not.
             let pause = self.changed.wait_timeout_while(self.lock(), WRITE_EVERY, |queue| !queue.is_closed);
             drop(pause);
         }

@@ -16,13 +16,13 @@ pub struct ProjectRepository {
     pub access: RepositoryAccess,
     /// Forge where its pull requests are.
     pub forge: ForgeSettings,
-    /// Rule of publications.
+    /// Rule for publications of branches.
     pub publish: PublishRule,
     /// True if people may merge pull requests of runs.
     pub may_merge: bool,
     /// Author and committer of the runs' commits; by default, an identity that names the run.
     pub author: Option<CommitterIdentity>,
-    /// Commits of the history that runs get; all otherwise.
+    /// Number of commits of the history that runs get; all otherwise.
     pub depth: Option<u32>,
     /// True if runs may start without the submodules of the repository.
     pub without_submodules: bool,
@@ -31,7 +31,7 @@ pub struct ProjectRepository {
 }
 
 impl ProjectRepository {
-    /// Returns a repository without credentials and forge, whose branches a person publishes.
+    /// Returns a repository without credentials and forge. A person publishes its branches.
     #[must_use]
     pub fn of(url: RepositoryUrl) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl ProjectRepository {
         }
     }
 
-    /// Returns what a run gets of the repository. `scope` is the name of the project.
+    /// Returns the options for the mirror of the repository. `scope` is the name of the project.
     #[must_use]
     pub fn mirror_options(&self, scope: String, base: Option<Branch>) -> MirrorOptions {
         let Self { depth, without_submodules, without_lfs, .. } = *self;
@@ -89,7 +89,7 @@ pub struct AppAccess {
 /// Forge of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForgeSettings {
-    /// Kind.
+    /// Kind of the forge.
     pub kind: ForgeKind,
     /// Address of its API, if it is not the usual one.
     pub api: Option<String>,

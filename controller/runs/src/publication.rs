@@ -46,7 +46,7 @@ pub struct Publication<'a> {
 pub struct Consent {
     /// Commit that was reviewed; `None` for the newest one.
     pub head: Option<ObjectId>,
-    /// True if changes of guarded paths may leave.
+    /// True if changes of guarded paths may be published.
     pub has_guarded: bool,
 }
 
@@ -59,8 +59,8 @@ impl Publication<'_> {
         self.store.find_git_run(self.run_id).await?.ok_or(PublicationError::NoRepository)
     }
 
-    /// Returns the state of the branch if the project still has the repository that the run began with. Nothing was reviewed
-    /// for another one.
+    /// Returns the state of the branch if the project still has the repository that the run began with. Nothing was
+    /// reviewed for another repository.
     ///
     /// # Errors
     /// [`PublicationError::NoRepository`], [`PublicationError::OtherRepository`]
@@ -69,7 +69,7 @@ impl Publication<'_> {
         if is_repository_of(&row, self.project) { Ok(row) } else { Err(PublicationError::OtherRepository) }
     }
 
-    /// Returns what came out of the run.
+    /// Returns the summary of the run's branch.
     ///
     /// # Errors
     /// [`PublicationError`]
@@ -184,7 +184,7 @@ impl Publication<'_> {
         }
     }
 
-    /// Records a failure.
+    /// Records a failure, and returns the result.
     async fn recorded<T>(&self, done: Result<T, PublicationError>) -> Result<T, PublicationError> {
         if let Err(error) = &done {
             let step = GitStep::Failed { error: error.public_text() };
@@ -194,7 +194,8 @@ impl Publication<'_> {
     }
 }
 
-/// Returns true if the repository that the run began with is still that of the project, in any spelling of its address.
+/// Returns true if the repository that the run began with is still the repository of the project, in any spelling of
+/// its address.
 #[must_use]
 pub fn is_repository_of(row: &GitRun, project: &ProjectRepository) -> bool {
     RepositoryUrl::parse(&row.new.url).is_ok_and(|url| url.is_same_place(&project.url))
@@ -222,7 +223,7 @@ fn admit(row: &GitRun, look: &BranchSummary, consent: &Consent) -> Result<Object
     Ok(look.head.clone())
 }
 
-/// Returns the changed paths that CI or the forge execute or obey, for people.
+/// Returns the changed paths that need an approval, as text for people.
 #[must_use]
 pub fn guarded_of(look: &BranchSummary) -> Vec<String> {
     look.guarded().map(|(path, _)| visible_path(path)).collect()

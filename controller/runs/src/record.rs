@@ -23,7 +23,7 @@ mod result;
 pub use request::{FileFlags, RequestRecord, SCHEMA};
 pub use result::ResultRecord;
 
-/// Number of stored bytes of a sidecar's log, of its beginning and of its end.
+/// Number of stored bytes of the beginning of a sidecar's log, and of its end.
 const LOG_END: u64 = 64 << 10;
 
 /// Writes the record of a run.
@@ -84,7 +84,7 @@ impl RunRecorder {
     /// Opens the stored output to continue it. At most `output_max` bytes of each stream are kept.
     ///
     /// # Errors
-    /// Errors of the file system, and `WouldBlock` while another one writes it.
+    /// Errors of the file system, and `WouldBlock` while another writer has it.
     pub fn output_log(&self, output_max: usize) -> io::Result<OutputLog> {
         OutputLog::open(&self.record, SegmentLimits::within(output_max))
     }

@@ -84,7 +84,7 @@ fn remove_own(path: &Path, until: Option<Instant>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns false if another process removes it.
+/// Removes a directory. Returns false if another process removes it.
 fn remove(path: &Path, until: Option<Instant>) -> io::Result<bool> {
     match claim(path)? {
         Some(_claimed) => rundir::remove(path, until).map(|()| true),

@@ -150,7 +150,7 @@ impl RunReport {
         }
     }
 
-    /// Makes the report of a run that did not start, with an empty name.
+    /// Makes the report of a run that did not start, with an empty run id.
     #[must_use]
     pub fn not_started(code: ErrorCode, message: String, exit_code: i32) -> Self {
         let nothing = || Capture::new(0).finish();

@@ -12,16 +12,16 @@ const KEEP_MIN: Duration = Duration::from_secs(24 * 3600);
 /// Reason why old repositories stay.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryRetentionError {
-    /// The database cannot tell which are old.
+    /// The database cannot tell which repositories are old.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// One cannot be removed.
+    /// A repository cannot be removed.
     #[error(transparent)]
     Git(#[from] GitError),
 }
 
-/// Removes the repositories of runs whose branch had its last step this long ago, a day at least, and mirrors that were not
-/// used for a run since then. Returns their number. A repository in use stays for the next time.
+/// Removes the repositories of runs if the last step of the branch was this long ago, a day at least, and mirrors that
+/// were not used for a run since then. Returns their number. A repository in use stays for the next time.
 ///
 /// # Errors
 /// [`RepositoryRetentionError`]

@@ -55,7 +55,7 @@ pub struct RunResources {
     clone: Option<LiveClone>,
     /// Clone of a run that another controller began, until its commits are collected.
     adopted_clone: Option<AdoptedClone>,
-    /// Results, once they are brought out.
+    /// Results, once they are exported.
     collected: Option<Collected>,
     /// Remarks about files that are not kept.
     file_notes: Vec<String>,
@@ -79,7 +79,8 @@ pub struct RunSnapshot {
     pub state: ObservedState,
     /// Process of the sidecar.
     pub sidecar: Option<Process>,
-    /// The last line of the audit file, if there is a new one. Its writer cannot reach the database that keeps it.
+    /// Witness of the last line of the audit file, if there is a new one. The sidecar, which writes the file, cannot
+    /// reach the database that keeps the witness.
     pub witness: Option<Witness>,
 }
 
@@ -101,7 +102,7 @@ pub struct TeardownEnd {
     pub totals: RunTotals,
     /// Captured stdout and stderr.
     pub output: (Captured, Captured),
-    /// Reason why a part of the output never came.
+    /// Reason why a part of the output is missing.
     pub output_loss: Option<OutputLoss>,
     /// True if the program was short of memory at the end.
     pub is_short_of_memory: bool,
@@ -115,7 +116,7 @@ pub struct TeardownEnd {
     pub notes: Vec<String>,
 }
 
-/// Resources of another controller's run that cannot be inspected.
+/// Reason why the resources of another controller's run cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The database does not answer.
@@ -296,7 +297,7 @@ impl RunResources {
         self.make_clone(&spec).await
     }
 
-    /// Brings the results of the run out of its workspace, and renames its directory. The directory stays while it holds
+    /// Exports the results of the run from its workspace, and renames its directory. The directory stays while it holds
     /// results that are nowhere else.
     async fn remove_directories(&mut self) -> Result<(), StepError> {
         if self.ownership == PathOwnership::ThisRun {
@@ -317,7 +318,7 @@ impl RunResources {
         files::set_aside(&self.paths)
     }
 
-    /// A second signal ends this; the first one if it was not what ended the run.
+    /// Exports the results. A second signal interrupts this; the first one does too, unless it ended the run.
     async fn bring_out(&mut self, spec: Arc<RunSpec>) -> Collected {
         let (interrupt, limit, mut stop) = (CancelFlag::default(), spec.timeout, self.sandbox.stop_policy());
         let cancelled = self.cancelled.clone();
@@ -332,7 +333,7 @@ impl RunResources {
         files::interruptible(work, &interrupt, limit, request).await
     }
 
-    /// Keeps the log for people. An error must not keep the directories.
+    /// Copies the sidecar's log into the record, for people. An error must not keep the directories.
     fn keep_sidecar_log(&self) {
         let layout = &self.host.layout;
         let _ = record::keep_sidecar_log(&layout.records().of(&self.key), &layout.sidecar_log(&self.key));
@@ -383,7 +384,7 @@ fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSp
         bridge: &spec.bridge,
         argv: &spec.argv,
         workdir: &spec.workdir,
-        // If its directory is missing, the engine refuses the container.
+        // If the workspace is missing, the engine refuses the container.
         uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
         log_max: spec.daemon.as_ref().map(|daemon| log_size(daemon.output_max)),
         env: &spec.env,

@@ -15,12 +15,12 @@ pub struct RunClock(Mutex<Stops>);
 struct Stops {
     /// Time of the stops that are over, in microseconds.
     total_us: i64,
-    /// Begin of the present stop, in microseconds since 1970.
+    /// Start of the present stop, in microseconds since 1970.
     since_us: Option<i64>,
 }
 
 impl RunClock {
-    /// Returns the clock of a run that was stopped for this time in total, and is stopped since `since_us`.
+    /// Returns a clock that was stopped for this time in total, and has been stopped since `since_us`.
     #[must_use]
     pub fn new(total_us: i64, since_us: Option<i64>) -> Self {
         Self(Mutex::new(Stops { total_us, since_us }))
@@ -31,7 +31,7 @@ impl RunClock {
         *self.lock() = Stops { total_us, since_us };
     }
 
-    /// Returns the time for which it was stopped until now.
+    /// Returns the time for which the clock was stopped until now.
     #[must_use]
     pub fn stopped(&self, now_us: i64) -> Duration {
         let Stops { total_us, since_us } = *self.lock();

@@ -54,7 +54,7 @@ pub struct RunClone {
     pub url: RepositoryUrl,
     /// Credentials for the address.
     pub credentials: Credentials,
-    /// Base of the run.
+    /// Options of the fetch of the run's base.
     pub options: MirrorOptions,
     /// The only branch that the run may push.
     pub branch: Branch,
@@ -62,7 +62,7 @@ pub struct RunClone {
     pub identity: CommitterIdentity,
 }
 
-/// Pushes so far. Clones of this value are the same.
+/// Counts of the pushes so far. Clones of this value share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PushTally(Arc<Mutex<PushCounts>>);
 
@@ -85,10 +85,10 @@ pub(crate) struct LiveClone {
     pushes: PushTally,
 }
 
-/// Ends of the two bundles of a run.
+/// Results of the two bundles of a run.
 struct CollectedClone {
     branch: Result<(), CloneError>,
-    /// Commit with what was not committed.
+    /// Commit with the uncommitted changes.
     uncommitted: Result<Option<String>, CloneError>,
 }
 
@@ -144,7 +144,7 @@ impl RunClone {
 }
 
 impl LiveClone {
-    /// Collects what the run has committed. No process of the run is left. A fault is a part of the report: the run is over.
+    /// Collects the work of the run. No process of the run is left. A fault is a part of the report: the run is over.
     pub(crate) async fn collect(&self, engine: &Engine, container: Blueprint, paths: &RunPaths) -> CloneReport {
         let collected = self.take_bundles(engine, container, paths).await;
         let mut report = CloneReport::of(&self.repository, &self.url, self.branch.as_str(), self.pushes.taken()).await;
@@ -208,7 +208,7 @@ impl LiveClone {
     }
 }
 
-/// Returns true for a directory; a link is none.
+/// Returns true for a directory; a link is not one.
 fn is_directory(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }

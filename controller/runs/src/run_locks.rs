@@ -11,14 +11,14 @@ use tokio::sync::OwnedMutexGuard;
 pub struct RunLocks(Mutex<BTreeMap<RunId, Arc<tokio::sync::Mutex<()>>>>);
 
 impl RunLocks {
-    /// Returns locks of which none is taken.
+    /// Returns an empty set of locks.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "a default is not constant, and locks are static")]
     pub const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Waits until no other task has the lock of this run. The lock ends with the value.
+    /// Waits until no other task has the lock of this run. The lock is released when the value is dropped.
     pub async fn lock(&self, run_id: &RunId) -> OwnedMutexGuard<()> {
         self.lock_of(run_id).lock_owned().await
     }
@@ -26,7 +26,7 @@ impl RunLocks {
     fn lock_of(&self, run_id: &RunId) -> Arc<tokio::sync::Mutex<()>> {
         // Nothing panics while it is held.
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The others have no holder and no waiter.
+        // Locks with one reference have no holder and no waiter.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(run_id.clone()).or_default())
     }

@@ -23,8 +23,8 @@ use crate::sidecar_user::{SidecarUser, SidecarUsers};
 /// User and group of the agent of a one-shot run, in its container and on our disk.
 pub const SANDBOX_UID: u32 = 1001;
 
-/// Creates the directories of a new run. The directory of its socket belongs to the user that its sidecar will become, the
-/// workspace to the user of its agent: a free one of these, or [`SANDBOX_UID`].
+/// Creates the directories of a new run. The directory of its socket belongs to the user that its sidecar will become,
+/// the workspace to the user of its agent: a free one of `sandbox_users`, or [`SANDBOX_UID`].
 ///
 /// # Errors
 /// Errors of the kernel, `AlreadyExists`, and a range without a free user.
@@ -94,8 +94,8 @@ pub(crate) fn write_relay_token(paths: &RunPaths, token: &RunTokenValue) -> io::
     file.write_all(token.expose().as_bytes())
 }
 
-/// Writes the metadata of a run's calls into a file that only we can read, and returns its path: command lines are for all
-/// users of the host.
+/// Writes the metadata of a run's calls into a file that only we can read, and returns its path: all users of the host
+/// can read command lines.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -200,7 +200,7 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::R
     }
 }
 
-/// The first names in a directory: a sandbox can create more names than our memory can hold.
+/// Returns the first names in a directory: a sandbox can create more names than our memory can hold.
 fn some_entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     const AT_ONCE: usize = 1024;
     let mut names = Vec::new();

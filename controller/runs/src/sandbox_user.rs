@@ -1,8 +1,8 @@
 //! The user of a daemon run's agent: one per run, from a range that the host does not use.
 //!
-//! All agents of one-shot runs are user 1001. Agents of several owners must not be one user: the kernel lets a process
-//! signal and trace processes of its user, and counts some limits by user. `rundir` picks the user and gives it the workspace;
-//! the owner of that directory records which run has the user.
+//! All agents of one-shot runs are user 1001. Agents of several owners must not share one user: the kernel lets a
+//! process signal and trace processes of its user, and counts some limits by user. `rundir` picks the user and gives it
+//! the workspace; the owner of that directory records which run has the user.
 //!
 //! Pure.
 

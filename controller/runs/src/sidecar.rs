@@ -25,8 +25,8 @@ use crate::sidecar_user::SidecarUser;
 
 /// Time within which a sidecar is ready. A start takes milliseconds; its first line has to be on a disk that may be busy.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// Time that open calls have once a run has its verdict: an abandoned answer is read on to its usage, if that comes soon.
-/// The spend log has the rest, and a user is waiting.
+/// Time for open calls after a run has its verdict: an abandoned answer is read on to its usage, if that comes soon.
+/// Otherwise the spend log has the usage, and a user is waiting.
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// Additional time of a sidecar to write its log.
 const GRACE: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ pub struct SidecarSpec<'a> {
     pub relay: RelayMode,
     /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
-    /// Lifetime.
+    /// Lifetime in relation to the controller.
     pub lifetime: SidecarLifetime,
     /// Caps and other flags.
     pub flags: &'a [String],
@@ -91,7 +91,7 @@ pub struct Sidecar {
     child: Option<Child>,
 }
 
-/// A sidecar that did not start or did not end.
+/// Reason why a sidecar did not start or did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum SidecarError {
     /// The program cannot be executed.
@@ -177,8 +177,8 @@ impl Sidecar {
         }
     }
 
-    /// Lets it finish its calls and its log, and kills it if that takes too long. Returns its exit status, if it is our
-    /// child.
+    /// Lets the sidecar finish its calls and its log, and kills it if that takes too long. Returns its exit status, if
+    /// it is our child.
     ///
     /// # Errors
     /// [`SidecarError::Unkillable`], [`SidecarError::Io`].
@@ -269,8 +269,8 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
         SidecarLifetime::Independent => words.extend(["--control".into(), spec.paths.control.clone().into()]),
     }
     if spec.relay == RelayMode::ToController {
-        // It may not enter the directories above the socket. From its working directory, it can still reach the socket,
-        // including a new one that a later daemon creates there.
+        // The sidecar may not enter the directories above the socket. From its working directory, it can still reach
+        // the socket, including a new one that a later daemon creates there.
         let socket = Path::new("/proc/self/cwd").join(spec.paths.relay.file_name().unwrap_or_default());
         words.extend(["--relay".into(), format!("unix:{}", socket.display()).into()]);
         words.extend(["--relay-token-file".into(), spec.paths.relay_token.clone().into()]);

@@ -1,6 +1,7 @@
 //! The client of a sidecar's control socket: the state of a sidecar that runs, and changes to it.
 //!
-//! The sidecars of daemon runs have one. It outlives the daemon, so it also reaches the sidecar of an adopted run.
+//! The sidecars of daemon runs have a control socket. The socket outlives the daemon, so the next daemon reaches the
+//! sidecar of an adopted run.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub struct SidecarControl {
     socket: PathBuf,
 }
 
-/// A request that a sidecar did not grant.
+/// Reason why a request to a sidecar failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The sidecar has ended, or was started without a control socket.
@@ -112,7 +113,7 @@ impl SidecarControl {
         self.request(&format!("POST {CLOCK_PATH}"), &json(clock)).await
     }
 
-    /// Returns the calls that wait.
+    /// Returns the calls that wait for a decision.
     ///
     /// # Errors
     /// [`ControlError`].

@@ -41,7 +41,7 @@ pub struct RunSpec {
     /// Clone of a repository in the workspace, from which the run may push.
     pub clone: Option<Arc<RunClone>>,
     pub stdin: Stdin,
-    /// Gives the terminal of this process to the program.
+    /// True if the program gets the terminal of this process.
     pub tty: bool,
     pub limits: SandboxLimits,
     pub timeout: Duration,

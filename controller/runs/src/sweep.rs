@@ -49,7 +49,7 @@ pub struct Leftover {
     pub reason: Option<String>,
 }
 
-/// Names in the line of the control log; a host with more has their number.
+/// Maximum number of names in the line of the control log, which also has the number of all leftovers.
 const RECORDED_NAMES: usize = 100;
 
 /// Returns the line of the control log about leftovers that are about to be removed.
@@ -67,7 +67,7 @@ pub struct TakenDown {
     /// Fault of its audit file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<String>,
-    /// Path of its kept workspace, if its results were not out.
+    /// Path of its kept workspace, if its results were not exported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// Number of its commits, which are in its repository on this host.
@@ -76,7 +76,7 @@ pub struct TakenDown {
 }
 
 impl TakenDown {
-    /// Returns the facts for people. `run` is what commands call the run.
+    /// Returns the facts for people. `run` is the name of the run in commands.
     #[must_use]
     pub fn remarks(&self, run: &str) -> Vec<String> {
         let workspace = self.workspace.as_ref();
@@ -96,7 +96,7 @@ pub enum SweepMode {
     Remove,
 }
 
-/// Runs of a sweep. Daemon runs have a controller even while no process drives them.
+/// Runs that a sweep takes down. Daemon runs have a controller even while no process drives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepScope {
     /// Runs without a daemon.
@@ -111,7 +111,7 @@ impl SweepScope {
     }
 }
 
-/// A sweep, or one removal of a sweep, that failed.
+/// Reason why a sweep, or one removal of a sweep, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The database did not answer.

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Timings {
     /// Time from the spawn of the sidecar to its health answer.
     pub sidecar_ready: Option<f64>,
-    /// Creation of the container, side by side with the sidecar.
+    /// Time of the creation of the container, in parallel with the sidecar.
     pub container_create: Option<f64>,
     /// Time from attaching to the start of the program.
     pub container_start: Option<f64>,
-    /// From the start of the program to its end.
+    /// Time from the start of the program to its end.
     pub run: Option<f64>,
     /// Time from the end of the program to the removal of all resources.
     pub teardown: Option<f64>,

@@ -14,7 +14,7 @@ use crate::sidecar_user::SidecarUser;
 
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// An upstream that the sidecar cannot reach.
+/// Reason why the sidecar cannot reach an upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamUnreachable {
     /// The text is not an address.

@@ -58,7 +58,7 @@ pub enum Contract {
     Plain,
 }
 
-/// A part of a program's output that never came.
+/// Reason why a part of a program's output is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputLoss {
     /// The engine ended the streams before the program ended.
@@ -80,7 +80,7 @@ pub struct RunEvidence<'a> {
     pub stdout: &'a str,
     /// True if stdout was longer.
     pub truncated: bool,
-    /// Reason why a part of the output never came.
+    /// Reason why a part of the output is missing.
     pub output_loss: Option<OutputLoss>,
     /// Limits of the run.
     pub limits: LimitValues,
@@ -165,7 +165,7 @@ fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFai
         }
         RunVerdict::Interrupted => internal("the controller of the run was killed; another cleaned up".to_owned()),
         RunVerdict::SidecarLost => {
-            // The file has its end: another verdict comes before this one if it does not.
+            // The audit file is complete: otherwise, its fault is reported before this verdict.
             let message =
                 "the sidecar ended before the run did, so the program had no model any more; the audit log is complete";
             RunFailure::new(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE, message)
@@ -251,7 +251,7 @@ fn program_failed(code: i32, answer: Option<&Envelope>) -> String {
 }
 
 impl ErrorCode {
-    /// Returns the word in results.
+    /// Returns the word that results use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use sluice_state::virtual_keys::KeyRecord;
 
 use crate::host::Host;
 
-/// The key that the sidecar of a run gets.
+/// Kind of the key that the sidecar of a run gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyMode {
     /// The operator's key.
@@ -25,7 +25,7 @@ pub enum KeyMode {
     Auto,
 }
 
-/// A run that got no virtual key.
+/// Reason why a run got no virtual key.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
     /// LiteLLM did not make it.
@@ -36,7 +36,7 @@ pub enum MintError {
     Record(#[from] StoreError),
 }
 
-/// A virtual key that may still be there.
+/// Reason why a virtual key may still exist.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
     /// LiteLLM did not delete it.
@@ -45,7 +45,7 @@ pub enum RevokeError {
     /// The request that makes it may still be in progress.
     #[error("LiteLLM has no such key, and may still be making it")]
     InProgress,
-    /// Another LiteLLM has it.
+    /// Another LiteLLM has the key.
     #[error("it is at {0}; give that as --upstream, with its key")]
     Elsewhere(String),
     /// The deletion cannot be recorded.
@@ -53,7 +53,7 @@ pub enum RevokeError {
     Record(#[from] StoreError),
 }
 
-/// A virtual key that was not raised.
+/// Reason why a virtual key was not raised.
 #[derive(Debug, thiserror::Error)]
 pub enum RaiseKeyError {
     /// LiteLLM did not raise it.
@@ -71,9 +71,9 @@ pub enum RaiseKeyError {
 const UNCLEAR: Duration = Duration::from_secs(600);
 /// Time for which a key outlives the timeout of its run, and its sidecar. LiteLLM ends it then, if no controller deletes it.
 pub const AFTER_RUN: Duration = Duration::from_secs(180);
-/// The time after which no request of ours is still in progress at LiteLLM.
+/// Time after which no request of ours is still in progress at LiteLLM.
 const IN_PROGRESS: Duration = Duration::from_secs(60);
-/// The time after a key's end at which Sluice no longer tries to delete it.
+/// Time after a key's end at which Sluice no longer tries to delete it.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl RaiseKeyError {
@@ -94,7 +94,7 @@ impl RaiseKeyError {
 /// Makes the virtual key of a run, and records it before.
 ///
 /// # Errors
-/// [`MintError`]. LiteLLM may have made the key all the same; [`revoke`] deletes it then.
+/// [`MintError`]. LiteLLM may have made the key nevertheless; [`revoke`] deletes it then.
 pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, MintError> {
     let now = now_us();
     let alias = grant.alias();

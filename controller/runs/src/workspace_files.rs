@@ -64,7 +64,7 @@ pub struct FileList {
 pub struct FileEntry {
     /// The name, which need not be text.
     pub name: Vec<u8>,
-    /// Kind.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Size in bytes.
     pub size: u64,
@@ -85,7 +85,7 @@ pub enum FileKind {
     Other,
 }
 
-/// A file that cannot be read or written.
+/// Reason why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist.
@@ -147,7 +147,7 @@ impl WorkspaceFiles {
         Self::at(&paths.work, rundir::sandbox_uid(paths)?)
     }
 
-    /// Opens another directory whose files the agent with this user may read.
+    /// Opens another directory with files that the agent with this user may read.
     ///
     /// # Errors
     /// [`FileError`].
@@ -155,7 +155,8 @@ impl WorkspaceFiles {
         Ok(Self { root: open_root(directory)?, uid: Some(uid) })
     }
 
-    /// Opens a directory of the host that an agent was granted. The agent's user is a stranger there, and so is the client.
+    /// Opens a directory of the host that an agent was granted. The agent's user and the client are other users there:
+    /// they see only files that every user may read.
     ///
     /// # Errors
     /// [`FileError`].

@@ -302,7 +302,7 @@ mod tests {
         .expect("an agent")
     }
 
-    /// The end of a suspension raises the generation: it is not the number of runs.
+    /// The end of a suspension raises the generation, too, so it is not the number of runs.
     #[test]
     fn the_generation_is_listed_under_its_name() {
         let listed = table(&[agent("IDLE", true)], None);

@@ -292,7 +292,7 @@ fn confirmed(approval: &ApiApproval, decision: &str, raise: &Map<String, Value>)
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Returns a text of an approval's subject.
+/// Returns a text member of an approval's subject, or `-`.
 fn approval_word<'a>(approval: &'a ApiApproval, name: &str) -> &'a str {
     approval.subject[name].as_str().unwrap_or("-")
 }

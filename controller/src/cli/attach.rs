@@ -45,7 +45,7 @@ pub(super) struct AttachArgs {
 enum AttachFault {
     /// The reader of stdout is gone.
     Reader(std::io::Error),
-    /// The daemon does not answer.
+    /// The daemon does not answer, or answers with an error.
     Failed(CommandError),
 }
 

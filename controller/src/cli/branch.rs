@@ -137,11 +137,11 @@ pub(super) struct MergeArgs {
 /// A run with a clone, or with a patch.
 #[allow(clippy::large_enum_variant, reason = "a command has one")]
 enum FoundBranch {
-    /// In the state directory.
+    /// The branch of a one-shot run, in the state directory.
     Host(HostBranch),
     /// A patch without a branch.
     File(PatchFile),
-    /// At a daemon.
+    /// The branch of a daemon's run.
     Daemon(DaemonBranch),
 }
 

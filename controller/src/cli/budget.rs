@@ -206,7 +206,7 @@ async fn show_history(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Begins a new log of budgets with those of the database.
+/// Begins a new log of budgets with the budgets of the database.
 async fn confirm(state: &Path, log: &BudgetLog<'_>, as_json: bool) -> Result<(), CommandError> {
     let recorded = begin(state, "budget.confirm", None, None, None)?;
     let confirmed = log.confirm().await.map_err(|error| CommandError::from(BudgetError::from(error)));
@@ -252,7 +252,7 @@ fn begin(
 async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogStatus, CommandError> {
     match (command, log.inspect().await) {
         (BudgetCommand::Confirm { .. }, _) | (_, Ok(None)) => Ok(LogStatus::Usable),
-        // The list is complete as far as the database is.
+        // `show` lists the budgets of the database, without the log.
         (BudgetCommand::Show { .. }, Ok(Some(error)) | Err(error)) => {
             say(&error_chain(&error));
             Ok(LogStatus::Usable)

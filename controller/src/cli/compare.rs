@@ -48,7 +48,7 @@ pub(super) struct CompareArgs {
 /// One of the two runs.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Compared {
-    /// Id.
+    /// Id of the run.
     run: String,
     name: Option<String>,
     state: String,
@@ -60,7 +60,7 @@ struct Compared {
     attempts: u32,
     /// Seconds from the request to the first sign of life.
     queue_s: Option<f64>,
-    /// Seconds from there to the end.
+    /// Seconds from the first sign of life to the end.
     work_s: Option<f64>,
     calls: Option<u64>,
     /// Tokens of all classes, as `sluice usage` has them.
@@ -89,7 +89,7 @@ pub(super) async fn run(args: &CompareArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl Compared {
-    /// Takes the data in the row of a daemon's run.
+    /// Returns the values that the row of a daemon's run has.
     fn of(sandbox: &ApiSandbox) -> Self {
         let us = |text: &Option<String>| {
             text.as_deref().and_then(|text| humantime::parse_rfc3339_weak(text).ok()).and_then(unix_micros)
@@ -109,7 +109,7 @@ impl Compared {
         }
     }
 
-    /// Takes the sums of a run: calls, tokens and cost.
+    /// Adds the sums of a run: calls, tokens and cost.
     fn with_sums(self, total: &Value) -> Self {
         let cost_usd = total["cost_usd"].as_str().map(str::to_owned);
         Self { calls: total["calls"].as_u64(), tokens: total["usage"].clone(), cost_usd, ..self }
@@ -205,7 +205,7 @@ fn text(first: &Compared, second: &Compared) -> String {
     table.take()
 }
 
-/// Returns the position of a value among others: times, calls, tokens and cost, then events, then tools.
+/// Returns the position of a value among others: times, calls, cost and tokens, then events, then tools.
 fn order(name: &str) -> usize {
     let starts = ["queue", "work", "calls", "cost", "tokens", "event", "tool"];
     starts.iter().position(|start| name.starts_with(start)).unwrap_or(starts.len())

@@ -52,7 +52,7 @@ struct UncopiedFile {
     reason: &'static str,
 }
 
-/// Object that was copied.
+/// Result of a copy: the numbers of files and bytes, and the entries that were left out.
 #[derive(Debug, Default)]
 struct CopySummary {
     files: u64,

@@ -29,7 +29,7 @@ use input::{ExecTarget, RawTerminal};
 /// Exit code of a program that Ctrl-C has ended: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Reason that a program was not started, as far as the daemon says one.
+/// Message about a program that was not started. The daemon does not give a more exact reason.
 const NOT_STARTED: &str = "the program was not started: the sandbox has no such program or directory; look at the name after --, and at --cwd";
 
 const EXAMPLES: &str = "\
@@ -135,7 +135,7 @@ impl ExecArgs {
         Ok(())
     }
 
-    /// Hands the keys of the terminal to the program, and says so.
+    /// Sets the terminal of an interactive program to raw mode, and says that the sandbox controls it.
     fn enter_terminal(&self) -> Result<Option<RawTerminal>, CommandError> {
         if !self.tty {
             return Ok(None);

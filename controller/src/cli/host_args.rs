@@ -119,8 +119,8 @@ impl HostArgs {
     }
 }
 
-/// Returns the settings of the host for a command that removes resources, and those of LiteLLM if its keys can be read.
-/// Without them, it reports what is left out.
+/// Returns the settings of the host for a command that removes resources, and the settings of LiteLLM if its keys can
+/// be read. Otherwise, it reports what is left out.
 ///
 /// # Errors
 /// Wrong usage: another setting of the host is not valid.

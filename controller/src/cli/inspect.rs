@@ -114,8 +114,8 @@ async fn inspect_here(args: &InspectArgs) -> Result<Inspection, CommandError> {
     Ok(Inspection { no_audit, ..inspected })
 }
 
-/// Adds what a daemon's run waits for and, while it waits for another attempt, the error of the one before. Its record has
-/// the error itself; the database has a text for the owner.
+/// Adds what a daemon's run waits for and, while it waits for another attempt, the error of the attempt before. The
+/// record of that attempt has the error itself; the database has a text for the owner.
 fn add_wait(object: &mut Value, run: &Sandbox, cause: Option<&WaitCause>, layout: &Layout) -> Result<(), CommandError> {
     object["waiting_for"] = json!(cause.map(|cause| cause.waiting_for));
     if let Some(cause) = cause.filter(|cause| cause.waiting_for == "retry") {

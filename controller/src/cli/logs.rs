@@ -149,7 +149,7 @@ async fn show_attempt(
     }
 }
 
-/// Returns the end of a command that cannot write its output.
+/// Returns the result of a command that cannot write its output.
 pub(super) fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
     match (failure(), error.kind()) {
         // The failure is reported when the command ends.
@@ -159,7 +159,7 @@ pub(super) fn reader_gone(error: &io::Error) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Waits for the record of a run that has not begun, if the output is followed.
+/// Returns whether the run has a record. If the output is followed, waits for the record of a run that has not begun.
 async fn has_record(store: &Store, run: &KnownRun, layout: &Layout, follow: bool) -> Result<bool, CommandError> {
     let record = layout.records().of(&run.entry.key);
     let mut look = tokio::time::interval(EVERY);
@@ -223,13 +223,13 @@ impl LogsArgs {
             return Ok(sources);
         }
         let record = layout.records().of(&run.entry.key);
-        // The record of another run has the two streams alone. A daemon's run that begins has no index yet.
+        // The record of a run of `sluice run` has the two streams alone. A daemon's run that begins has no index yet.
         let has_index = run.entry.driver == RunDriver::Daemon || record.path(OUTPUT_INDEX).exists();
         if flags.since_us.is_some() && !has_index {
             return Err(CommandError::wrong_usage("--since: the record of a run of sluice run has no times"));
         }
         if has_index && !self.sidecar && !self.controller {
-            // The times of lines, and their order in both streams.
+            // The index has the times of lines, and their order across both streams.
             sources = vec![LogSource::output(record.output(0), self.only())];
         }
         let selected = |source: LogSource| source.selecting(LineSelection::new(flags.clone()), self.json.into());

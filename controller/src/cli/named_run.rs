@@ -15,7 +15,8 @@ const NAMED_MAX: usize = 10;
 const PAGES_MAX: usize = 20;
 
 /// Finds the run that a user names: an id, the name of a live run, else of the newest one that has ended, or a unique
-/// prefix of an id. If the user did not give the full id, it goes to stderr. A daemon may start anew meanwhile.
+/// prefix of an id. If the user did not give the full id, the id is printed to stderr. A request that a restart of the
+/// daemon interrupts is sent again.
 pub(super) async fn find(api: &ApiClient, name: &str) -> Result<ApiSandboxDetail, CommandError> {
     let unknown = || {
         CommandError::wrong_usage(format!(
@@ -57,7 +58,7 @@ async fn show(api: &ApiClient, name: &str) -> Result<Option<ApiSandboxDetail>, C
     }
 }
 
-/// Returns the ids with this prefix, a few more than an error names at most.
+/// Returns the ids with this prefix: all of them, or more than an error names.
 async fn with_prefix(api: &ApiClient, prefix: &str) -> Result<Vec<String>, CommandError> {
     let (mut found, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..PAGES_MAX {

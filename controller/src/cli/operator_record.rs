@@ -12,7 +12,7 @@ use sluice_state::operator;
 use super::error::CommandError;
 use super::output::say;
 
-/// Result of a line that stands before its effect.
+/// Result of a line that is written before its operation takes effect.
 const ACCEPTED: &str = "accepted";
 /// Result of a line about an operation that did not take effect.
 const FAILED: &str = "failed";
@@ -49,7 +49,8 @@ impl RecordedOperation {
                 object: Some(self.seq.to_string()),
                 ..ControlEntry::default()
             };
-            // The fault of the operation matters more than that of its second line: a line without an effect is the safe side.
+            // The error of the operation is returned, not the error of its second line: a line about an operation
+            // without effect does no harm.
             if let Err(error) = append(&self.log, entry, FAILED) {
                 say(&format!("the control log does not have the failure: {}", error.message));
             }

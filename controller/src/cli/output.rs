@@ -76,7 +76,7 @@ pub(super) fn print_word(style: Style, word: &'static str) {
 pub(super) fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok())??;
-    // A terminal that does not say its size has none.
+    // A terminal of unknown size reports 0 columns.
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
@@ -105,7 +105,7 @@ impl Write for DataStream {
 }
 
 impl DataStream {
-    /// Returns a writer that passes every byte: the terminal is a program's own.
+    /// Returns a writer that passes every byte: the program in the sandbox controls the terminal.
     pub(super) fn raw() -> SanitizedWriter<Self> {
         SanitizedWriter::for_pipe(Self)
     }
@@ -125,7 +125,7 @@ fn remembered(error: io::Error) -> io::Error {
     kind.into()
 }
 
-/// Returns the failure of the first write to stdout that failed: a command without end stops.
+/// Returns the error of the first write to stdout that failed. A command without end then stops.
 pub(super) fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
 }

@@ -54,7 +54,7 @@ pub(super) use rerun::{RerunArgs, rerun};
 
 /// Maximum time that the process stays after its answer to remove workspaces; the rest is left to the next process.
 const REMOVE_WITHIN: Duration = Duration::from_secs(10);
-/// The same after a signal. Most workspaces need milliseconds.
+/// Maximum time to remove workspaces after a signal. Most workspaces need milliseconds.
 const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
@@ -115,7 +115,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let (live, printer) = forwarded.unzip();
     // Output that is completely passed on is not stored.
     let max = if is_passed_on { 0 } else { settings.run.output_max };
-    // The program's own output goes to the same terminal.
+    // There is no status line if the program's own output goes to the same terminal.
     let status = if live.is_none() { watch.status_line(host.layout.run(&own).audit) } else { None };
     let once = OneShot {
         host: Arc::clone(&host),
@@ -157,7 +157,8 @@ fn warn_of_mounts(volumes: &[Volume]) {
     }
 }
 
-/// Admits the run, if need be after the runs of killed controllers: they may hold the amount that this one needs.
+/// Admits the run. If the budget has too little left, takes down the runs of killed controllers first: they may hold
+/// the amount that this run needs.
 async fn admit(host: &Arc<Host>, request: &RunRequest) -> Result<Admitted, NoRun> {
     let (admitted, note) = match one_shot::admit(host, request).await {
         Err(BudgetError::Insufficient(_)) => {
@@ -170,7 +171,7 @@ async fn admit(host: &Arc<Host>, request: &RunRequest) -> Result<Admitted, NoRun
     Ok(admitted)
 }
 
-/// Begins the record of the run. A run does not fail for want of a record.
+/// Begins the record of the run. If that fails, the run goes on without a record.
 fn begin_record(
     args: &RunArgs,
     layers: &SettingLayers,

@@ -10,7 +10,7 @@ use sluice_state::events::LoggedEvent;
 use sluice_state::ledger::usd;
 use sluice_state::sandboxes::{Sandbox, SandboxVerdict};
 
-/// Returns a run.
+/// Returns a run as an object of the API.
 pub(super) fn object_of(sandbox: &Sandbox) -> ApiSandbox {
     let (failure, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
     ApiSandbox {
@@ -36,7 +36,7 @@ pub(super) fn object_of(sandbox: &Sandbox) -> ApiSandbox {
     }
 }
 
-/// Returns an event.
+/// Returns an event as an object of the API.
 pub(super) fn event_of(event: LoggedEvent) -> Event {
     Event {
         seq: event.seq,
@@ -51,7 +51,7 @@ pub(super) fn event_of(event: LoggedEvent) -> Event {
     }
 }
 
-/// Returns an agent.
+/// Returns an agent as an object of the API.
 pub(super) fn agent_of(agent: Agent) -> ApiAgent {
     ApiAgent {
         state: agent.state.as_str().to_owned(),

@@ -32,7 +32,7 @@ impl SelectionArgs {
     /// Returns the selection. The run is not looked up.
     ///
     /// # Errors
-    /// Wrong usage: a time that is none, or times in the wrong order.
+    /// Wrong usage: a text that is not a time, or times in the wrong order.
     pub(super) fn filter(&self) -> Result<Filter, CommandError> {
         let since_us = self.since.as_deref().map(|text| time("--since", text)).transpose()?;
         let until_us = self.until.as_deref().map(|text| time("--until", text)).transpose()?;

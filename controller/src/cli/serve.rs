@@ -154,8 +154,8 @@ fn upkeep(serve: &ServeSettings) -> UpkeepSettings {
     }
 }
 
-/// Returns the settings of runs, and the checks of the host. If runs may be created, a check by which each of them
-/// would fail is an error.
+/// Returns the settings of runs, and the checks of the host. If runs may be created, a failed check is an error,
+/// because each run would fail.
 async fn runs(
     args: &ServeArgs,
     layers: &SettingLayers,
@@ -267,7 +267,7 @@ fn judge(checks: &[Check]) -> Result<(), CommandError> {
     Err(CommandError { code: exit::FAILED, message })
 }
 
-/// Returns where the daemon listens.
+/// Returns the message with the addresses and sockets that the daemon listens on.
 fn places(addresses: &[std::net::SocketAddr], tls: bool, run_dir: &Path) -> String {
     let scheme = if tls { "https" } else { "http" };
     let tcp = addresses.iter().map(|address| format!("{scheme}://{address}"));

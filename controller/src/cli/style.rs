@@ -23,9 +23,9 @@ pub(super) enum Style {
 pub(super) enum Styles {
     /// No styles: the stream is not a terminal, or its terminal has none.
     None,
-    /// All but colours: NO_COLOR is set.
+    /// All styles but colours: NO_COLOR is set.
     NoColor,
-    /// All.
+    /// All styles.
     All,
 }
 

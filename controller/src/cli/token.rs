@@ -282,7 +282,7 @@ fn table(tokens: &[Token]) -> String {
 mod tests {
     use super::*;
 
-    /// `--expires` had a longer maximum than a time of a flag.
+    /// Once, the maximum of `--expires` was longer than the longest time that a flag accepts.
     #[test]
     fn the_longest_life_of_a_token_can_be_given() {
         let longest = units::time("365d").expect("it is a time");

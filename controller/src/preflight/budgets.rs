@@ -1,6 +1,7 @@
 //! Checks of the budgets at LiteLLM that would stop the calls of the account, as far as the key may read them.
 //!
-//! The key of `key_file` may read its own budget and those of its team and its user. The customer's needs an admin's key.
+//! The key of `key_file` may read its own budget and the budgets of its team and its user. The customer's budget needs
+//! an admin's key.
 
 use serde::Deserialize;
 use sluice_contract::text::{error_chain, truncate};
@@ -26,7 +27,7 @@ enum RouteResult {
     Unreadable(&'static str, String),
 }
 
-/// Returns one check for each budget, one for those that could not be read, and one if there are none.
+/// Returns one check for each budget, one for all budgets that could not be read, and one if there are none.
 pub(super) async fn budgets(settings: &Settings) -> Vec<Check> {
     let (Some(upstream), Some(key)) = (&settings.litellm.upstream, &settings.litellm.key) else { return Vec::new() };
     let litellm = match Litellm::new(upstream, key.clone()) {

@@ -34,7 +34,7 @@ pub(super) async fn git(settings: &Settings, home: fn(&Path) -> GitHome) -> Opti
         Err(error) => return Some(fail(GIT, error_chain(&error))),
     };
     let status = read("/var/lib/dpkg/status");
-    // A git of another directory is of no package.
+    // A git in another directory does not belong to the package.
     let package = home.program_path().starts_with("/usr/bin").then(|| package_version(&status)).flatten();
     let stated = package.map_or_else(|| version.clone(), |package| format!("{version} (package {package})"));
     Some(match corrections(&version, package) {

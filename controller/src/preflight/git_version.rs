@@ -10,7 +10,7 @@ const DEBIAN_12: &str = "1:2.39.5-0+deb12u";
 /// First update of that package with the corrections, by its changelog; update 2 has only the corrections of January 2025.
 const DEBIAN_12_UPDATE: u32 = 3;
 
-/// Knowledge about a git.
+/// Whether a git has the corrections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Corrections {
     /// The git has the corrections.

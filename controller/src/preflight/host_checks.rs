@@ -109,7 +109,7 @@ pub(super) fn paths(state: &Path) -> Check {
     };
     let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
     let note = if found == StateDirectory::InUse { "" } else { ": the first run makes it" };
-    // As long as generated ids. A longer id of --run-id is checked by its run.
+    // This key is as long as a generated one. A longer id of --run-id is checked by its run.
     let key: RunKey = "r00000000-000000-00000000.0".parse().expect("a key");
     let layout = Layout::at(&state);
     match layout.check_database().and_then(|()| layout.run(&key).check()) {

@@ -43,7 +43,7 @@ impl ListedModels {
 
     fn has(&self, name: &str) -> bool {
         let is_covered = |pattern: &String| {
-            // LiteLLM adds the provider to a name that it knows: with openai/*, it takes gpt-4o for openai/gpt-4o.
+            // LiteLLM adds the provider to a name that it knows: with openai/*, it serves gpt-4o as openai/gpt-4o.
             let full = pattern.split_once('/').map(|(provider, _)| format!("{provider}/{name}"));
             covers(pattern, name) || full.is_some_and(|full| covers(pattern, &full) && self.0.contains(&full))
         };
@@ -51,7 +51,7 @@ impl ListedModels {
     }
 }
 
-/// Returns whether a wildcard of LiteLLM covers a name: each `*` stands for any text.
+/// Returns whether a wildcard of LiteLLM covers a name: each `*` matches any text.
 fn covers(pattern: &str, name: &str) -> bool {
     let Some((start, pattern)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut rest) = name.strip_prefix(start) else { return false };

@@ -105,7 +105,7 @@ async fn send(
 const MODELS_AND_WILDCARDS: &str = "/v1/models?return_wildcard_routes=true";
 
 /// Returns the check of a key that works, if the upstream does not list all configured models for it. `answer` is the
-/// sidecar's to `GET /v1/models`.
+/// sidecar's answer to `GET /v1/models`.
 async fn unlisted_models(settings: &Settings, answer: &str) -> Option<Check> {
     let (upstream, key) = (settings.litellm.upstream.as_ref()?, settings.litellm.key.as_ref()?);
     let unlisted = |body: &str| {

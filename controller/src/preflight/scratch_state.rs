@@ -30,7 +30,7 @@ impl ScratchState {
         let failed = |error| LayoutError::State(path.clone(), error);
         DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
         let lock = lock(&path).map_err(failed)?;
-        // A directory of its own: a state directory has locks of its own.
+        // The state directory is a subdirectory, because it has locks of its own.
         match Layout::open(&path.join("st")) {
             Ok(layout) => Ok(Self { path, layout, _lock: lock }),
             Err(error) => {

@@ -1,8 +1,9 @@
 //! Reconciliation without a user's request: during runs, and in a sweep.
 //!
 //! A run is over before LiteLLM has written its rows, and its result does not wait for them. Open costs of earlier runs
-//! are settled during the next run, or by the next sweep: once a minute at most for all of them, without a message.
-//! After a failed read of the spend log, the next read is five minutes later, and a day later if the log does not exist.
+//! are settled during the next run, or by the next sweep: at most once a minute for all runs together, without a
+//! message. After a failed read of the spend log, the next read is five minutes later, and a day later if the log does
+//! not exist.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -76,7 +76,7 @@ impl FindingClass {
         }
     }
 
-    /// Returns whether an operator has to examine it.
+    /// Returns whether an operator has to examine the finding.
     #[must_use]
     pub fn is_mismatch(self) -> bool {
         match self {
@@ -100,7 +100,7 @@ impl FindingClass {
 /// A receipt, a row, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Class.
+    /// Class of the finding.
     pub class: FindingClass,
     /// Reason for people.
     pub reason: String,
@@ -121,7 +121,7 @@ pub struct Finding {
     /// Latest time at which the other side may still arrive, in microseconds since 1970; `None` if waiting is useless.
     #[serde(skip)]
     pub until_us: Option<i64>,
-    /// Entry that corrects it.
+    /// Entry that corrects the difference.
     #[serde(skip)]
     pub remedy: Option<Remedy>,
 }

@@ -55,7 +55,7 @@ pub struct JoinInput {
 /// Rows without a receipt that are in question.
 #[derive(Debug, Clone, Default)]
 pub enum RowScope {
-    /// None.
+    /// No rows.
     #[default]
     None,
     /// Rows that name this run, or this attempt of it.
@@ -67,7 +67,7 @@ pub enum RowScope {
 /// Maximum time that LiteLLM takes to write a row, in microseconds. Observed: 2 to 15 s.
 pub const GRACE_US: i64 = 30_000_000;
 
-/// Joins receipts and rows. Each receipt has one finding, and each row is in one.
+/// Joins receipts and rows. Each receipt has one finding of its own, and each row in question is in one finding.
 #[must_use]
 pub fn join(input: &JoinInput) -> Vec<Finding> {
     let index = ReceiptIndex::of(&input.receipts);

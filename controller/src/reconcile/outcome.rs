@@ -12,7 +12,7 @@ use super::finding::{Finding, FindingClass, SideAmounts};
 /// The result of a reconciliation: differences, and sums of both sides.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReconcileOutcome {
-    /// Set if no finding is a mismatch. The object of the command says it.
+    /// True if no finding is a mismatch. The object of the command has a member `ok` of its own.
     #[serde(skip)]
     pub ok: bool,
     /// Number of findings of each class.

@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Time between two looks.
+/// Time between two lookups.
 pub const PAUSE: Duration = Duration::from_secs(60);
-/// Time after a spend log that could not be read.
+/// Pause after a spend log that could not be read.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5 * 60);
-/// Time after a spend log that does not exist, or that the key may not read. No pause is longer.
+/// Pause after a spend log that does not exist, or that the key may not read. No pause is longer.
 pub const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The result of one lookup.
@@ -26,12 +26,12 @@ pub enum LookOutcome {
     Failed(LookFailure),
 }
 
-/// The duration of a failure.
+/// Whether a failure may pass by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookFailure {
     /// A failure that may pass.
     Passing,
-    /// A failure that lasts until the LiteLLM is changed.
+    /// A failure that lasts until LiteLLM's configuration is changed.
     Lasting,
 }
 

@@ -15,8 +15,8 @@ pub struct ConfiguredModel {
 }
 
 impl SettingLayers {
-    /// Returns the models of the flag or of the variable, if one is set, since it replaces all others; otherwise those of
-    /// the configuration file and of all its profiles.
+    /// Returns the models of the flag or of the variable, if one is set, since it replaces all others; otherwise the
+    /// models of the configuration file and of all its profiles.
     pub(super) fn configured_models(&self) -> Vec<ConfiguredModel> {
         let values: Vec<(&str, &SettingSource)> = match self.get("model") {
             Some(set @ (_, SettingSource::Flag | SettingSource::Variable(_))) => vec![set],

@@ -29,9 +29,9 @@ pub struct DaemonRunSettings {
     pub run_deadline: Duration,
     /// Time without work after which a run ends; zero for never.
     pub idle: Duration,
-    /// The same for a run whose worker says that it works.
+    /// The same as `idle`, for a run whose worker says that it works.
     pub stuck: Duration,
-    /// Time without a heartbeat, of a run whose worker sent some before.
+    /// Time without a heartbeat after which a run ends, if its worker sent some before.
     pub heartbeat: Duration,
     /// Time from a claim to the start of the program.
     pub stale_start: Duration,
@@ -41,7 +41,7 @@ pub struct DaemonRunSettings {
     pub ask_timeout: Duration,
     /// Nano-USD from which a raised cap needs another person.
     pub second_person: Option<i64>,
-    /// Cost in nano-USD up to which a browser session may raise a cap; none without one.
+    /// Cost in nano-USD up to which a browser session may raise a cap; `None` if it may raise none.
     pub session_approval_max: Option<i64>,
     /// Directories under which grants of agents may be.
     pub grant_roots: Vec<PathBuf>,
@@ -96,7 +96,7 @@ impl SettingLayers {
         })
     }
 
-    /// Returns what runs of the agent of these layers get where a request names nothing.
+    /// Returns the values for runs of the agent of these layers, where a request names none.
     ///
     /// # Errors
     /// The first value that is not valid.

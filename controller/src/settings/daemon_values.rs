@@ -45,7 +45,7 @@ pub struct HighestLimits {
 /// Maximum numbers of running runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningMax {
-    /// On this host.
+    /// Maximum number on this host.
     pub host: u32,
     /// Maximum number of one owner.
     pub owner: u32,
@@ -199,7 +199,7 @@ pub(super) fn deadline(value: &str) -> Parsed<Duration> {
     }
 }
 
-/// Parses the time for which a person may think.
+/// Parses the time for which approvals and questions are open.
 pub(super) fn ask_timeout(value: &str) -> Parsed<Duration> {
     match values::positive_duration(value)? {
         time if time > DEADLINE_MAX => {
@@ -209,7 +209,7 @@ pub(super) fn ask_timeout(value: &str) -> Parsed<Duration> {
     }
 }
 
-/// Parses what happens at a cap.
+/// Parses the treatment of a call at a cap.
 pub(super) fn on_cap(value: &str) -> Parsed<CapTreatment> {
     match value {
         "refuse" => Ok(CapTreatment::Refuse),

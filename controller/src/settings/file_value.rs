@@ -34,7 +34,7 @@ impl FileFault {
     }
 }
 
-/// Returns the place of a member in nested tables; without it, of the innermost table on the way that the file has.
+/// Returns the place of a member in nested tables; if the file lacks it, the place of the innermost table on the path.
 pub(super) fn span_of(value: &Spanned<DeValue<'_>>, path: &[&str]) -> Range<usize> {
     let mut found = value;
     for name in path {

@@ -59,7 +59,7 @@ pub(super) fn read<T: NamedEntry>(value: &Spanned<DeValue<'_>>) -> Result<Vec<T>
     values.iter().map(|value| entry(value, &mut names)).collect()
 }
 
-/// Reads an entry. `names` are those of the entries before it.
+/// Reads an entry. `names` has the names of the entries before it.
 fn entry<T: NamedEntry>(value: &Spanned<DeValue<'_>>, names: &mut BTreeSet<String>) -> Result<T, FileFault> {
     let name = value.get_ref().as_table().and_then(|table| table.get("name"));
     let name = name.and_then(|name| name.get_ref().as_str()).filter(|name| is_name(name));

@@ -219,7 +219,7 @@ impl SettingLayers {
         self.get(name).map(|(value, _)| PathBuf::from(value))
     }
 
-    /// Returns a path that the sidecar reads, which has another working directory.
+    /// Returns an absolute path, for a file that the sidecar reads: it has another working directory.
     fn absolute(&self, name: &str) -> Option<PathBuf> {
         self.path(name).map(|path| std::path::absolute(&path).unwrap_or(path))
     }

@@ -48,7 +48,7 @@ impl Profile {
             && self.account.as_ref().is_none_or(|own| Some(own.as_str()) == account)
     }
 
-    /// Checks that its agent exists: it would apply to no run, and its limits to none.
+    /// Checks that its agent exists: otherwise the profile, with its limits, would apply to no run.
     pub(super) fn check(&self, agents: &[CatalogueAgent]) -> Result<(), FileFault> {
         let Some(name) = self.agent.as_deref().filter(|name| agent_catalogue::find(agents, name).is_none()) else {
             return Ok(());

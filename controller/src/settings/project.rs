@@ -16,7 +16,7 @@ const MEMBERS: [&str; 16] = [
     "name", "owners", "repository", "credentials", "known_hosts", "app_id", "installation_id", "app_key", "forge",
     "forge_api", "publish", "merge", "author", "depth", "without_submodules", "without_lfs",
 ];
-/// Characters of an owner.
+/// Maximum number of characters of an owner.
 const OWNER_MAX: usize = 255;
 
 /// Reads `[[projects]]`.

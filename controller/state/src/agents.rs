@@ -1,7 +1,8 @@
 //! Registered agents: identities that own runs, one live run each.
 //!
-//! The state of an agent changes by compare-and-swap alone. An agent is CONNECTED from the creation of a run until the run
-//! has ended. A person can connect it before: the next run takes it, and without one the upkeep moves it to IDLE.
+//! The state of an agent changes by compare-and-swap alone. An agent is CONNECTED from the creation of a run until the
+//! run has ended. A person can connect it earlier: the next run uses it, and if no run follows, the upkeep moves it to
+//! IDLE.
 
 mod error;
 mod rows;
@@ -21,7 +22,7 @@ pub struct Agent {
     pub agent_id: String,
     /// Name for people.
     pub name: Option<String>,
-    /// Zone.
+    /// Zone of the agent.
     pub zone_id: Option<String>,
     /// Account that pays for its runs.
     pub billing_account_id: String,
@@ -37,7 +38,7 @@ pub struct Agent {
     pub suspended_by_admin: bool,
     /// Time of the last heartbeat, in microseconds since 1970.
     pub last_heartbeat_us: Option<i64>,
-    /// JSON of the owner.
+    /// Metadata of the owner, as JSON.
     pub metadata: String,
     /// True if it is removed at the end of its run.
     pub ephemeral: bool,

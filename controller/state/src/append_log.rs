@@ -27,13 +27,13 @@ impl AppendLog {
         &self.path
     }
 
-    /// Waits until no other process uses a log of the directory.
+    /// Takes the lock of the directory's logs, after waiting until no other process or task holds it.
     pub(crate) fn lock(&self) -> io::Result<StateLock> {
         lock::lock_logs(&self.directory)
     }
 
-    /// The same for a task that holds the lock while it waits for something else. No thread of the runtime is blocked: the
-    /// holder may be another task of this process, which needs one.
+    /// Like `lock`, for a task that holds the lock while it waits for something else. It blocks no thread of the
+    /// runtime: the holder may be another task of this process, which needs a thread.
     pub(crate) async fn lock_in_task(&self) -> io::Result<StateLock> {
         let directory = self.directory.clone();
         let locked = spawn_blocking(move || lock::lock_logs(&directory)).await;

@@ -1,9 +1,9 @@
 //! Approvals: questions of the system to a person when a cap is reached, or a branch is to be published. An agent cannot make
 //! one.
 //!
-//! A decision names the digest of the approval that the person saw, and the first one is final. A raised cap, the hold on
-//! the account's budget and the decision are one transaction. The sidecar gets the decision afterwards: values are absolute,
-//! so a daemon that was killed in between can send it again.
+//! A decision names the digest of the approval that the person saw, and the first decision is final. A raised cap, the
+//! hold on the account's budget and the decision are one transaction. The sidecar gets the decision afterwards: values
+//! are absolute, so a daemon that was killed in between can send it again.
 
 use crate::random_id::random_id;
 

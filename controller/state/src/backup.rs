@@ -1,8 +1,8 @@
 //! A copy of a state directory, while it is in use, and its restoration.
 //!
-//! A copy is written beside its name and renamed when it is complete, so an interrupted one has no name. It has all data
-//! that is irreplaceable: database, audit files, logs and keys. It has neither the workspaces of runs nor the name that
-//! marks containers: two state directories with one name would remove each other's containers.
+//! A copy is written under a temporary name and renamed when it is complete, so an interrupted copy never has the final
+//! name. It has all data that is irreplaceable: database, audit files, logs and keys. It has neither the workspaces of
+//! runs nor the name that marks containers: two state directories with one name would remove each other's containers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -110,7 +110,8 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
     let mut public = keys.public()?;
     public.dedup();
     for key in public {
-        // Named by its id: an operator may have named its file differently, or put several keys into one.
+        // The copy is named by the key's id: an operator may have given the file another name, or put several keys into
+        // it.
         let name = format!("keys/public/{}", key.id());
         manifest.files.push(write(&unfinished.path, &name, format!("{key}\n").as_bytes())?);
     }

@@ -74,7 +74,7 @@ impl Balance {
     /// remaining amount.
     ///
     /// # Errors
-    /// The balance, if it is not positive or smaller than the cap.
+    /// The balance, if the remaining amount is not positive or is smaller than the cap.
     pub fn admit(self, cap: Option<i64>, default: i64) -> Result<i64, Balance> {
         let left = i64::try_from(self.left()).unwrap_or(if self.left() < 0 { 0 } else { i64::MAX });
         let hold = cap.unwrap_or_else(|| default.min(left));

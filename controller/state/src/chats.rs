@@ -1,7 +1,7 @@
 //! Chats: runs that a chat client began, and the caps of its token.
 //!
-//! A chat is an ordinary run with an additional row, which names its followers. Caps are checked in the transaction that
-//! creates the run, so chats that begin at once cannot exceed them together.
+//! A chat is an ordinary run with an additional row, which names its principal and its end user. Caps are checked in
+//! the transaction that creates the run, so chats that begin at once cannot exceed them together.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sluice_contract::{RunId, Usd};
@@ -46,7 +46,7 @@ pub struct Chat {
 /// Caps of a chat token for one day (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChatCaps {
-    /// Chats that may begin.
+    /// Number of chats that may begin.
     pub runs_per_day: u32,
     /// Nano-USD that they may cost; none for no cap.
     pub cost_per_day: Option<i64>,
@@ -213,7 +213,8 @@ fn check_caps(
 }
 
 /// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its
-/// calls; a live chat, or one with a call of unknown cost, its whole cap. Stated amounts may be absurd, so it is no integer.
+/// calls. A live chat, or one with a call of unknown cost, counts with its whole cap. The cost is a float, since stated
+/// amounts may be absurdly high.
 const SPENT: &str = "
     SELECT count(*) FILTER (WHERE chats.created_us >= ?2) + (
             SELECT count(*) FROM chat_turns JOIN chats AS own ON own.run_id = chat_turns.run_id

@@ -155,7 +155,7 @@ impl ControlLog {
     fn last(&self, file: &mut File) -> Result<End, ControlLogError> {
         let failed = |error| ControlLogError::Io(self.path.clone(), error);
         let len = file.metadata().map_err(failed)?.len();
-        // Length of two lines: a partial line may follow the last complete one.
+        // Two lines are enough: a partial line may follow the last complete one.
         let start = len.saturating_sub(2 * LINE_MAX);
         file.seek(SeekFrom::Start(start)).map_err(failed)?;
         let mut tail = Vec::new();

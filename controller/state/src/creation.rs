@@ -53,7 +53,7 @@ pub struct NewSandbox {
     pub hold_nano: i64,
     /// Number of automatic retries.
     pub max_retries: u32,
-    /// Failure codes that are retried besides those that always are.
+    /// Failure codes that are retried in addition to the codes that are always retried.
     pub retry_on: Vec<String>,
     /// JSON of the request, stored unchanged.
     pub request: String,
@@ -67,7 +67,7 @@ pub struct NewSandbox {
     pub run_time_us: i64,
     /// Paths of its mounts in the sandbox, for the event.
     pub mount_paths: Vec<String>,
-    /// Number of runs that the owner may have in the queue.
+    /// Maximum number of runs that the owner may have in the queue.
     pub queued_max: u32,
     /// Reserved idempotency key of the request.
     pub idempotency: Option<IdempotencyKey>,

@@ -2,7 +2,7 @@
 //! it too.
 //!
 //! Each line is signed by the key of the state directory. The lines are not chained: a missing line releases nothing.
-//! The cost of its receipt is open again, the imported file is not trusted again, or the pruned file is reported as
+//! The cost of its receipt is open again, the imported file is no longer trusted, or the pruned file is reported as
 //! missing. The budget log is chained, since a missing line there would raise a limit.
 
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Decisions {
     /// Reads the decisions of a state directory; a directory without the log has none.
     ///
     /// # Errors
-    /// [`DecisionError`] of the first line that no known key has signed.
+    /// [`DecisionError`] of the first line that cannot be trusted.
     pub fn read(layout: &Layout, keys: &[PublicKey]) -> Result<Self, DecisionError> {
         let log = log(layout);
         let failed = |error| DecisionError::Io(log.path().to_owned(), error);
@@ -110,7 +110,7 @@ impl Decisions {
         Ok(decisions)
     }
 
-    /// Returns the last line of a file without a signature that the operator trusts.
+    /// Returns the last line of an unsigned file that the operator trusts.
     #[must_use]
     pub fn vouched(&self, key: &RunKey) -> Option<Witness> {
         self.imports.get(key).filter(|import| import.signed_by.is_none()).map(|import| import.last)

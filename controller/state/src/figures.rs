@@ -11,9 +11,9 @@ use crate::store::{Store, StoreError};
 /// Figures of one moment. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DatabaseFigures {
-    /// Number of runs in each state; all states are there.
+    /// Number of runs in each state, including states without runs.
     pub runs: BTreeMap<SandboxState, u64>,
-    /// Time since when the first of the runs waits that could begin now.
+    /// Time since which the longest waiting run has waited, among the runs that could begin now.
     pub waiting_since_us: Option<i64>,
     /// Number of sidecars of runs that are not closed.
     pub sidecars: u64,
@@ -68,7 +68,7 @@ fn runs(connection: &Connection) -> rusqlite::Result<BTreeMap<SandboxState, u64>
 
 fn waiting_since_us(connection: &Connection, now_us: i64) -> rusqlite::Result<Option<i64>> {
     let mut query = connection.prepare_cached(
-        // A later try than any wait was written before the clock jumped back.
+        // A `next_try_us` later than any wait allows was written before the clock jumped back.
         "SELECT min(max(created_us, CASE WHEN next_try_us > ?2 THEN 0 ELSE next_try_us END)) FROM sandboxes
          WHERE state = 'PENDING' AND (next_try_us <= ?1 OR next_try_us > ?2) AND NOT EXISTS (
              SELECT 1 FROM sandbox_dependencies AS dependency JOIN sandboxes AS other ON other.run_id = depends_on

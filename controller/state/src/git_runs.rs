@@ -16,11 +16,11 @@ pub use begun_pushes::BegunPush;
 /// Rule by which the branch of a run leaves the host, the strictest one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PublishRule {
-    /// It is never published.
+    /// The branch is never published.
     Never,
-    /// A person does.
+    /// A person publishes the branch.
     Approve,
-    /// The end of a successful run does.
+    /// The branch is published at the end of a successful run.
     Auto,
 }
 
@@ -75,7 +75,8 @@ pub struct NewGitRun {
 /// State of the branch of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRun {
-    /// The request. Branches are those in use: the base is known after the clone, and the own one can get a number.
+    /// The request, with the branches that are in use: the base branch is known after the clone, and the run's own
+    /// branch can get a number.
     pub new: NewGitRun,
     /// Commit that the run began with.
     pub base_sha: Option<String>,
@@ -91,7 +92,7 @@ pub struct GitRun {
     pub merged_sha: Option<String>,
     /// Error of the last step, if it has failed.
     pub last_error: Option<String>,
-    /// Failed tries of the step that is next.
+    /// Number of failed tries of the next step.
     pub retry_count: u32,
 }
 
@@ -195,8 +196,8 @@ impl Store {
         .await
     }
 
-    /// Records a step. A step that was done ends the count of failed tries. The approval of a publication that was made ends
-    /// with it, unless it was decided; and so do the records of its push and of earlier ones.
+    /// Records a step. A step that succeeded resets the count of failed tries. A publication closes the open approvals
+    /// of publications of the run, and removes the records of its push and of earlier pushes.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::file;
 use crate::store::is_retryable_io;
 
-/// `STATE/keys/{signing,public/ID}`.
+/// The keys in `STATE/keys/{signing,public/ID}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     directory: PathBuf,
@@ -78,7 +78,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Returns the path of the private key. No other process reads it.
+    /// Returns the path of the private key. No sidecar reads it.
     #[must_use]
     pub fn signing(&self) -> PathBuf {
         self.directory.join("signing")
@@ -141,10 +141,10 @@ impl Keys {
         PrivateKey::parse(&line).map_err(|_| KeyError::NotASigningKey(path))
     }
 
-    /// Returns all keys that have signed here; at least one.
+    /// Returns all public keys that this host knows, in the order of their ids; at least one.
     ///
     /// # Errors
-    /// [`KeyError`], also without a key: any file would pass.
+    /// [`KeyError`], also if there is no key: then no signature could be checked.
     pub fn public(&self) -> Result<Vec<PublicKey>, KeyError> {
         let directory = self.public_directory();
         let failed = |error: io::Error| match error.kind() {

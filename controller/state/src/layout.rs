@@ -56,7 +56,7 @@ pub enum LayoutError {
     /// The directory cannot be created or written.
     #[error("cannot use the state directory {0}")]
     State(PathBuf, #[source] io::Error),
-    /// The directory exists, and is not used.
+    /// The directory exists, and cannot be used as a state directory.
     #[error(transparent)]
     Unfit(StateDirectoryError),
     /// The database is missing, but its sources exist.
@@ -92,7 +92,7 @@ impl From<StateDirectoryError> for LayoutError {
 }
 
 impl Layout {
-    /// Creates what is missing of a state directory, private to this user. An existing directory keeps its mode.
+    /// Creates the missing parts of a state directory, private to this user. An existing directory keeps its mode.
     ///
     /// # Errors
     /// [`LayoutError::State`], [`LayoutError::Unfit`].

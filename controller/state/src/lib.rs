@@ -1,7 +1,7 @@
 //! The state of one controller: its directory, its database, its keys.
 //!
-//! The only crate that opens the database. Runs, receipts, budgets, virtual keys and the daemon's data are rows; the
-//! rules of each table are beside its queries.
+//! This is the only crate that opens the database. Runs, receipts, budgets, virtual keys and the daemon's data are
+//! rows; the rules of each table are beside its queries.
 
 pub mod agents;
 mod append_log;

@@ -66,7 +66,7 @@ impl LiveUsageReader {
 }
 
 impl LiveUsage {
-    /// Adds a record. An implausible cost is not known.
+    /// Adds a record. An implausible cost counts as unknown.
     fn add(&mut self, record: &Record, implausible: Option<&ImplausibleCost>) {
         match record {
             Record::Intent(_) => {

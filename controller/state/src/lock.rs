@@ -1,7 +1,7 @@
 //! Locks between the processes that use a state directory.
 //!
-//! A lock is on a file that only its owner can open: any process that can open a file can keep its lock, and others
-//! may enter a state directory that an operator made.
+//! A lock is on a file that only its owner can open: any process that can open a file can keep its lock, and other
+//! users may enter a state directory that an operator made.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-/// File of the lock of the signed logs, and of the files that the first start makes. Held for a moment.
+/// File of the lock of the signed logs, and of the files that the first start makes. A backup and a rebuild can hold it
+/// for long.
 pub(crate) const LOGS: &str = "logs.lock";
 /// File of the lock of the audit files: one command at a time copies, imports or removes them.
 pub(crate) const FILES: &str = "files.lock";

@@ -30,7 +30,7 @@ pub use worker::{TAKEN_BYTES_MAX, TakeMode};
 pub const CONTENT_MAX: usize = 10_000;
 /// Maximum number of undelivered messages of a run.
 pub const PENDING_MAX: u32 = 100;
-/// Time for which a worker has a message before it is lent again, in microseconds.
+/// Time for which a worker has a message before the message is leased again, in microseconds.
 pub const LEASE_US: i64 = 60_000_000;
 /// Maximum number of bytes of the messages that the sidecar has at once, unless a single one is larger.
 pub const OFFERED_BYTES_MAX: usize = 32 << 10;
@@ -44,13 +44,13 @@ pub struct MessageToSend {
     pub content: String,
     /// Kind.
     pub message_type: MessageType,
-    /// True if it comes before those that are not. An interrupt always does.
+    /// True if it is delivered before messages that are not urgent. An interrupt is always urgent.
     pub urgent: bool,
     /// Time of its delivery.
     pub inject_mode: InjectMode,
-    /// Of an intervention: its kind. Its content gets a prefix with it.
+    /// Kind of an intervention. The content gets a prefix with the kind.
     pub steering_type: Option<String>,
-    /// Of an intervention: its source, as its sender states it.
+    /// Source of an intervention, as its sender states it.
     pub source: Option<String>,
     /// The principal that sends it, or the rule.
     pub sender: String,
@@ -87,9 +87,9 @@ pub struct StoredMessage {
 /// Step of a worker after an interrupt that starts no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Afterwards {
-    /// Waits for the next message.
+    /// The worker waits for the next message.
     Wait,
-    /// Ends.
+    /// The worker ends.
     End,
 }
 
@@ -112,7 +112,7 @@ impl Afterwards {
 /// Time at which a message is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectMode {
-    /// The sidecar adds it to the next call, also if the agent has a worker.
+    /// The sidecar adds it to the next call, even if the agent has a worker.
     Immediate,
     /// A worker takes it when it is ready for it; without a worker, the sidecar adds it to the next call.
     NextTurn,

@@ -1,4 +1,4 @@
-//! The user that runs a command, as records of decisions name them.
+//! The user that runs a command, under the name that records of decisions have.
 
 use nix::unistd::Uid;
 

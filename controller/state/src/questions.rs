@@ -8,7 +8,7 @@ pub use text::{OPTION_MAX, OPTIONS_MAX, QUESTION_MAX, QuestionFault, check_quest
 
 /// Maximum number of open questions of a run.
 pub const OPEN_MAX: u32 = 5;
-/// Questions of a run in an hour.
+/// Maximum number of questions of a run in an hour.
 pub const PER_HOUR: u32 = 20;
 
 #[cfg(test)]

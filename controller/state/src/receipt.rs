@@ -22,7 +22,7 @@ pub struct Receipt {
     pub call_id: String,
     /// Id of the call at LiteLLM.
     pub litellm_call_id: Option<String>,
-    /// Status: knowledge of the cost.
+    /// Status of the receipt: what is known about the cost.
     pub status: ReceiptStatus,
     /// Result of the call.
     pub result: Option<CallResult>,
@@ -104,7 +104,8 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
     }
 }
 
-/// Names the caps that can have refused a call, and how much of each is used. A cap on calls that are all made is the reason.
+/// Names the caps that can have refused a call, and how much of each is used. If all calls that the cap on calls allows
+/// were made, that cap is the reason.
 fn cap_reached(log: &AuditLog, used: &Usage) -> String {
     let limits = limits_at_end(log);
     let calls = log.calls().len() as u64;

@@ -13,8 +13,8 @@ use crate::store::{Store, StoreError};
 /// Minimum time for which the record of a daemon's run is kept after its end: clients read its output from there.
 pub const KEEP_OF_DAEMON_RUNS_MIN: Duration = Duration::from_secs(3600);
 
-/// Removes the records of runs that have been over for this time, unless they were checked a short time ago. Rows,
-/// receipts and audit files stay.
+/// Removes the records of runs that have been over for this time, unless the records were checked a short time ago.
+/// Rows, receipts and audit files stay.
 ///
 /// # Errors
 /// Errors of SQLite. What cannot be listed now is removed later.
@@ -26,7 +26,7 @@ pub async fn remove_old_records(layout: &Layout, store: &Store, keep: Duration) 
     let open: HashSet<_> = store.open_runs().await?.into_iter().map(|open| open.entry.key).collect();
     let kept = store.sandboxes_with_records(now, keep).await?;
     let removal = move || records.remove_old(now, keep, |key| open.contains(key) || kept.contains(&key.run_id));
-    // Many records take long.
+    // The removal of many records takes long.
     let removed = tokio::task::spawn_blocking(removal).await;
     Ok(removed.ok().and_then(Result::ok).unwrap_or_default())
 }

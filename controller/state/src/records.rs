@@ -47,7 +47,7 @@ pub const CONTROLLER_LOG: &str = "controller.log";
 /// End of the name of a file that is not complete.
 const UNFINISHED: &str = ".new";
 
-/// File with times and places of a daemon run's output.
+/// File with times and positions of a daemon run's output.
 pub const OUTPUT_INDEX: &str = "output.index";
 
 /// A recorded output stream.

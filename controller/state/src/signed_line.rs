@@ -1,4 +1,4 @@
-//! What the signed logs of the state directory have in common: the bytes of a line, and the faults of one.
+//! Common parts of the signed logs of the state directory: the bytes of a line, and its faults.
 //!
 //! Pure.
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Fault of a line with another version.
 pub(crate) const OTHER_VERSION: &str = "it is of another version; use the newer sluice";
-/// Fault of a line whose bytes differ from those that its content has.
+/// Fault of a line that is not the canonical form of its content.
 pub(crate) const NOT_CANONICAL: &str = "it is not written as sluice writes it";
 /// Fault of a line whose number or hash does not continue the log.
 pub(crate) const NOT_NEXT: &str = "it does not follow the line before: lines are missing or were altered";

@@ -1,4 +1,4 @@
-//! Turns to read an upstream's spend log: of several controllers and runs, one reads it at a time.
+//! Turns to read an upstream's spend log: one of several controllers and runs reads it at a time.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::ledger::LedgerError;
 use crate::store::Store;
 
 impl Store {
-    /// Returns whether a call since `from_us` has an unknown cost although its end was recorded by `recorded_us`. Both are
-    /// microseconds since 1970.
+    /// Returns whether a call since `from_us` has an unknown cost although its end was recorded at or before
+    /// `recorded_us`. Both are microseconds since 1970.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -1,7 +1,8 @@
-//! Kinds of paths that someone names as a state directory: missing, empty, a state directory, or something else.
+//! Kinds of paths that an operator names as a state directory: missing, empty, a state directory, or something else.
 //!
 //! A directory that Sluice did not make keeps its mode. It is used if it is empty or a state directory, belongs to this
-//! user, and is not writable for others. If others can enter it, the directories in it and the database must be private.
+//! user, and is not writable for other users. If other users can enter it, the directories in it and the database must
+//! be private.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -63,7 +63,7 @@ struct Closing(Option<thread::JoinHandle<()>>);
 impl Drop for Closing {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // A job that panicked was reported where its answer is missing.
+            // A job that panicked was reported to its caller, which got no answer.
             let _ = thread.join();
         }
     }
@@ -127,8 +127,8 @@ impl Store {
         Self { writer, pending: Arc::default(), readers, is_one_shot: false, events: Arc::default(), _closing: None }
     }
 
-    /// Returns the signal that an event was committed. It is sent by the job that committed it, so that a caller that does
-    /// not wait for the job does not lose it.
+    /// Returns the signal that an event was committed. The job that commits the event sends the signal, so that it is
+    /// not lost if the caller stops waiting for the job.
     pub(crate) fn event_signal(&self) -> Arc<watch::Sender<u64>> {
         Arc::clone(&self.events)
     }

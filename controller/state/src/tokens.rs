@@ -1,4 +1,4 @@
-//! Tokens of the API. The database has their hashes, and their values are at the clients.
+//! Tokens of the API. The database has their hashes, and only the clients have their values.
 
 mod rows;
 mod value;

@@ -10,9 +10,9 @@ mod positions;
 pub use commands::{MessageChoice, WebhookRow};
 pub use messages::{NewWebhookMessage, WebhookMessage};
 
-/// Messages of all webhooks that wait.
+/// Maximum number of messages that wait, for all webhooks together.
 pub const OUTBOX_MAX: u32 = 10_000;
-/// Messages of all webhooks that were given up.
+/// Maximum number of messages that were given up, for all webhooks together.
 pub const DEAD_MAX: u32 = 1_000;
 
 /// Maximum wait before a further try, in microseconds.

@@ -22,7 +22,7 @@ pub enum Record {
     Held(Box<Held<'static>>),
     Released(Box<Released<'static>>),
     Close(Box<Close<'static>>),
-    /// Name of a kind that this build does not know. Readers skip it.
+    /// A record of a kind that this build does not know, with the name of the kind. Readers skip it.
     Other(String),
 }
 

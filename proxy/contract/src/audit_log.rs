@@ -44,7 +44,7 @@ impl AuditLog {
     /// Takes every complete line.
     ///
     /// # Errors
-    /// The first [`Fault`]; what came before it is taken.
+    /// The first [`Fault`]; the lines before it are taken.
     pub fn take_all(&mut self, lines: &mut AuditLines<'_>) -> Result<(), Fault> {
         lines.try_for_each(|line| self.take(line?))
     }

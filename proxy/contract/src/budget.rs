@@ -5,13 +5,14 @@
 
 use crate::Usd;
 
-/// LiteLLM's `type` of the error.
+/// Value of `type` in LiteLLM's error about an exhausted budget.
 pub const BUDGET_EXCEEDED: &str = "budget_exceeded";
 
 /// Beginning of the message when each deployment of a model is over a budget of `router_settings`.
 const ROUTER: &str = "No deployments available - crossed budget: ";
 
-/// Beginnings of the other messages of LiteLLM 1.80 to 1.109, each with the owner of the budget. The first match counts.
+/// Beginnings of the other messages of LiteLLM 1.80 to 1.109, each with the owner of the budget. The first match
+/// counts.
 const OWNERS: [(&str, &str); 21] = [
     ("Budget has been exceeded! Key=", "key"),
     ("Budget has been exceeded! Team=", "team"),

@@ -158,7 +158,7 @@ impl<'a> Scan<'a> {
         }
         let text = std::str::from_utf8(&self.text[digits..self.at]).ok()?;
         let plain = text == "0" && !negative || !text.starts_with('0');
-        // A fraction may follow a shorter number; the caller refuses it.
+        // A fraction or an exponent may follow; the caller refuses it.
         if plain && text.parse::<u64>().is_ok_and(|number| number < 1 << 53) {
             Some(())
         } else {

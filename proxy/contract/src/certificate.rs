@@ -1,6 +1,7 @@
 //! Certificates: how the key of a state directory lets the key of one run sign that run's audit file.
 //!
-//! Pure. A sidecar gets a key for one attempt of one run. An attacker who takes that key from it can sign no other file.
+//! Pure. A sidecar gets a key for one attempt of one run. An attacker who takes that key from it can sign no other
+//! file.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -12,8 +13,8 @@ use crate::hex;
 use crate::record::Certificate;
 use crate::seal::{NotAKey, PrivateKey, PublicKey, one_line};
 
-/// The first line of every certified statement. It differs from the first line of a signed head, so that neither signature
-/// can be used as the other.
+/// The first line of every certified statement. It differs from the first line of a signed head, so that neither
+/// signature can be used as the other.
 const CONTEXT: &str = "sluice audit run key v1\n";
 
 /// Length of the longest key file: two lines, each with a carriage return and a newline.
@@ -65,7 +66,7 @@ impl AuditSigner {
 }
 
 impl From<PrivateKey> for AuditSigner {
-    /// A key that verifiers trust directly.
+    /// Returns a signer for a key that verifiers trust directly.
     fn from(key: PrivateKey) -> Self {
         Self { key, certificate: None }
     }
@@ -95,7 +96,7 @@ impl PublicKey {
     }
 }
 
-/// Writes the key file of one attempt of one run, certified by the key of the state directory.
+/// Returns the key file of one attempt of one run, certified by the key of the state directory.
 #[must_use]
 pub fn key_file(seed: &[u8; 32], run_id: &str, attempt: u32, certifier: &PrivateKey) -> Zeroizing<String> {
     let certificate = certifier.certify(run_id, attempt, &PrivateKey::from_seed(seed).public());

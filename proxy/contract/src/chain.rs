@@ -69,7 +69,7 @@ pub fn head_of(line: &[u8]) -> Result<Hash, NotCanonical> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let (mut pieces, mut at) = (Vec::with_capacity(3), 0);
     for member in canon::members(text)?.into_iter().filter(|member| matches!(member.name, b"head" | b"signature")) {
-        // Including the comma before it, which always exists: the first member is `attempt`.
+        // The comma before the member is left out as well. It always exists: the first member is `attempt`.
         pieces.push(&text[at..(member.span.start - 1).max(at)]);
         at = member.span.end;
     }

@@ -1,7 +1,7 @@
 //! The bodies of the sidecar's control socket.
 //!
-//! Pure. The sidecar answers with [`SidecarState`] unless a path says otherwise, or with [`ControlFailure`]. What may be
-//! asked, and when it is refused: docs/guide/sidecar.md.
+//! Pure. The sidecar answers with [`SidecarState`] unless a path says otherwise, or with [`ControlFailure`].
+//! docs/guide/sidecar.md lists the requests and their refusals.
 
 mod conversation;
 mod hold;
@@ -17,7 +17,8 @@ pub use hold::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Gives a request its reading. Out of line and in this crate, which is compiled for size: requests are few.
+/// Defines the parser of each request. It is not inlined, and is in this crate, which is compiled for size: requests
+/// are few.
 macro_rules! read_from_json {
     ($($request:ident)*) => {$(
         impl $request {
@@ -42,13 +43,13 @@ pub const CAPS_PATH: &str = "/caps";
 /// Path of the deadline's clock, for `POST` with [`SetClock`].
 pub const CLOCK_PATH: &str = "/clock";
 
-/// Maximum length of the body of a request, but for [`INJECT_BODY_MAX`].
+/// Maximum length of the body of a request in bytes, except for messages ([`INJECT_BODY_MAX`]).
 pub const BODY_MAX: usize = 64 << 10;
 
 /// Maximum total time for which the clock of the deadline can be stopped, in seconds.
 pub const STOPPED_MAX_S: u64 = 24 * 3600;
 
-/// Code of a refusal for a value that is below the one in force.
+/// Code of a refusal for a value that is below the value in force.
 pub const NOT_RAISED: &str = "not_raised";
 /// Code of a refusal for a limit that the run does not have: any value would lower it.
 pub const NOT_LIMITED: &str = "not_limited";
@@ -142,7 +143,7 @@ pub struct RaiseCaps {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetClock {
-    /// True to stop it.
+    /// True to stop the clock, false to restart it.
     pub stopped: bool,
     /// Person or program that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +156,7 @@ pub struct SetClock {
 /// Answer to a request that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFailure {
-    /// Fault.
+    /// Code and message of the refusal.
     pub error: ControlFault,
 }
 

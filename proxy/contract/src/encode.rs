@@ -1,8 +1,8 @@
 //! Encoder of records: canonical JSON, byte for byte as serde_json would write it.
 //!
-//! Pure. serde_json searches every name and value for escapes byte by byte, which was a tenth of the cost of a small call
-//! (10,000 of 130,000 instructions). Here names are constants, and text is searched in one wide pass. Tests check that both
-//! write the same, for every kind of record and for any text.
+//! Pure. serde_json searches every name and value for escapes byte by byte, which was a tenth of the cost of a small
+//! call (10,000 of 130,000 instructions). Here names are constants, and text is searched in one wide pass. Tests check
+//! that both write the same, for every kind of record and for any text.
 
 use std::borrow::Cow;
 

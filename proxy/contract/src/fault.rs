@@ -18,11 +18,12 @@ pub struct Fault {
     pub found: String,
 }
 
-/// Found in place of a signature.
+/// Value of `found` for a file without a signature.
 pub(crate) const NO_SIGNATURE: &str = "none";
 
 impl Fault {
-    /// Returns true if the file breaks no other rule than that a trusted key must have signed it, and it has no signature.
+    /// Returns true if the file breaks no other rule than that a trusted key must have signed it, and it has no
+    /// signature.
     #[must_use]
     pub fn is_unsigned(&self) -> bool {
         self.kind == FaultKind::Signature && self.found == NO_SIGNATURE
@@ -64,7 +65,7 @@ pub enum FaultKind {
     Signature,
     /// The signature, or the certificate of its key, names a key that is not among the trusted ones.
     UnknownKey,
-    /// A line that was seen before is now another, or is gone.
+    /// A line that was seen before is now different, or is gone.
     Witness,
 }
 

@@ -6,7 +6,7 @@
 #[must_use]
 #[inline]
 pub fn encode(bytes: &[u8]) -> String {
-    // One pass that the compiler can make wide.
+    // One pass that the compiler can vectorise.
     let mut text = vec![[0; 2]; bytes.len()];
     for (pair, byte) in text.iter_mut().zip(bytes) {
         *pair = digits(*byte);

@@ -1,8 +1,8 @@
 //! The contract between the Sluice sidecar and every other program.
 //!
 //! Pure vocabulary, shared by the sidecar that writes audit files and by all programs that read them: run ids, money,
-//! audit records and their verification, exit codes, reason words, the ready line, units. No clock, no async, and no I/O
-//! except through a reader that is given.
+//! audit records and their verification, exit codes, reason words, the ready line, units. No clock, no async, and no
+//! I/O except through a reader that is given.
 
 pub mod audit_line;
 pub mod audit_log;

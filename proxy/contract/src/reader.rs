@@ -9,8 +9,8 @@ pub use crate::audit_line::{AuditLine, Cursor, LineHeader, Record};
 pub(crate) use crate::fault::fault;
 pub use crate::fault::{Fault, FaultKind};
 
-/// Maximum length of a line, with its newline. A record of ours has less than 4 KB; a longer line is damage, and is never
-/// held in memory as a whole.
+/// Maximum length of a line, with its newline. A record of ours has less than 4 KB; a longer line is damage, and is
+/// never held in memory as a whole.
 pub const LINE_MAX: usize = 1 << 20;
 
 /// Iterator over the complete lines of some bytes, in order, up to the first fault.
@@ -75,8 +75,8 @@ impl<'a> Iterator for AuditLines<'a> {
     }
 }
 
-/// Reads the next line with its newline, and no more than one byte beyond [`LINE_MAX`]. The line is empty at the end of the
-/// file, and without a newline if it is torn or longer.
+/// Reads the next line with its newline, and no more than one byte beyond [`LINE_MAX`]. The line is empty at the end of
+/// the file, and without a newline if it is torn or longer.
 ///
 /// # Errors
 /// Errors of the reader.
@@ -85,8 +85,8 @@ pub fn read_line(mut file: impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     io::Read::take(&mut file, LINE_MAX as u64 + 1).read_until(b'\n', line).map(drop)
 }
 
-/// Reads a file to its end, or to the first line that is longer than [`LINE_MAX`]. It takes only as much of that line as
-/// shows its excess: [`lines`] finds the fault there.
+/// Reads a file to its end, or to the first line that is longer than [`LINE_MAX`]. It takes only as much of that line
+/// as shows its excess: [`lines`] finds the fault there.
 ///
 /// # Errors
 /// Errors of the reader.
@@ -129,7 +129,7 @@ mod tests {
         bytes[LINE_MAX - 1] = b'\n';
         let (fault, taken) = read(&bytes);
         assert_eq!((fault.map(|fault| fault.kind), taken), (Some(FaultKind::Json), LINE_MAX));
-        // And one that is torn may be as long.
+        // A torn line may be as long.
         bytes[LINE_MAX - 1] = b' ';
         assert_eq!(read(&bytes), (None, LINE_MAX));
     }

@@ -23,7 +23,7 @@ pub struct AuditOwner<'a> {
 pub struct RecoveryPlan {
     /// Offset of the end of the last complete line. All bytes after it are to be moved aside and cut off.
     pub keep: u64,
-    /// Number of these bytes.
+    /// Number of bytes that are cut off, now or by an earlier restart.
     pub torn: u64,
     /// Hash of these bytes.
     pub sha256: Hash,
@@ -36,7 +36,7 @@ pub struct RecoveryPlan {
 /// Reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// A line before the last is wrong.
+    /// A complete line is wrong.
     #[error("it is damaged")]
     Damaged(#[source] Fault),
     /// The file has its `close`.
@@ -57,8 +57,8 @@ pub enum Unusable {
     NotAnAuditFile,
 }
 
-/// Plans how a run's file continues. `aside` has the bytes that an earlier restart cut off at the same position, before it
-/// could record it; empty otherwise.
+/// Plans how a run's file continues. `aside` has the bytes that an earlier restart cut off at the same position, before
+/// it could record the cut; empty otherwise.
 ///
 /// # Errors
 /// [`Unusable`]; then nothing may be written.

@@ -1,7 +1,7 @@
 //! The signature of a file: Ed25519 over the head that its `close` states.
 //!
-//! Pure. A key is one line of 64 hex digits: the private one is the seed of RFC 8032, the public one its
-//! point. The id of a key is the beginning of the SHA-256 of the public key.
+//! Pure. A key is one line of 64 hex digits: a private key is the seed of RFC 8032, a public key its point. The id of a
+//! key is the beginning of the SHA-256 of the public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,11 +15,11 @@ use crate::hex;
 
 /// Prefix of every signed text, so that a signature is not valid for another kind of text.
 const CONTEXT: &str = "sluice audit head v1\n";
-/// The same for records of the budget log.
+/// Prefix of signed records of the budget log.
 const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
-/// The same for records of the log of decisions.
+/// Prefix of signed records of the log of decisions.
 const DECISION_CONTEXT: &str = "sluice decision record v1\n";
-/// The same for records of the control log.
+/// Prefix of signed records of the control log.
 const CONTROL_CONTEXT: &str = "sluice control record v1\n";
 
 /// Private key. Its memory is zeroed on drop, and its `Debug` shows the id only.
@@ -57,25 +57,25 @@ impl PrivateKey {
         PublicKey(self.0.verifying_key())
     }
 
-    /// Signs a head: 128 hex digits.
+    /// Signs a head. Returns 128 hex digits.
     #[must_use]
     pub fn sign(&self, head: Hash) -> String {
         hex::encode(&self.0.sign(message(head).as_bytes()).to_bytes())
     }
 
-    /// Signs a record of the budget log: 128 hex digits.
+    /// Signs a record of the budget log. Returns 128 hex digits.
     #[must_use]
     pub fn sign_budget(&self, record: Hash) -> String {
         hex::encode(&self.0.sign(budget_message(record).as_bytes()).to_bytes())
     }
 
-    /// Signs a record of the log of decisions: 128 hex digits.
+    /// Signs a record of the log of decisions. Returns 128 hex digits.
     #[must_use]
     pub fn sign_decision(&self, record: Hash) -> String {
         hex::encode(&self.0.sign(decision_message(record).as_bytes()).to_bytes())
     }
 
-    /// Signs a record of the control log: 128 hex digits.
+    /// Signs a record of the control log. Returns 128 hex digits.
     #[must_use]
     pub fn sign_control(&self, record: Hash) -> String {
         hex::encode(&self.0.sign(control_message(record).as_bytes()).to_bytes())

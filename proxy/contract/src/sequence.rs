@@ -17,11 +17,12 @@ pub struct Totals {
     pub calls: u64,
     /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Number of calls whose cost is unknown, and not known to be zero.
+    /// Number of calls without a known cost, except calls that are known to cost nothing.
     pub unknown: u64,
     /// Tokens of all calls.
     pub usage: Usage,
-    /// Sum of the known costs, in nano-USD, each call rounded half-even. It is exact, also above the highest single amount.
+    /// Sum of the known costs, in nano-USD, each call rounded half-even. It is exact, also above the highest single
+    /// amount.
     pub nanos: i128,
 }
 
@@ -170,7 +171,7 @@ impl SequenceChecker {
         Ok(())
     }
 
-    /// Notes that none of the calls and waits of the sidecar's last process continues.
+    /// Marks the calls and waits of the sidecar's previous process as ended.
     fn begin_anew(&mut self) {
         self.past = self.totals.calls;
         let lost: Vec<_> = self.open_holds().map(str::to_owned).collect();

@@ -10,8 +10,8 @@ const MAX: usize = 1200;
 /// Number of characters kept of the end of a longer message, since the end says what to do.
 const END: usize = 300;
 
-/// Replaces each character that could break a line, control a terminal, change the direction of writing or hide text by a
-/// space. Joiners stay: Persian and emoji need them.
+/// Replaces with a space each character that could break a line, control a terminal, change the direction of writing or
+/// hide text. Joiners stay: Persian and emoji need them.
 #[must_use]
 pub fn sanitize(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
@@ -29,7 +29,8 @@ pub fn truncate(text: &str) -> String {
     format!("{} [...] {}", sanitize(&begin), sanitize(&end))
 }
 
-/// Formats an error with all its causes as one line, sanitised and truncated. A cause that only repeats is left out.
+/// Formats an error with all its causes as one line, sanitised and truncated. A cause that only repeats the message
+/// before it is left out.
 #[must_use]
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -17,8 +17,8 @@ impl UnitError {
     }
 }
 
-/// Parses a size in bytes: a number with b, k, m, g, or with kb, mb, gb, or with KiB, MiB, GiB. All count in 1024, as
-/// Docker does.
+/// Parses a size in bytes: a number with b, k, m, g, or with kb, mb, gb, or with KiB, MiB, GiB. All count in powers of
+/// 1024, as Docker does.
 ///
 /// # Errors
 /// [`UnitError`].
@@ -75,8 +75,8 @@ pub fn cpus(text: &str) -> Result<u64, UnitError> {
         .ok_or_else(|| UnitError(format!("'{text}' is not a number of processors; write 1, 0.5, at least 0.01")))
 }
 
-/// Parses an amount of dollars, such as 0.25, 12 or 1e-6, into nano-USD. An amount that would round to 0 is refused, since
-/// 0 means something else.
+/// Parses an amount of dollars, such as 0.25, 12 or 1e-6, into nano-USD. An amount that would round to 0 is refused,
+/// since 0 means something else.
 ///
 /// # Errors
 /// [`UnitError`].

@@ -218,7 +218,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// Decides which of two lines that disagree was altered: the later one, unless the next line vouches for it.
+/// Decides which of two lines that disagree was altered: the later line if the next line states another hash for it, or
+/// else the earlier line.
 fn blame(fault: Fault, line: &[u8], next: &[u8]) -> Fault {
     if fault.kind != FaultKind::Prev || fault.line == 1 || is_vouched(line, next) == Some(false) {
         return fault;
@@ -226,7 +227,8 @@ fn blame(fault: Fault, line: &[u8], next: &[u8]) -> Fault {
     Fault { line: fault.line - 1, kind: FaultKind::Hash, expected: fault.found, found: fault.expected }
 }
 
-/// Returns whether the next line states the hash of this one, or this one its own; `None` if neither states a hash.
+/// Returns whether the hash of this line is the hash that the next line states, or that this line states itself if it
+/// is a `close`; `None` if neither states a hash.
 fn is_vouched(line: &[u8], next: &[u8]) -> Option<bool> {
     #[derive(Deserialize)]
     struct Prev {

@@ -5,8 +5,8 @@
 
 use std::io;
 
-/// Upper bound of the length of an outcome: its names, with account and model, have at most 256 bytes, of which each may
-/// need an escape.
+/// Upper bound of the length of an outcome: its names, with account and model, have at most 256 bytes, of which each
+/// may need an escape.
 pub(super) const OUTCOME_MAX: u64 = 4096;
 /// Upper bound of the length of a `close`.
 pub(super) const CLOSE_MAX: u64 = 1536;

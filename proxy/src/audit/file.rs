@@ -65,7 +65,7 @@ pub enum OpenError {
     /// Another sidecar writes the file.
     #[error("another process holds its lock")]
     Locked,
-    /// The content is not the beginning of this attempt.
+    /// The file is damaged, was closed, or belongs to another run or attempt.
     #[error("it exists, and cannot be continued")]
     Unusable(#[source] Unusable),
     /// The path is a device, a pipe or a directory.
@@ -102,7 +102,7 @@ pub fn open(path: &Path, owner: &AuditOwner<'_>) -> Result<OpenLog, OpenError> {
     Ok(OpenLog { sink: Box::new(sink), space: Box::new(space), past })
 }
 
-/// Checks whether [`open`] would take the file, and changes nothing.
+/// Checks whether [`open`] would take the content of the file, and changes nothing. The lock is not checked.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -123,7 +123,7 @@ fn past(path: &Path, file: &File, owner: &AuditOwner<'_>) -> Result<Option<Recov
     if bytes.is_empty() && !aside(path, 0).exists() {
         return Ok(None);
     }
-    // A restart cut the line off, and ended before it could write that.
+    // An earlier restart may have cut the line off, and ended before it could record that.
     let before = match std::fs::read(aside(path, bytes.len() as u64)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(OpenError::GoOn)?,
@@ -163,7 +163,7 @@ pub fn directory(path: &Path) -> &Path {
 }
 
 impl<M: AuditStorage> AuditFile<M> {
-    /// Creates a file whose last whole record ends at `good`.
+    /// Wraps a file that ends with a complete record at the offset `good`.
     #[must_use]
     pub fn new(medium: M, good: u64) -> Self {
         Self { medium, good }

@@ -6,8 +6,8 @@ use super::disk_reserve::{CLOSE_MAX, OUTCOME_MAX};
 use super::{Ack, Journal, Poisoned, lines};
 
 impl Journal {
-    /// Writes that a request waits. The wait may begin once the acknowledgement has come. Each call of this function that
-    /// succeeds is followed by one of [`Journal::released`].
+    /// Writes that a request waits. The wait may begin once the acknowledgement has come. Each call of this function
+    /// that succeeds must be followed by one call of [`Journal::released`].
     ///
     /// # Errors
     /// [`Poisoned`]

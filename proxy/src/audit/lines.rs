@@ -144,7 +144,7 @@ pub(super) fn held(stamp: Stamp<'_>, hold_id: &str, cap: &str, asked: Option<&st
     })
 }
 
-/// Record of the end of its wait.
+/// Record of the end of a request's wait.
 pub(super) fn released(
     stamp: Stamp<'_>,
     hold_id: &str,

@@ -13,7 +13,7 @@ fn refusal() -> Refusal {
     Refusal::new(crate::refusal::Reason::RouteNotAllowed, "")
 }
 
-/// Log of what happened to a scripted file, in order.
+/// Events of a scripted file, in order, and its faults.
 #[derive(Debug, Clone, Default)]
 struct Script {
     events: Arc<Mutex<Vec<String>>>,

@@ -36,7 +36,7 @@ pub trait LogSink: Send {
     fn trim(&mut self) -> io::Result<()>;
 }
 
-/// The log takes no more records, from now on for good.
+/// Error: the log takes no more records, permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the audit log cannot be written")]
 pub struct Poisoned;
@@ -71,7 +71,7 @@ impl Future for Ack {
                     return Poll::Pending;
                 }
                 waiting.queue.wake();
-                // A writer that is gone has written nothing.
+                // A writer that is gone has not written the record.
                 ready!(Pin::new(&mut waiting.result).poll(cx)).unwrap_or(Err(Poisoned))
             }
         };
@@ -110,8 +110,8 @@ struct WriteJob {
     ack: oneshot::Sender<Result<(), Poisoned>>,
 }
 
-/// Size of a group of records from which on more are expected soon: those share its sync, which costs more than the
-/// pause. Without the pause, 64 calls at once take 0.39 syncs a call instead of about 0.1, and a quarter more CPU.
+/// Size of a group of records from which on more records are expected soon. They share one sync, which costs more than
+/// the pause. Without the pause, 64 calls at once take 0.39 syncs a call instead of about 0.1, and a quarter more CPU.
 const DENSE: usize = 4;
 /// The pause ends when no record has come for this long.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -157,8 +157,8 @@ impl Queue {
         self.woken.notify_one();
     }
 
-    /// Waits until it is woken, and takes all that is queued; nothing once the queue is closed. `last` is the number
-    /// of records taken the last time.
+    /// Waits until it is woken, and takes all that is queued. The group stays empty only once the queue is closed and
+    /// empty. `last` is the number of records taken the last time.
     fn take(&self, last: usize, group: &mut Vec<WriteJob>) {
         let idle = |waiting: &mut Jobs| !waiting.is_woken && !waiting.is_closed;
         let mut waiting = self.woken.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);

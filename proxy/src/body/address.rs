@@ -51,25 +51,25 @@ pub(super) enum LongString {
     Text,
     /// The string is, or may be, an address, whatever follows.
     Address,
-    /// The head is base64, after the type of a `data:` URL or from the first byte, and no colon has followed: it is not an
-    /// address.
+    /// The head is base64, after the type of a `data:` URL or from the first byte, and no colon has followed: it is not
+    /// an address.
     Base64,
     /// An embedding's input that was one word so far.
     Word(Word),
 }
 
 impl LongString {
-    /// Begins with the head of a string that would be fetched if it were a URL.
+    /// Returns the verdict on the head of a string that would be fetched if it were a URL.
     ///
-    /// Only a `data:` URL in base64, and base64 alone, are as long as this. The rest may not have a colon, so there is no other
-    /// scheme; more is not checked in the megabytes of an image.
+    /// Only a `data:` URL in base64, and base64 alone, are as long as this. The rest may not have a colon, so there is
+    /// no other scheme; more is not checked in the megabytes of an image.
     pub(super) fn of_url(head: &[u8]) -> Self {
         let is_inline = head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
         let base64 = if is_inline { base64_of(head) } else { Some(head).filter(|head| begins_bare(head)) };
         if base64.is_some_and(is_base64) { Self::Base64 } else { Self::Address }
     }
 
-    /// Begins with the head of an embedding's input.
+    /// Returns the verdict on the head of an embedding's input.
     pub(super) fn of_input(head: &[u8]) -> Self {
         Word::default().then(head)
     }

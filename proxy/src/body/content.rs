@@ -36,11 +36,11 @@ pub(super) struct ContentVisitor {
     parts: MediaFinder,
     /// Verdict on the current string, if it is longer than its head.
     long: LongString,
-    /// Offset at which the arguments of a tool call begin.
+    /// Offset of the member that `own` names, such as the arguments of a tool call.
     arguments: u64,
-    /// Bytes of such arguments.
+    /// Bytes of arguments of tool calls, and of similar values.
     pub(super) rewritten: u64,
-    /// Tokens by which the numbers in them may grow.
+    /// Tokens by which the numbers in these values may grow.
     pub(super) numbers: u64,
     /// True if an earlier response has blocks of thinking.
     pub(super) has_thinking: bool,
@@ -152,7 +152,7 @@ impl ContentVisitor {
         Ok(())
     }
 
-    /// Begins with a string that is longer than its head. Returns true if its rest decides whether it is an address.
+    /// Takes the head of a longer string. Returns true if its rest decides whether it is an address.
     pub(super) fn wants_rest(&mut self, depth: usize, head: &[u8]) -> bool {
         let is_read = !self.in_tools && self.own.is_none();
         self.long = match self.classes[depth] {
@@ -165,7 +165,7 @@ impl ContentVisitor {
         self.long.is_open()
     }
 
-    /// Takes more of such a string.
+    /// Takes the next piece of a longer string.
     pub(super) fn rest(&mut self, text: &[u8]) {
         self.long = self.long.then(text);
     }

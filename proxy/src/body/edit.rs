@@ -9,7 +9,7 @@ pub struct BodyEdit {
     pub prefix: String,
     /// Ranges of whole members, from and to.
     pub keep: Vec<(u64, u64)>,
-    /// Ranges inside those that do not go upstream, in their order.
+    /// Ranges inside `keep` that do not go upstream, in their order.
     pub cut: Vec<(u64, u64)>,
 }
 
@@ -34,7 +34,7 @@ impl BodyEdit {
     }
 }
 
-/// Returns the text that replaces the value whose range ends here.
+/// Returns the text that replaces the value that was cut out where a range ends.
 #[must_use]
 pub fn put_at(put: &[(u64, String)], end: u64) -> Option<&str> {
     put.iter().find(|(at, _)| *at == end).map(|(_, text)| &**text)

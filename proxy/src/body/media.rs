@@ -252,7 +252,7 @@ fn is_image_url(head: &[u8]) -> bool {
     head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"))
 }
 
-/// Returns the dearer of two details.
+/// Returns the detail; if there are two different ones, the dearest of all.
 fn merged(a: Option<Detail>, b: Option<Detail>) -> Option<Detail> {
     match (a, b) {
         (Some(a), Some(b)) if a != b => Some(Detail::of("")),

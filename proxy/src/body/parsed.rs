@@ -43,10 +43,10 @@ pub struct ParsedBody {
     pub edit: BodyEdit,
 }
 
-/// Requests of a body beside its text that cost tokens, or raise their price.
+/// Facts of a body that add tokens to its text, or raise the price of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CostFactors {
-    /// Tools, or a schema for the response: providers add instructions of their own.
+    /// True if the body has tools, or a schema for the response: providers add instructions of their own.
     pub instructions: bool,
     /// Number of tools that a provider knows by their type, and describes to the model in its own words.
     pub typed_tools: u64,
@@ -55,7 +55,7 @@ pub struct CostFactors {
     pub expanded_bytes: u64,
     /// Bytes of arguments of tools, which the gateway writes anew for a model with another API.
     pub rewritten_bytes: u64,
-    /// Bytes of a predicted response: the part that does not come true is billed as output.
+    /// Bytes of a predicted response: the part that the response does not contain is billed as output.
     pub prediction_bytes: u64,
     /// True if parts of the prompt are to be cached for longer than usual.
     pub long_cache: bool,
@@ -72,8 +72,8 @@ pub struct RareFields {
     pub thinking: Thinking,
     /// Stored objects that the call continues from.
     pub stored: Vec<StoredId>,
-    /// Tokens of these objects, which the provider adds to the prompt: those of an earlier call. They are not a
-    /// bound, since LiteLLM may add other calls of its session.
+    /// Tokens of these objects, counted in an earlier call; the provider adds them to the prompt. They are not a bound,
+    /// since LiteLLM may add other calls of the same session.
     pub stored_tokens: Option<u64>,
     /// Texts that replace values that are cut out, by the offset of each value.
     pub put: Vec<(u64, String)>,

@@ -24,7 +24,7 @@ const DIALECTS: [&str; 4] = [
     "json-schema.org/draft/2020-12/schema",
 ];
 
-/// Reader of a schema.
+/// Purpose of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaUse {
     /// The gateway or the provider validates a response by it.
@@ -221,7 +221,7 @@ pub(super) fn written_anew(value: JsonScalar<'_>) -> u64 {
     }
 }
 
-/// Returns true for a JSON pointer into the same schema. The position of a name, `#name`, could be anywhere in it.
+/// Returns true for a JSON pointer into the same schema. The target of an anchor, `#name`, could be anywhere in it.
 fn is_pointer(text: StrPrefix<'_>) -> bool {
     text.complete() == Some(b"#") || text.complete && text.head.starts_with(b"#/")
 }

@@ -48,8 +48,8 @@ pub(super) const CHAT: &[AllowedGroup] = &[AllowedGroup {
     reason: "sets how a self-hosted model thinks, and how its server shows it",
     members: &[
         ("add_generation_prompt", Shape::Scalar),
-        // Values of the template's variables by their names. `chat_template` and `tokenize` among them would replace the
-        // server's own template.
+        // Values of the template's variables by their names. `chat_template` and `tokenize` among them would replace
+        // the server's own template.
         ("chat_template_kwargs", Shape::Object(TEMPLATE_VARIABLES)),
         ("continue_final_message", Shape::Scalar),
         ("enable_thinking", Shape::Scalar),

@@ -61,7 +61,7 @@ pub(super) struct ToolCheck {
     described: bool,
     /// Name of the tool, if the gateway takes that for a search by the provider.
     searches: Option<String>,
-    /// True if it has exactly that name.
+    /// True if its name is exactly `web_search`.
     is_web_search: bool,
 }
 

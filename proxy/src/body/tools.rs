@@ -1,8 +1,8 @@
 //! Tools: only those that the agent itself runs.
 //!
-//! `mcp`, `web_search`, `code_interpreter` and similar tools make the provider or the gateway call out. A tool is
-//! known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
-//! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows only by name.
+//! `mcp`, `web_search`, `code_interpreter` and similar tools make the provider or the gateway call out. A tool is known
+//! by its `type`, or, without one, by members that only an agent's own tool has. Gemini also takes tools without a
+//! type, such as `{"googleSearch":{}}`. LiteLLM runs some tools that it knows only by name.
 
 use super::schema::SchemaUse;
 use super::shape::{MemberShapes, Shape};

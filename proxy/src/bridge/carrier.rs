@@ -167,7 +167,8 @@ impl BridgedConnection {
         Self { client, sidecar, request: Direction::new(), answer: Direction::new() }
     }
 
-    /// Returns what each end is waited for. An end without interest is left out: its hang-up would end each wait at once.
+    /// Returns the events that each end is polled for. An end without interest is left out: its hang-up would end each
+    /// poll at once.
     fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let interest = |from: &Direction, to: &Direction| {
             let mut events = PollFlags::empty();
@@ -215,8 +216,8 @@ impl Direction {
         self.state == DirectionState::Open && !self.has_bytes()
     }
 
-    /// Moves bytes until the source has no more, the sink takes no more, or other connections are due. The end of the source
-    /// closes the sink's side.
+    /// Moves bytes until the source has no more, the sink takes no more, or other connections are due. The end of the
+    /// source closes the sink's side.
     fn carry(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
         for _ in 0..ROUNDS {
             if self.wants_input() {

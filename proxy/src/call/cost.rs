@@ -8,12 +8,12 @@ use sluice_contract::record::{CostSource, End, NullReason, Usage};
 use super::ResponseHead;
 use crate::policy::ApiFormat;
 
-/// Returns true if the response came from LiteLLM's cache. On such a hit LiteLLM repeats the price of the first response
-/// (1.106), and bills nothing.
+/// Returns true if the response came from LiteLLM's cache. On such a hit LiteLLM repeats the price of the first
+/// response (1.106), and bills nothing.
 ///
-/// Of `/v1/messages` only streams count: LiteLLM sends no cache key with other hits there, and copies one that a
-/// provider puts into its response (`_hidden_params`). On unary chat responses it copies that too, but sends its own as
-/// well: there a provider can only deny itself its pay, as it can by its token counts.
+/// On `/v1/messages`, only streams count: LiteLLM sends no cache key with other hits there, and copies one that a
+/// provider puts into its response (`_hidden_params`). On unary chat responses LiteLLM copies that key too, but sends
+/// its own as well. There a provider could only make its own call free, as it could with false token counts.
 pub(super) fn is_cache_hit(head: &ResponseHead, format: ApiFormat) -> bool {
     head.has_cache_key && format.is_billed() && (head.is_stream || format != ApiFormat::Messages)
 }
@@ -36,7 +36,7 @@ pub(super) fn counted(usage: Usage, format: ApiFormat) -> Usage {
 /// Returns the cost of the call from the one source that can be trusted, or the reason why it is not known.
 ///
 /// The header is right only on unary responses with a status of 2xx (LiteLLM 1.81 sends a wrong one on Responses
-/// streams); the last event is right on streams. A 0 may be a price or a missing one.
+/// streams); the last event is right on streams. A 0 may be the price, or mean that there is no price.
 pub(super) fn cost(
     head: Option<&ResponseHead>,
     in_stream: Option<Usd>,

@@ -12,7 +12,7 @@ use super::{CapLimits, CapRequest, CapUsage, Caps, Reservation, State, over};
 use crate::prices::nanos;
 use crate::refusal::{Reason, Refusal};
 
-/// Cap that is in the way of a request.
+/// Cap that stops a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedCap {
     /// The cap.
@@ -22,10 +22,10 @@ pub struct AskedCap {
 }
 
 impl Caps {
-    /// Refuses every new call from now on, or no longer. Only [`Caps::reserve_held`] passes a closed gate: what is left
-    /// of the caps belongs to the calls that wait.
+    /// Closes or opens the gate: a closed gate refuses every new call. Only [`Caps::reserve_held`] passes a closed
+    /// gate: what is left of the caps belongs to the calls that wait.
     pub fn set_gate(&self, gate: Gate) {
-        // A limit that holds anyway: a call of an open gate pays nothing for it.
+        // The gate uses the concurrency limit, which is checked anyway, so an open gate costs nothing.
         self.lock().limits.concurrency = if gate == Gate::Closed { 0 } else { self.concurrency };
     }
 
@@ -41,7 +41,7 @@ impl Caps {
         reserved
     }
 
-    /// Returns for each request the cap that is in its way, if those before it pass as well; `None` if it fits.
+    /// Returns for each request the cap that stops it, if the requests before it pass; `None` if it fits.
     pub fn asked<'r>(&self, requests: impl IntoIterator<Item = &'r CapRequest>) -> Vec<Option<AskedCap>> {
         let (limits, used) = self.in_force();
         let mut needed = Needed::default();
@@ -58,7 +58,7 @@ pub enum Gate {
 }
 
 impl State {
-    /// Returns the refusal of a call that finds as many calls open as may be.
+    /// Returns the refusal of a call when the maximum number of calls is open, or the gate is closed.
     #[cold]
     pub(super) fn busy(&self) -> Refusal {
         if self.limits.concurrency == 0 {
@@ -88,7 +88,7 @@ impl Needed {
 
     fn asked(&self, limits: &CapLimits, used: &CapUsage) -> Option<AskedCap> {
         let calls = used.calls.saturating_add(self.calls);
-        // A cap that is reached lets nothing pass, also what needs nothing of it.
+        // A cap that is reached stops every call, also one that needs none of it.
         let tokens = used.tokens.saturating_add(used.reserved_tokens);
         let tokens = tokens.saturating_add(u64::try_from(self.tokens.max(1)).unwrap_or(u64::MAX));
         let cost = used.nanos.saturating_add(used.reserved_nanos).saturating_add(nanos(self.femtos).max(1));

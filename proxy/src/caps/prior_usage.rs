@@ -12,7 +12,7 @@ pub struct PriorUsage {
     pub calls: u64,
     pub tokens: u64,
     pub nanos: i64,
-    /// Number of calls that were never sent, among the others.
+    /// Number of calls in `calls` that were never sent.
     pub unsent: u64,
 }
 
@@ -51,7 +51,8 @@ impl PriorUsage {
     }
 }
 
-/// Returns true if the end of the response was seen, so that its usage is complete. An error in a stream is not its end.
+/// Returns true if the end of the response was seen, so that its usage is complete. An error in a stream is not its
+/// end.
 #[must_use]
 pub fn was_read_to_end(result: CallResult, end: End, drained: Option<bool>) -> bool {
     result == CallResult::Ok && end == End::Complete || drained == Some(true)

@@ -32,7 +32,7 @@ pub struct CapUsage {
     pub open: u64,
     pub tokens: u64,
     pub nanos: i64,
-    /// Tokens that are reserved for calls under way, beside the others.
+    /// Tokens that are reserved for calls under way; not in `tokens`.
     pub reserved_tokens: u64,
     pub reserved_nanos: i64,
 }

@@ -8,9 +8,9 @@ pub const OUTPUT_FLOOR: u64 = 1024;
 /// Maximum amounts that a call may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CapRequest {
-    /// Tokens beside those of the response.
+    /// Tokens of the call without the response.
     pub tokens: u64,
-    /// Femto-USD beside those of the response, if there are prices.
+    /// Femto-USD of the call without the response, if there are prices.
     pub femtos: u128,
     /// The response, if its length can be bounded.
     pub output: Option<OutputRequest>,
@@ -107,9 +107,8 @@ impl Remainder {
         Some(u64::try_from(longest).unwrap_or(u64::MAX).min(output.wanted))
     }
 
-    /// Returns the output tokens to reserve for each response: as wanted, or half of what fits, so that another call can
-    /// be made at the same time. Without bounds of the sidecar, it is all that is wanted, or of an assumed length what
-    /// fits.
+    /// Returns the output tokens to reserve for each response: as wanted, or half of what fits, so that another call
+    /// can be made at the same time. With `Off`, it is all that is wanted, or what fits if the length is only assumed.
     pub(super) fn grant(&self, request: &CapRequest, bounds: OutputBounds) -> Option<u64> {
         let granted = |counted: &CapRequest| bounded(request, self.longest(counted)?, bounds);
         // A guess about the prompt must not refuse the call.

@@ -17,8 +17,7 @@ use nix::unistd::write;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-/// A connected unix socket. tokio's pipes are its streams that are watched in one direction only, and take any
-/// descriptor.
+/// A connected unix socket. It uses tokio's pipes, which are watched in one direction only and take any descriptor.
 #[derive(Debug)]
 pub struct ClientSocket {
     socket: pipe::Receiver,

@@ -1,4 +1,4 @@
-//! The decision on a change: what it makes of the values in force.
+//! The decision on a change: the new values, from the values in force.
 //!
 //! Pure: the time is given.
 

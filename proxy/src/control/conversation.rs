@@ -71,7 +71,7 @@ pub(super) fn interruption(body: &[u8]) -> Result<Interrupt, ControlRefusal> {
     Ok(asked)
 }
 
-/// Records a list of messages, and puts it in place of the one before.
+/// Records a list of messages, and replaces the previous list.
 pub(super) async fn inject(run: Arc<RunContext>, list: MessageList) -> Result<(), ControlRefusal> {
     let _changing = run.changing.lock().await;
     if run.shutdown.is_draining() {

@@ -18,7 +18,7 @@ const BY_MAX: usize = 128;
 const REASON_MAX: usize = 1000;
 /// Maximum length of the id of a hold, in bytes.
 const HOLD_ID_MAX: usize = 64;
-/// Longest deadline, as of the flag.
+/// Longest deadline, the same as for the flag.
 const DEADLINE_MAX_S: u64 = 365 * 24 * 3600;
 
 /// A path of the control socket.
@@ -44,7 +44,7 @@ pub(super) enum AskedChange {
     Decide(DecideHold, String),
 }
 
-/// Finds the path, byte for byte; a query is not allowed, but for the number after which entries are asked for.
+/// Finds the path, byte for byte; a query is not allowed, except for the number after which entries are asked for.
 pub(super) fn route(method: &Method, path: &str) -> Result<ControlRoute, ControlRefusal> {
     let (route, allowed) = match path {
         STATE_PATH => (ControlRoute::State, Method::GET),
@@ -148,7 +148,7 @@ pub(super) fn unreadable(error: &serde_json::Error) -> ControlRefusal {
     }
 }
 
-/// Refuses texts that [`names`] refuses, and those that say nothing.
+/// Refuses texts that [`names`] refuses, and empty texts.
 fn needed_names(by: &str, reason: &str) -> Result<(), ControlRefusal> {
     names(Some(by), Some(reason))?;
     if by.is_empty() || reason.is_empty() {

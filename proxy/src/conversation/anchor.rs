@@ -1,4 +1,4 @@
-//! The anchor of a message: the item of a conversation after which it stands.
+//! The anchor of a message: the item of a conversation that the message follows.
 //!
 //! Pure.
 
@@ -22,7 +22,8 @@ pub struct PlacedAnchor {
 }
 
 impl PlacedAnchor {
-    /// Reads an anchor that an earlier sidecar reported; `None` if it has no hashes.
+    /// Reads an anchor that an earlier sidecar reported; `None` if a hash is not valid, or the id of the tool call is
+    /// too long.
     #[must_use]
     pub fn parse(anchor: &Anchor) -> Option<Self> {
         let tool = anchor.tool.as_deref();

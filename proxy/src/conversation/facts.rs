@@ -26,8 +26,8 @@ pub struct Conversation {
     pub has_open_call: bool,
     /// The last item, without messages of the system.
     pub last: Option<LastItem>,
-    /// For each anchor that was given, its place in this conversation, and how sure it is: 0 by its chain, 1 by its item,
-    /// 2 by its tool call.
+    /// For each anchor that was given, its place in this conversation, and how sure it is: 0 by its chain, 1 by its
+    /// item, 2 by its tool call.
     pub held: Vec<Option<(u8, Place)>>,
     /// Offset after the list of items.
     pub end: u64,
@@ -38,6 +38,6 @@ pub struct Conversation {
 pub struct LastItem {
     /// The item as an anchor.
     pub anchor: PlacedAnchor,
-    /// Place for messages after it; `None` if none may stand there.
+    /// Place for messages after it; `None` if no message may follow it.
     pub place: Option<Place>,
 }

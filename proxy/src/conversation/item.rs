@@ -83,7 +83,7 @@ struct Block {
 pub(super) struct ItemReader {
     hasher: Hasher,
     block: Option<Block>,
-    /// Number of values in the list that the content is, blocks or not.
+    /// Number of values in a content that is a list, blocks or not.
     parts: u64,
     role: Role,
     kind: ItemType,
@@ -96,7 +96,7 @@ pub(super) struct ItemReader {
     pub(super) place: Option<Place>,
     /// Id of the last tool call that the item names.
     pub(super) tool: Option<Box<str>>,
-    /// Anchors that name one of its tool calls.
+    /// Indices of the anchors that name one of its tool calls.
     pub(super) tool_hits: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn token(hasher: &mut Hasher, bytes: &[u8]) {
 }
 
 impl ItemReader {
-    /// Returns an item that is a message of the user with this text, which stands for a conversation.
+    /// Returns the item of a conversation that is one string: a message of the user with this text.
     pub(super) fn user(text: Hash) -> Self {
         let mut item = Self { role: Role::User, ..Self::default() };
         token(&mut item.hasher, b"content");
@@ -126,9 +126,9 @@ impl ItemReader {
     /// Takes the name of a member of the item.
     pub(super) fn key(&mut self, key: StrPrefix<'_>) {
         self.field = match key.head {
-            // It is a part of the hash at the end, so that its place in the item does not matter.
+            // The role is added to the hash at the end, so that its place in the item does not matter.
             b"role" => return self.field = Field::Role,
-            // Its value decides whether it counts.
+            // The value of the type decides whether it is hashed.
             b"type" => return self.field = Field::Type,
             b"content" => {
                 // Parsers keep the last of two.
@@ -207,7 +207,7 @@ impl ItemReader {
         token(&mut self.hasher, b"]");
     }
 
-    /// Counts a value in the list that the content is.
+    /// Counts a value in a content that is a list.
     pub(super) fn count_part(&mut self) {
         self.parts += 1;
     }

@@ -1,4 +1,4 @@
-//! The members of a body that a conversation depends on, and the names in it that do not count.
+//! The members of a body that a conversation depends on, and the names in them that are not hashed.
 //!
 //! Pure.
 
@@ -39,7 +39,7 @@ impl Member {
         }
     }
 
-    /// Returns true if the value of a name within the member does not count.
+    /// Returns true if the value of a name within the member is not hashed.
     pub(super) fn skips(self, depth: usize, name: &[u8]) -> bool {
         match self {
             Self::System => name == b"cache_control",

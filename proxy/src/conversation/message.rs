@@ -7,7 +7,7 @@ use sluice_contract::record::MessageDigests;
 
 use super::anchor::PlacedAnchor;
 
-/// Number of ids of messages in the record of a call.
+/// Maximum number of ids of messages in the record of a call.
 const IDS_MAX: usize = 64;
 
 /// A message that is valid.

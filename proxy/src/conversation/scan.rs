@@ -24,7 +24,8 @@ impl From<JsonError> for NotAConversation {
     }
 }
 
-/// Maximum number of items and of values in their contents. A conversation has thousands; more would only keep the sidecar from other calls.
+/// Maximum number of items and of values in their contents. A conversation has thousands; more would only keep the
+/// sidecar from other calls.
 const PARTS_MAX: u32 = 50_000;
 
 /// Reads the conversation of a body; `None` if there is none, or if it has more parts than any conversation.
@@ -195,8 +196,8 @@ impl ConversationReader<'_> {
         self.found.last = Some(LastItem { anchor, place });
     }
 
-    /// Notes the anchors that the item before this place is. Of two items that are as sure, the first counts: it stays
-    /// where it is when the conversation grows.
+    /// Notes which anchors the item before this place matches. If two items match with the same rank, the first one
+    /// counts: its place does not change when the conversation grows.
     fn hold(&mut self, hash: Hash, tool_hits: &[usize], place: Option<Place>) {
         let Some(place) = place else { return };
         for (at, (anchor, held)) in self.anchors.iter().zip(&mut self.found.held).enumerate() {
@@ -272,7 +273,7 @@ impl JsonVisitor for ConversationReader<'_> {
         }
         if let Member::Form(at) = self.member {
             self.in_format = if depth == 2 && at == 3 { key.head == b"format" } else { self.in_format };
-            // The next value is the one that tells.
+            // Only the value of this name tells whether the answer has a form.
             let tells = if self.format == ApiFormat::Messages { b"format".as_slice() } else { b"type" };
             self.skip = (depth == at && key.head != tells).then_some(depth);
         }

@@ -77,14 +77,15 @@ impl MessageStore {
         self.kept.iter().flat_map(|message| &message.anchors).collect()
     }
 
-    /// Counts a call that was read, whatever is in it: an agent must not keep the reading on.
+    /// Counts a call that was read, whatever its content: an agent must not be able to make the sidecar read every
+    /// call.
     pub fn count_call(&mut self) {
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// Returns true for a call of the agent's own conversation: the first one with tools, or, if the run has none, the first
-    /// one in which the model has answered before. Calls that make titles, or test the account, and those of other agents
-    /// within the agent, are not of it.
+    /// Returns true for a call of the agent's own conversation: the first one with tools, or, if the run has none, the
+    /// first one in which the model has answered before. Calls that make titles or test the account, and calls of
+    /// subagents, do not belong to it.
     pub fn observe(&mut self, call: &Conversation) -> bool {
         self.count_call();
         if call.is_structured || call.first_user.is_none() && call.system.is_none() {
@@ -131,7 +132,7 @@ impl MessageStore {
                 .min_by_key(|(_, (rank, _))| *rank);
             let is_new = !message.is_acknowledged && !message.is_restored;
             match found {
-                // No call with it was answered, and the agent went on: it is the last word of the operator still.
+                // No call with the message was answered, and the agent went on: the message moves to the end.
                 Some((nth, (_, place))) if is_new && end.is_some_and(|(_, end)| end != place) => {
                     message.anchors.remove(nth);
                     again.push(at);
@@ -156,7 +157,8 @@ impl MessageStore {
         plan
     }
 
-    /// Gives messages their place at the end of the conversation: those that were sent in vain, then those that wait.
+    /// Gives messages their place at the end of the conversation: first the messages that were sent without an answer,
+    /// then the messages that wait.
     fn place_new(
         &mut self,
         places: &mut Vec<(Place, Vec<usize>)>,
@@ -225,8 +227,8 @@ impl MessageStore {
         count <= KEPT_MAX && bytes <= KEPT_BYTES_MAX
     }
 
-    /// Puts a new list in place of the one before. A message that it withdraws, and that a call has already, is reported as
-    /// sent: the call may wait, and carries it.
+    /// Replaces the previous list. A message that the new list withdraws, and that a call already has, is reported as
+    /// sent: the call may wait, and still carries the message.
     pub fn replace(&mut self, list: Vec<NewMessage>) {
         self.pending.clear();
         let is_withdrawn = |old: &Message| !old.is_reported && list.iter().all(|new| new.id != old.id);
@@ -253,7 +255,7 @@ impl MessageStore {
 
     /// Notes that a call was sent with its messages.
     pub fn sent(&mut self, injection: &CallInjection, call_id: &str) {
-        // A call with the others may have been refused before.
+        // An earlier call that had the other messages may have been refused before it was sent.
         let is_new =
             |old: &&Message| injection.placed.contains(&old.id) || !old.is_reported && injection.ids.contains(&old.id);
         let new: Vec<_> = self.kept.iter().filter(is_new).map(|old| old.id.clone()).collect();

@@ -40,7 +40,7 @@ fn send_raw(store: &mut MessageStore, format: ApiFormat, body: &str, size: usize
     (sent, injection)
 }
 
-/// Sends a body, and returns the texts of the messages in it.
+/// Sends a body. Returns the body as it is sent, and the messages in it.
 fn send(store: &mut MessageStore, format: ApiFormat, body: &Value) -> (Value, CallInjection) {
     let (sent, injection) = send_raw(store, format, &body.to_string(), 7);
     (serde_json::from_str(&sent).unwrap_or_else(|error| panic!("{error}: {sent}")), injection)
@@ -186,7 +186,7 @@ fn normal(items: &[Value]) -> Vec<Value> {
     items
 }
 
-/// Returns every text of the operator in a conversation, with the number of its item.
+/// Returns the indices of the items that contain the message with this id.
 fn found(items: &[Value], id: &str) -> Vec<usize> {
     let quoted = format!("\"{id}\"");
     items.iter().enumerate().filter(|(_, item)| item.to_string().contains(&quoted)).map(|(at, _)| at).collect()

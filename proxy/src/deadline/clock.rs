@@ -15,7 +15,7 @@ pub struct DeadlineClock {
     started: Instant,
     /// Length of the run; `None` is unlimited.
     length: Option<Duration>,
-    /// Time for which the clock has stood still before it went on the last time.
+    /// Total time of the stops that have ended.
     stopped_for: Duration,
     stopped_at: Option<Instant>,
 }
@@ -33,7 +33,7 @@ impl DeadlineClock {
         self.length
     }
 
-    /// Returns the time at which the run ends if the clock is not touched again.
+    /// Returns the time at which the run ends if the clock is not stopped or restarted again.
     #[must_use]
     pub fn end(&self) -> Option<Instant> {
         let stopped = if self.stopped_at.is_some() { STOPPED_MAX } else { self.stopped_for };

@@ -9,7 +9,8 @@ use crate::refusal::{Denial, Refusal};
 pub(super) enum Denied {
     /// The request was not forwarded, and the audit log has to say so.
     Refused(Refusal),
-    /// The request was forwarded, and its outcome is written; the id is that of the call.
+    /// No `refused` record is due. The id is given for a call that was forwarded, or was about to be; its outcome is
+    /// written.
     Failed(Refusal, Option<Uuid>),
 }
 

@@ -1,7 +1,8 @@
 //! The user and the capabilities of the process.
 //!
-//! The process opens its files and binds its socket as the user that started it. Then it becomes the user of `--user` and
-//! gives up all capabilities. So no file has to be readable for that user, and the user can open none of them again.
+//! The process opens its files and binds its socket as the user that started it. Then it becomes the user of `--user`
+//! and gives up all capabilities. So no file has to be readable for that user, and the user can open none of them
+//! again.
 
 use std::fs;
 use std::str::FromStr;
@@ -24,8 +25,8 @@ pub struct User {
 }
 
 impl User {
-    /// User that a sidecar becomes that root starts without `--user`: one of the ids that Debian and systemd reserve and
-    /// give to no user. It is below 65,536, so that most user namespaces map it.
+    /// User that the sidecar becomes if root starts it without `--user`: one of the ids that Debian and systemd reserve
+    /// and give to no user. It is below 65,536, so that most user namespaces map it.
     pub const UNPRIVILEGED: Self = Self { uid: 65_521, gid: 65_521 };
 }
 
@@ -78,7 +79,7 @@ pub fn may_become_user() -> bool {
     has(Capability::CAP_SETUID) && has(Capability::CAP_SETGID)
 }
 
-/// Returns true if the modes of files do not bind the process.
+/// Returns true if the process can ignore the modes of files.
 #[must_use]
 pub fn ignores_modes() -> bool {
     has(Capability::CAP_DAC_OVERRIDE)
@@ -114,7 +115,7 @@ pub(super) fn give_up(user: Option<User>) -> Result<Measure, HardenError> {
     })
 }
 
-/// Groups first: the change of the user id takes the right to change them.
+/// Becomes the user. The groups come first: the change of the user id takes the right to change them.
 fn become_user(user: User) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     setgroups(&[])?;

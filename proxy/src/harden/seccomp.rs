@@ -1,7 +1,7 @@
 //! The system calls that a running sidecar makes. Every other one fails with EPERM.
 //!
-//! No `execve`, `fork`, `ptrace`, `mount`, `bpf` or `io_uring`; TCP and UDP sockets, and unix sockets only where an upstream
-//! is one; no signal to another process; no memory that is both written and run.
+//! No `execve`, `fork`, `ptrace`, `mount`, `bpf` or `io_uring`; TCP and UDP sockets, and unix sockets only where an
+//! upstream is one; no signal to another process; no new executable memory.
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,7 @@ fn confined() {
     let capabilities = privileges((user == "stranger").then_some(UNPRIVILEGED)).expect("we are root");
     let needs =
         HardeningNeeds { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
-    // The filter does not allow the question.
+    // The uid is read first: the filter does not allow that call.
     let uid = nix::unistd::Uid::effective();
     let landlock = files(&needs).expect("the kernel has it, or not");
     let calls = SyscallNeeds { unix: unix == "unix", resolve: false };
@@ -140,7 +140,7 @@ fn expected(rows: &[(&str, &str)], base: &BTreeMap<String, String>) -> BTreeMap<
     all
 }
 
-/// Without a unix socket among its upstreams, the process cannot make one at all.
+/// Returns the expected results of a process without a unix socket among its upstreams: it cannot make one at all.
 fn over_tcp(landlock: &str) -> BTreeMap<String, String> {
     expected(
         &[

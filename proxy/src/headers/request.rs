@@ -50,7 +50,7 @@ const CALLBACK_HEADERS: [(&str, &str); 11] = [
 
 /// The decision about one name among the client's headers.
 enum Fate {
-    /// Belongs to the connection, or every client sends it: the sidecar sends its own, and its absence tells nothing.
+    /// Belongs to the connection, or every client sends it: dropped, and not named in the audit log.
     Transport,
     /// Sent with its first value, if that is plain.
     FirstValue,
@@ -101,7 +101,7 @@ impl Injector {
         fixed.insert(&TRACE_ID, chain.clone());
         fixed.insert(&SESSION_ID, chain);
         for (member, name) in CALLBACK_HEADERS {
-            // An existing trace goes before an id for a new one.
+            // An existing trace takes precedence over an id for a new one.
             let is_second = member == "trace_id" && identity.metadata.contains_key("existing_trace_id");
             if let Some(value) = header_of(identity, member)?.filter(|_| !is_second) {
                 fixed.insert(name, value);
@@ -113,8 +113,8 @@ impl Injector {
         Ok(Self { fixed, metadata: metadata_around_call_id(identity)?, betas })
     }
 
-    /// Returns the headers of one call: the sidecar's own, and the few of the client's that are allowed. The names of all
-    /// others are appended to `dropped`, each once, in their order.
+    /// Returns the headers of one call: the sidecar's own, and the few of the client's that are allowed. The names of
+    /// all others are appended to `dropped`, each once, in their order.
     #[must_use]
     pub fn outbound(
         &self,
@@ -167,8 +167,8 @@ impl Injector {
         out
     }
 
-    /// Returns the allowed beta values, in their order, and appends the names of the others to `dropped`: the name tells
-    /// the operator what to allow.
+    /// Returns the allowed beta values, in their order, and appends the names of the others to `dropped`: the name
+    /// tells the operator what to allow.
     fn betas(&self, client: &HeaderMap, dropped: &mut Vec<Cow<'static, str>>) -> Option<HeaderValue> {
         let (mut allowed, mut unnamed) = (String::new(), false);
         for value in client.get_all(&ANTHROPIC_BETA) {

@@ -32,9 +32,9 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
     out
 }
 
-/// Returns true for the remainder of a rate limit, and for the time of its reset: clients pace themselves by these.
-/// The limit itself is the operator's contract with the provider, or a setting of LiteLLM's, and is not passed. Nor
-/// are limits that LiteLLM names after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`).
+/// Returns true for the remainder of a rate limit, and for the time of its reset: clients pace themselves by these. The
+/// limit itself is the operator's contract with the provider, or a setting of LiteLLM's, and is not passed. Limits that
+/// LiteLLM names after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`) are not passed either.
 fn is_rate_limit(name: &str) -> bool {
     let split = match (name.strip_prefix("x-ratelimit-"), name.strip_prefix("anthropic-ratelimit-")) {
         (Some(rest), _) => rest.split_once('-'),
@@ -80,8 +80,8 @@ pub fn name_call(answer: &mut HeaderMap, call_id: &str, dialect: Dialect) {
     answer.insert(&X_REQUEST_ID, id);
 }
 
-/// Returns true if `--pass-response-header` may name this header. The others would leak the operator's side, or steer
-/// the client.
+/// Returns true if `--pass-response-header` may name this header. The others would reveal the operator's systems, or
+/// steer the client.
 #[must_use]
 pub fn may_pass(name: &HeaderName) -> bool {
     let never = [

@@ -33,7 +33,7 @@ pub(crate) fn denied(refusal: Refusal, denial: Denial) -> Refusal {
     refusal.with_message(message).denied(denial)
 }
 
-/// Returns the final refusal of a request that nobody has decided on in all attempts of its client.
+/// Returns the final refusal of a request that no person has decided on in all attempts of its client.
 pub(crate) fn undecided(refusal: Refusal) -> Refusal {
     let message = format!("the operator did not decide on this call in time: {}", refusal.message);
     refusal.with_message(message).denied(Denial::First)

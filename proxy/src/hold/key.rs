@@ -1,4 +1,4 @@
-//! The key by which a request is known again.
+//! The key by which a repeated request is recognised.
 //!
 //! Pure.
 

@@ -11,14 +11,14 @@ use sluice_contract::record::ReleaseDecision;
 
 use crate::caps::CapRequest;
 
-/// Number of times that a client sends a request, if it is told to try again: SDKs stop after the third. Others send
-/// more, and their name in a header is the sandbox's own claim.
+/// Number of times that a client sends a request, if it is told to try again: SDKs stop after the third. Other clients
+/// send more, but the header with their name cannot be trusted.
 pub(crate) const ATTEMPTS: u32 = 3;
 /// Time for which repeats of a denied request are answered from memory. Loops around clients repeat for a few minutes.
 const DENIED_FOR: Duration = Duration::from_secs(600);
 /// Time within which a client that was told to try again does so, once it can go on.
 const RETRY_WITHIN: Duration = Duration::from_secs(120);
-/// Maximum number of holds in memory. Beyond it, the one that was told to try again first is forgotten.
+/// Maximum number of holds in memory. Beyond it, the oldest hold without a waiting request is forgotten.
 const HOLDS_MAX: usize = 64;
 /// Maximum number of waits of one process. A sandbox that leaves at once, again and again, would fill the disk with
 /// their records.
@@ -33,7 +33,7 @@ pub(crate) struct HoldTable {
     waits: u64,
 }
 
-/// Requests with the same body, as one person decides on them.
+/// Requests with the same body, on which a person decides together.
 #[derive(Debug)]
 pub(crate) struct Hold {
     body: Hash,
@@ -105,7 +105,7 @@ pub(crate) enum Undecidable {
     Unknown,
     /// The client would not try again.
     LastAttempt,
-    /// The call waits for the end of a pause, which is no question of caps.
+    /// The call waits for the end of a pause, so there is no cap to decide on.
     Paused,
 }
 
@@ -200,7 +200,7 @@ impl HoldTable {
         }
     }
 
-    /// Forgets a hold that nobody waits for any more.
+    /// Forgets a hold without waiting or expected requests, unless it is denied.
     fn forget_if_over(&mut self, at: usize) {
         let hold = &self.holds[at];
         let is_over = hold.told.is_empty() && hold.denied_until.is_none();
@@ -257,7 +257,7 @@ impl HoldTable {
         self.holds.iter().any(|hold| !hold.told.is_empty())
     }
 
-    /// Returns the holds that nobody has denied, each with the number of its requests that wait, in the order of their
+    /// Returns the holds that are not denied, each with the number of its requests that wait, in the order of their
     /// first requests.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (&Hold, u64)> {
         let waiting = |hold: &Hold| self.waiting.iter().filter(|waiting| waiting.body == hold.body).count() as u64;
@@ -268,7 +268,7 @@ impl HoldTable {
     fn forget_one(&mut self) {
         if self.holds.len() >= HOLDS_MAX {
             let is_idle = |hold: &Hold| self.waiting.iter().all(|waiting| waiting.body != hold.body);
-            // At most eight wait.
+            // At most eight requests wait, so there is such a hold.
             if let Some(at) = self.holds.iter().position(is_idle) {
                 self.holds.remove(at);
             }
@@ -279,7 +279,8 @@ impl HoldTable {
 impl Hold {
     /// Returns the number of the attempt of a client that comes now.
     fn next_attempt(&mut self) -> u32 {
-        // Of several clients that were told so, the one whose attempts end first: no other guess is too late.
+        // Of several clients that were told to try again, the one with the most attempts is assumed: its attempts end
+        // first, so the guess is never too late.
         let latest = self.told.iter().enumerate().max_by_key(|(_, attempt)| **attempt).map(|(at, _)| at);
         latest.map_or(1, |at| self.told.swap_remove(at) + 1)
     }

@@ -1,6 +1,6 @@
 //! The small grammars inside JSON: numbers and escapes.
 
-/// Returns the number of bytes that a number could have here: the byte after it is none of its characters.
+/// Returns the length of the run of characters that can be part of a number.
 pub(super) fn number_run(text: &[u8]) -> usize {
     // Most numbers are whole.
     let complete = digits(text);

@@ -11,7 +11,7 @@ const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGHS: u64 = ONES << 7;
 /// Number of bytes without an escape after which more are likely.
 const NEAR: usize = 64;
-/// Number of blocks without an escape, in text that has some.
+/// Number of blocks without an escape after which the rest is searched by [`wide`].
 const CLEAN: usize = 8;
 /// Number of bytes that are read twice, and are still in the nearest cache the second time.
 const WINDOW: usize = 8 * 1024;
@@ -41,8 +41,8 @@ pub(super) fn plain(text: &[u8]) -> (usize, bool) {
     (at + len, seen & HIGHS == 0 && rest[..len].is_ascii())
 }
 
-/// Returns the same, but continues over escapes: text that is not kept need not be decoded. Non-ASCII text may lie a
-/// little after the end.
+/// Returns the same, but continues over escapes: text that is not kept need not be decoded. The flag may also be false
+/// for non-ASCII text shortly after the end.
 pub(super) fn plain_or_escaped(text: &[u8]) -> (usize, bool) {
     let (mut at, mut ascii, mut clean) = (0, true, 0);
     while let Some(block) = text[at..].first_chunk::<BLOCK>() {

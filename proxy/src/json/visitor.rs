@@ -69,7 +69,8 @@ pub trait JsonVisitor {
     fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), Self::Stop>;
     /// Takes the end of a container; `end` is the offset after its last byte.
     fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Self::Stop>;
-    /// Returns true to read the rest of a string value that is longer than what is kept; `head` is the part that is kept.
+    /// Returns true to read the rest of a string value that is longer than what is kept; `head` is the part that is
+    /// kept.
     fn wants_rest(&mut self, _depth: usize, _head: &[u8]) -> bool {
         false
     }

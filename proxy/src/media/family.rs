@@ -3,7 +3,7 @@
 /// Family of models whose images are billed alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Claude before 4.7, but for Opus 4.5.
+    /// Claude before 4.7, except Opus 4.5.
     Claude,
     /// Claude 4.7 and later, Opus 4.5, and any Claude without a version: larger images.
     ClaudeLarge,
@@ -72,8 +72,8 @@ impl Family {
     ///
     /// `names` may be the public name, `litellm_params.model`, `model_info.key`, `base_model` and `litellm_provider`. A
     /// name that mentions no maker's model ("fast", "anthropic", "azure/prod-1") says nothing. One that does without
-    /// being clear ("gpt-4o-mini-custom"), or two that disagree, make the family unknown. Models of several deployments
-    /// under one public name need one call each, and the dearest answer. Leave the public name out where the
+    /// being clear ("gpt-4o-mini-custom"), or two that disagree, make the family unknown. If several deployments have
+    /// one public name, call this function for each, and take the dearest result. Leave the public name out where the
     /// provider's own name is known.
     #[must_use]
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
@@ -130,8 +130,8 @@ fn without_date(model: &str) -> &str {
     if is_date { base } else { model }
 }
 
-/// OpenAI's page on images and vision names these models, in copies of spring and autumn 2026, gpt-4-turbo
-/// and gpt-5.3-codex apart: an older copy has the former, measurements on OpenAI's forum the latter. Others of its families
+/// OpenAI's page on images and vision names these models, in copies of spring and autumn 2026, except gpt-4-turbo,
+/// which an older copy has, and gpt-5.3-codex, which measurements on OpenAI's forum have. Others of its families
 /// (gpt-5-pro, gpt-5-codex, gpt-6-sol) are not on it.
 fn openai(model: &str) -> Option<Family> {
     Some(match model {
@@ -184,7 +184,7 @@ fn claude(model: &str) -> Family {
     }
 }
 
-/// Google's page on media resolution (2026) has figures for Gemini 2.5 and 3; those of Gemini 4 were not found.
+/// Google's page on media resolution (2026) has figures for Gemini 2.5 and 3; figures for Gemini 4 were not found.
 fn gemini(model: &str) -> Family {
     const OTHERS: [&str; 6] = ["image", "live", "audio", "robotics", "omni", "embedding"];
     let Some(at) = model.find("gemini") else {

@@ -125,7 +125,8 @@ fn png(head: &[u8]) -> Option<(u32, u32)> {
 /// Size of a JPEG whose frame header is within the head.
 ///
 /// libjpeg, Go and Rust decoders refuse a second frame header, so the first one is the size. Only the frame types that
-/// all of them decode count: baseline, extended and progressive, with Huffman coding. A height of 0 is given later.
+/// all of them decode count: baseline, extended and progressive, with Huffman coding. A height of 0 means that it
+/// follows later in the file.
 fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
     head.strip_prefix(b"\xff\xd8\xff")?;
     let mut at = 2;
@@ -154,7 +155,8 @@ fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
 /// Size of a still WebP.
 ///
 /// An extended file has a canvas and a frame inside. libwebp refuses a file where they differ, others take either, so
-/// both must be seen and equal. A size field that spells `ftyp` makes the file HEIC to some readers, LiteLLM's among them.
+/// both must be seen and equal. A size field that spells `ftyp` makes the file HEIC to some readers, LiteLLM's among
+/// them.
 fn webp(head: &[u8]) -> Option<(u32, u32)> {
     if head.get(..4)? != b"RIFF" || head.get(4..8)? == b"ftyp" || head.get(8..12)? != b"WEBP" {
         return None;

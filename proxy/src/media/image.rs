@@ -58,9 +58,10 @@ const PATCHES_LOW: u64 = 256;
 const PATCH_ROUNDING: u64 = 1;
 
 /// OpenAI's page on images and vision: details, budgets and multipliers, from a copy of autumn 2026 that names
-/// gpt-6-astra. Where a copy of spring 2026, which ends at gpt-5.4, differs, the larger figure is taken: multipliers of 1.62 for gpt-5-mini (now 1.2), 2.46 for gpt-5-nano (now 1.5);
-/// third-party copies have the same two for gpt-5.4-mini and -nano (now 1.2). The budget of the older models was 1,536
-/// patches and is 6,144. gpt-5.4's default is documented as that of `high`; gpt-5.5's is `original`, which is taken.
+/// gpt-6-astra. Where a copy of spring 2026, which ends at gpt-5.4, differs, the larger figure is taken: multipliers of
+/// 1.62 for gpt-5-mini (now 1.2), 2.46 for gpt-5-nano (now 1.5); third-party copies have the same two for gpt-5.4-mini
+/// and -nano (now 1.2). The budget of the older models was 1,536 patches and is 6,144. The documented default is `high`
+/// for gpt-5.4 and `original` for gpt-5.5; `original` is taken for both.
 fn bill(family: Family) -> Option<ImageRate> {
     let older = |percent| ImageRate::Patches { low: 6144, high: 6144, auto: 6144, original: 6144, percent };
     let gpt54 = |percent| ImageRate::Patches { low: 6144, high: 2500, auto: 10_000, original: 10_000, percent };

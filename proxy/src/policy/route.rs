@@ -77,7 +77,7 @@ impl ApiFormat {
 pub struct Route {
     /// Method that the route takes.
     pub method: Method,
-    /// Path that goes upstream, always with `/v1`.
+    /// Path that goes upstream: with `/v1` on the default routes, or as `--allow` names it, with `{id}` in a pattern.
     pub path: &'static str,
     /// API format of the route.
     pub format: ApiFormat,

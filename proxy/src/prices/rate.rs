@@ -135,7 +135,7 @@ pub fn nanos(femtos: u128) -> i64 {
     i64::try_from(femtos.div_ceil(FEMTOS_PER_NANO)).unwrap_or(i64::MAX)
 }
 
-/// Merges two prices into one that is as dear as both.
+/// Merges two prices into one that is at least as dear as each.
 pub(super) fn dearer_of(known: Option<Price>, other: &Price) -> Price {
     let Some(mut known) = known else { return other.clone() };
     known.rates.extend(&other.rates);

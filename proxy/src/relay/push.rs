@@ -12,7 +12,8 @@ use crate::idle_timeout::IdleTimeout;
 use crate::refusal::{Reason, Refusal};
 use crate::upstream::BodyFeed;
 
-/// Maximum length of a push. It bounds the relay alone: the controller takes less (`PACK_BYTES` in `sluice-git`), and says so.
+/// Maximum length of a push. It bounds the relay alone: the controller takes less (`PACK_BYTES` in `sluice-git`), and
+/// says so.
 const PUSH_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Body of a push, on its way.
@@ -24,7 +25,7 @@ pub(super) struct PushBody<'a> {
     ended: bool,
 }
 
-/// Refuses a push that says that it is too long.
+/// Refuses a push with a `Content-Length` that is too long.
 ///
 /// # Errors
 /// `body_too_large`
@@ -33,7 +34,7 @@ pub(super) fn admit(body: &Incoming) -> Result<(), Refusal> {
 }
 
 impl<'a> PushBody<'a> {
-    /// Creates the way of a body into a feed; `idle` is the maximum silence.
+    /// Creates a push that moves a body into a feed; `idle` is the maximum silence.
     pub(super) fn new(body: &'a mut Incoming, feed: Arc<BodyFeed>, idle: Duration) -> Self {
         Self { body, feed, idle: IdleTimeout::new(idle), len: 0, ended: false }
     }

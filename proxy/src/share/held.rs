@@ -62,7 +62,7 @@ pub(super) async fn reserve(
         } else {
             asked.as_ref().map_or(HoldCause::MaxTokens, |asked| asked.cause)
         };
-        // Only a request that may wait pays for it.
+        // The key is computed only for a request that may wait.
         let body = *body.get_or_insert_with(|| key::key(held.route, held.parsed, held.body));
         let model = held.parsed.model.as_deref();
         let (known_id, attempt) = before.take().unzip();
@@ -84,7 +84,7 @@ pub(super) async fn reserve(
                 clock.waited(since);
                 return Ok(reservation);
             }
-            // Calls that wait at a cap were before it.
+            // Calls that already wait at a cap go first.
             WaitEnd::Resumed if run.holds.is_closed() => {}
             WaitEnd::Resumed => match run.caps.reserve_held(held.request, Instant::now()) {
                 Err(again) => refusal = again,
@@ -187,7 +187,7 @@ async fn end(
         }
         run.holds.pass_fitting(&run.caps, None);
         if Instant::now() >= until && receiver.is_empty() {
-            // A pause is no refusal, however long it is.
+            // A pause never leads to a denial, however long it is.
             if wait.place.is_last && wait.cause != HoldCause::Paused {
                 wait.end(ReleaseDecision::Deny, SIDECAR);
                 return WaitEnd::Undecided;
@@ -208,7 +208,7 @@ impl Wait<'_> {
             return;
         }
         self.run.holds.leave(self.place.ticket, decision, &self.run.caps);
-        // What follows, an intent or a refusal, is durable after this.
+        // The intent or the refusal that follows is durable after this record.
         drop(self.run.journal.released(&self.place.hold_id, decision, by, millis(self.since.elapsed())));
     }
 }

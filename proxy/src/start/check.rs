@@ -15,7 +15,7 @@ use crate::start_error::{SidecarExit, StartError};
 /// Reports what the start would do, and whether it could, without doing it.
 ///
 /// # Errors
-/// The error that a start would give, as far as that shows without one.
+/// The error that a start would give, if it can be found without a start.
 pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> {
     let config = |error: StartError| StartError { exit: SidecarExit::Config, ..error };
     upstream("--upstream", &settings.upstream, settings).map_err(config)?;

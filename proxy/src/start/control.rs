@@ -39,7 +39,7 @@ pub(super) fn is_needed(settings: &ProxySettings) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Binds the control socket. To be called before the process changes its user: the one before may connect.
+/// Binds the control socket. To be called before the process changes its user: the user before the change may connect.
 pub(super) fn open(settings: &ProxySettings) -> Result<Option<ControlSocket>, StartError> {
     let Some(path) = &settings.control else { return Ok(None) };
     let socket = ListeningSocket::bind(path, MODE).map_err(|error| bind_error("--control", path, &error))?;

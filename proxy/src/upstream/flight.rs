@@ -74,7 +74,7 @@ impl Upstream {
             }
         }
         let before = Instant::now();
-        // Boxed, like everything rare below `exchange`: its future would be carried along by every call.
+        // Boxed, like every rare future below `exchange`: otherwise the future of every call would contain it.
         let link = Box::pin(self.connect()).await?;
         Ok(Flight::start(Arc::clone(self), link, request, Some(before.elapsed())))
     }

@@ -22,8 +22,8 @@ pub struct Outgoing {
     feed: Option<Arc<BodyFeed>>,
 }
 
-/// The way of a body that is sent while it still comes: one piece at a time, so that a slow reader holds up the writer.
-/// The task that puts a piece also polls the connection that takes it.
+/// Channel for a body that is sent while it still comes: it holds one piece, so that a slow reader slows the writer
+/// down. The task that puts a piece also polls the connection that takes it.
 #[derive(Debug, Default)]
 pub struct BodyFeed(Mutex<FedPiece>);
 

@@ -7,9 +7,9 @@
 use super::response_fields::ResponseFields;
 use crate::json::{JsonError, Scanner};
 
-/// Maximum number of compared bytes of an event: each stream holds as many.
+/// Maximum number of compared bytes of an event: each stream keeps as many in memory.
 const MAX: usize = 384;
-/// Minimum number of common bytes: fewer are scanned sooner than the state is restored.
+/// Minimum number of common bytes: to scan fewer is faster than to restore the state.
 const MIN: usize = 48;
 
 /// Common beginning of the events, and the state after it.

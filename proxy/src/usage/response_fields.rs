@@ -48,7 +48,7 @@ enum UsageField {
 enum ChoiceKey {
     #[default]
     Other,
-    /// A name that output does not have.
+    /// The name of a text that is not output.
     Role,
     FinishReason,
 }
@@ -127,8 +127,8 @@ impl ResponseFields {
         self.ends
     }
 
-    /// Returns the progress of a stream to its end after this event, whose usage is already in `observed`. `has_own_end` is
-    /// true for a format whose last event has a type.
+    /// Returns the progress of a stream to its end after this event, whose usage is already in `observed`.
+    /// `has_own_end` is true for a format whose last event has a type.
     ///
     /// Not every upstream sends `[DONE]` after a chat. The reason to finish is its end as well, with the usage in its
     /// chunk or a later one; output of another choice opens the stream again.
@@ -204,8 +204,8 @@ impl ResponseFields {
     fn end_member(&mut self, depth: usize, end: u64) {
         if depth == 1 {
             if self.top == FieldKey::Usage && self.has_usage {
-                // With the comma before it, so that the rest is still an object; a first member takes the comma after
-                // it.
+                // The range includes the comma before the member, so that the rest is still an object; for a first
+                // member, it includes the comma after it.
                 self.usage_at = Some((self.previous_end.unwrap_or(self.key_start), end));
                 self.usage_first = self.previous_end.is_none();
             }

@@ -1,7 +1,7 @@
 //! The address of an upstream: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`; HTTP may have a path.
 //!
-//! Each route begins with `/v1` or without it. So a final `/v1` of the path, which SDKs want in a base URL, is not part
-//! of the address.
+//! The path of a request has its own `/v1` if it needs one. So a final `/v1` of the path, which SDKs want in a base
+//! URL, is not part of the address.
 //!
 //! Pure.
 
@@ -51,7 +51,7 @@ pub enum AddressError {
     /// A query or a fragment would be lost.
     #[error("it may have a path and nothing after it")]
     Query,
-    /// No kernel takes such a path of a socket.
+    /// The path of the unix socket is relative, or too long for the kernel.
     #[error("a unix socket's path is absolute and at most {SOCKET_PATH_MAX} bytes")]
     UnixPath,
 }

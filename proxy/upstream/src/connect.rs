@@ -150,11 +150,12 @@ impl Connector {
         &self.address
     }
 
-    /// Connects, and negotiates TLS where the address asks for it. The name is looked up once: the connection goes to an IP
-    /// address that was checked.
+    /// Connects, and negotiates TLS where the address asks for it. The name is looked up once: the connection goes to
+    /// an IP address that was checked.
     ///
     /// # Errors
-    /// [`ConnectError`]: the one of the last IP address, or of TLS; [`ConnectError::Timeout`] after `limit`.
+    /// [`ConnectError`]: the error of the last IP address, or of TLS; after `limit`, [`ConnectError::Dns`] if no name
+    /// server has answered, or else [`ConnectError::Timeout`].
     pub async fn connect(&self, limit: Duration) -> Result<Stream, ConnectError> {
         let deadline = Instant::now() + limit;
         if let Scheme::Unix(path) = &self.address.scheme {
@@ -172,7 +173,7 @@ impl Connector {
     /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
     ///
     /// # Errors
-    /// The error of the last IP address; [`io::ErrorKind::TimedOut`] after `limit`.
+    /// The error of the last IP address; [`io::ErrorKind::TimedOut`] if no IP address answers within `limit`.
     pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
         let names = Names::of(address).map_err(io::Error::other)?;
         let plain = Self { address: address.clone(), names, tls: None, reach: Reach::Any };

@@ -69,7 +69,8 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         (0x3fff_0000 << 96, 20),      // documentation
     ];
     let bits = ip.to_bits();
-    // All else is outside of the global unicast space: ::1, ::, ::ffff:0:0/96, 64:ff9b::/96, fc00::/7, fe80::/10, ff00::/8.
+    // All else is outside of the global unicast space: ::1, ::, ::ffff:0:0/96, 64:ff9b::/96, fc00::/7, fe80::/10,
+    // ff00::/8.
     bits >> 125 == 1 && !SPECIAL.iter().any(|(block, length)| bits >> (128 - length) == block >> (128 - length))
 }
 

@@ -16,7 +16,7 @@ const PROGRAM: [&str; 2] = ["date", "+%s%N"];
 pub(super) async fn measure(site: &DaemonSite, rounds: usize) -> Outcome<FirstInstruction> {
     eprintln!("{NAME}: from POST to the first instruction beside docker run");
     let mut figures = FirstInstruction { docker_ms: Vec::new(), post_ms: Vec::new() };
-    // The first of each is cold.
+    // The first run of each is cold, and not counted.
     for round in 0..=rounds {
         let (docker, post) = (of_docker()?, of_daemon(site, round).await?);
         if round > 0 {

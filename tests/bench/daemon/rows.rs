@@ -24,7 +24,7 @@ database.executemany(
 database.commit()
 ";
 
-/// Adds rows to the database while no daemon has it, and measures answers of the next one.
+/// Adds rows to the database while no daemon uses it, then starts a daemon and measures its answers.
 pub(super) async fn measure(site: &DaemonSite, rows: usize) -> Outcome<Vec<ListFigures>> {
     eprintln!("{NAME}: lists of {rows} runs");
     let added = Command::new("python3").args(["-c", INSERT]).arg(site.database()).arg(rows.to_string()).output()?;
@@ -37,7 +37,7 @@ pub(super) async fn measure(site: &DaemonSite, rows: usize) -> Outcome<Vec<ListF
         let mut ms = Vec::new();
         for _ in 0..ROUNDS {
             if path == "/metrics" {
-                // A reading is given to all who ask within a second.
+                // All requests within a second get the same reading.
                 tokio::time::sleep(Duration::from_millis(1010)).await;
             }
             let begun = Instant::now();

@@ -13,7 +13,8 @@ use super::client::ask;
 use crate::process::Running;
 use crate::{Outcome, programs, wire};
 
-/// Tokens, each of an owner of its own: an owner creates 60 runs in a minute, and a token has 20 streams.
+/// Number of tokens, each with an owner of its own: an owner may create 60 runs in a minute, and a token may have 20
+/// streams.
 const TOKENS: usize = 25;
 /// Longest wait for a daemon or for a run.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -81,22 +82,22 @@ impl DaemonSite {
         Ok(running)
     }
 
-    /// The socket of root.
+    /// Returns the path of the socket that root uses.
     pub(crate) fn admin(&self) -> PathBuf {
         self.sockets.join("admin.sock")
     }
 
-    /// The socket of tokens.
+    /// Returns the path of the socket that takes tokens.
     pub(crate) fn api(&self) -> PathBuf {
         self.sockets.join("api.sock")
     }
 
-    /// The database.
+    /// Returns the path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.state.join("sluice.db")
     }
 
-    /// Asks as root.
+    /// Sends a `GET` as root, and returns the answer.
     pub(crate) async fn get(&self, path: &str) -> Outcome<Value> {
         Ok(serde_json::from_str(&ask(&self.admin(), ("GET", path), None, None).await?)?)
     }

@@ -7,7 +7,8 @@ use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
 
 use super::{CHAT, call, stream};
 
-/// Calls until the log is full; then holds every answer, the file and the end against the promises.
+/// Makes calls until the log is full, and checks each answer, the file and the exit code. Returns whether the log
+/// became full.
 async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -> bool {
     let mut whole = 0;
     let mut is_full = false;
@@ -33,7 +34,7 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
     }
     let code = sidecar.stop().await;
     let audit = sidecar.audit();
-    // A log that was full between records still has its end, with the reason; a torn one has none.
+    // A log that was full between records still has its end, with the reason; a log with a torn record has none.
     let reason = audit.is_closed().then(|| audit.close()["reason"].clone());
     assert_eq!(code, if reason == Some("sigterm".into()) { 0 } else { 74 }, "{name}: {reason:?}");
     assert!(!is_full || reason.is_none_or(|reason| reason == "audit_full"), "{name}: the end tells what is lost");
@@ -60,7 +61,7 @@ async fn any_file_limit_leaves_whole_records_and_an_error() {
             *end as u64
         })
     });
-    // In the middle of each record, one byte before its end, and at its end.
+    // Limits inside each record but the first, at its end, and one byte before and after its end.
     let mut limits: Vec<u64> = ends.skip(1).flat_map(|end| [end - 200, end - 20, end - 1, end, end + 1]).collect();
     limits.extend([lengths[0] as u64 + 1, 4000]);
 
@@ -76,7 +77,7 @@ async fn any_file_limit_leaves_whole_records_and_an_error() {
     assert!(full > limits.len(), "most of the limits are felt: {full} of {}", 2 * limits.len());
 }
 
-/// A mounted file system; gone when dropped.
+/// A mounted file system that is unmounted on drop.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -120,7 +121,7 @@ async fn a_disk_full_after_the_intent_takes_the_outcome() {
             open.push(sidecar.stream(CHAT, call()).await);
         }
         upstream.held(8).await;
-        // Everything that is left, to the last byte.
+        // Use up the rest of the disk, to the last byte.
         let mut ballast = std::fs::File::create(mount.0.join("ballast")).expect("a fresh name");
         while std::io::Write::write(&mut ballast, &[0; 512]).is_ok_and(|taken| taken > 0) {}
 
@@ -154,7 +155,7 @@ async fn a_log_that_failed_is_never_written_again() {
 
     sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(sidecar.stop().await, 74);
-    // Except its end, which has reserved room and names the reason.
+    // Only the close record follows: it has reserved room and names the reason.
     let audit = sidecar.audit();
     assert_eq!((audit.lines().len(), &audit.close()["reason"]), (before + 1, &"audit_full".into()));
 }

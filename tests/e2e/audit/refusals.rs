@@ -5,7 +5,7 @@ use sluice_testkit::{Sidecar, Upstream};
 
 use super::keys;
 
-/// The names in the last refused line; null where the line has none.
+/// Sends a body that is refused, and returns the names in refused line number `count`; null where the line has none.
 async fn names(sidecar: &Sidecar, path: &str, body: String, count: usize) -> Vec<Value> {
     let answer = sidecar.post(path, body.clone()).await;
     assert!(answer.status >= 400, "{body}: {}", answer.text());
@@ -84,7 +84,7 @@ async fn an_outcome_names_account_and_model() {
     let audit = sidecar.audit();
     for (intent, outcome) in audit.intents().iter().zip(audit.outcomes()) {
         assert_eq!(outcome["account"], "team-\"a\"", "{outcome}");
-        // Left out, and not null, where the request names none.
+        // The member is absent, not null, if the request names no model.
         assert_eq!(keys(outcome).contains(&"model"), !intent["model"].is_null(), "{outcome}");
         assert_eq!(outcome["model"], intent["model"], "{outcome}");
     }

@@ -5,7 +5,8 @@ use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
 
 use super::{CHAT, call};
 
-/// A sidecar whose file system calls are written down; the trace is whole when it has ended.
+/// A sidecar under strace, which records its writes, syncs and connects; the trace is complete once the sidecar has
+/// ended.
 fn traced(upstream: &Upstream, dir: &TempDir, sync: &str) -> Launch {
     let trace = dir.join(&format!("{sync}.trace")).display().to_string();
     let calls = "trace=write,writev,sendto,sendmsg,fdatasync,fsync,connect";

@@ -176,7 +176,7 @@ async fn media_that_come_with_the_call_pass() {
             assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &sent[1..]));
         }
     }
-    // A URL that the agent's own tool was called with is the agent's own affair.
+    // The sidecar does not check URLs in the arguments of the agent's own tools.
     for (path, sent) in [
         (
             "/v1/messages",
@@ -217,7 +217,7 @@ async fn tools_in_other_members_are_refused_too() {
     assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &own[1..]));
 }
 
-/// Texts that some later parser would fetch as a URL, not only those that a URL parser here would accept.
+/// Texts that a later parser may accept as a URL are refused, even if a strict URL parser rejects them.
 #[tokio::test]
 async fn a_host_is_found_in_any_spelling() {
     let upstream = Upstream::provider("hi").start().await;

@@ -144,7 +144,7 @@ async fn an_oversized_body_is_refused_by_length_and_bytes() {
         upstream.received().await;
         sidecar.post(path, sized(1001)).await.expect_refusal(413, "body_too_large");
 
-        // Refused by its head alone: of the body, nothing is sent.
+        // The sidecar refuses by the head alone: the client sends nothing of the body.
         let mut raw = sidecar.connect().await;
         raw.send(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")).await;
         raw.read_response().await.expect_refusal(413, "body_too_large");
@@ -180,7 +180,7 @@ async fn an_image_of_20_megabytes_passes_untouched() {
 
     let received = passed(&upstream, &sidecar, "/v1/chat/completions", &sent).await;
 
-    // Not compared by assert_eq!, which would print them.
+    // assert_eq! would print both bodies.
     assert!(
         received.body == format!(r#"{{"user":"acct-1",{}"#, &sent[1..]).as_bytes(),
         "the body was changed on its way"

@@ -26,7 +26,7 @@ const NEVER: [&str; 70] = [
     "NO-LOG", "Api_Base", "api-base", "API_KEY", "Input_Cost_Per_Token", "LiteLLM_Params",
 ];
 
-/// Unless the operator names them.
+/// Members that are refused unless the operator allows them by name.
 const REFUSED: [&str; 33] = [
     "num_retries", "max_retries", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response", "priority",
     "mock_response", "mock_tool_calls", "mock_timeout", "mock_testing_fallbacks", "cache", "caching", "ttl",

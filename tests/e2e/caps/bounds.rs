@@ -70,7 +70,7 @@ async fn calls_can_keep_the_bounds_that_they_name() {
         assert_eq!(answer.header("x-sluice-max-tokens"), None, "{path}");
         let audit = sidecar.audit_with("outcome", 1).await;
         let intent = audit.intents()[0].clone();
-        // Nothing bounds this answer, so its reservation is a guess of what is left.
+        // Nothing bounds this answer, so the sidecar reserves the whole rest of the cap as a guess.
         assert_eq!((intent.get("bound"), &intent["reserved_strict"]), (None, &json!(false)), "{path}");
         assert_eq!(intent["reserved_usd"], "5", "{path}");
 

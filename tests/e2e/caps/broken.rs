@@ -1,10 +1,10 @@
-//! Streams that end before their end: charged as reserved, and recorded as broken off.
+//! Streams that break off: their calls are charged as reserved, and recorded as broken off.
 
 use sluice_testkit::{Sidecar, TempDir, Upstream};
 
 use super::*;
 
-/// Returns a stream of events with this data, whose connection ends in order.
+/// Returns a stream of events with this data; its connection closes in order.
 fn events(data: &[Value]) -> Script {
     let lines = data.iter().map(|data| match data {
         Value::String(text) => format!("data: {text}\n\n"),

@@ -5,7 +5,7 @@ use sluice_testkit::upstream::Script;
 
 const MESSAGE: &str = "Budget has been exceeded! Key=alias-secret (sk-...Dw7q) Current cost: 0.3, Max budget: 0.25";
 
-/// As LiteLLM 1.106 answers before it has asked a provider.
+/// Returns the answer of LiteLLM 1.106 before it has asked a provider.
 fn refusal(status: u16, message: &str) -> Value {
     json!({"error": {"message": message, "type": "budget_exceeded", "param": null, "code": status.to_string()}})
 }
@@ -21,7 +21,7 @@ async fn a_spent_litellm_budget_is_named_and_free() {
         for (at, path) in [CHAT, "/v1/messages", "/v1/responses", CHAT, CHAT].into_iter().enumerate() {
             let mut body = if path == "/v1/responses" { json!({"model": "m", "input": "x"}) } else { declared(1000) };
             body["stream"] = json!(at % 2 == 1);
-            // A dollar is reserved by each, of a dollar and a half.
+            // Each call reserves one dollar of the cap of 1.5 dollars, so a charged call would leave no room.
             let answer = sidecar.post(path, body).await.expect_refusal(402, "budget_exceeded");
             let text = answer.text();
             assert!(text.contains("the key that the sidecar has"), "{text}");

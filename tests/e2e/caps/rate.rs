@@ -22,7 +22,7 @@ async fn a_burst_passes_no_more_than_the_rate() {
         }
     }
 
-    // The bucket refills with time, and on a slow machine a burst takes some.
+    // The bucket refills with time, and on a slow machine a burst takes some time.
     let refilled = (began.elapsed().as_secs_f64() * 5.0).floor();
     let refilled = (1..=45).rev().find(|n| f64::from(*n) <= refilled).unwrap_or(0);
     assert!((N..=N + refilled as usize).contains(&admitted), "{admitted} with {refilled} refilled");
@@ -47,7 +47,7 @@ async fn a_call_counts_when_its_body_has_come() {
     let body = undeclared().to_string();
     let mut slow = open(&sidecar, &body).await;
     sidecar.post(CHAT, undeclared()).await.expect(200);
-    // What the refusal of another call would say.
+    // Wait as long as `retry-after` of a refused call says.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut second = open(&sidecar, &body).await;
 

@@ -1,4 +1,4 @@
-//! A call that thinks and whose bound is lowered: the provider must take it.
+//! Calls with thinking and a lowered output bound: the provider must accept them.
 
 use serde_json::{Value, json};
 use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
@@ -8,7 +8,7 @@ use super::priced;
 
 const MESSAGES: &str = "/v1/messages";
 
-/// Refuses as Anthropic does.
+/// An upstream that refuses invalid combinations of thinking and bound as Anthropic does.
 fn anthropic() -> UpstreamPlan {
     Upstream::with(|request: &ReceivedRequest| {
         let body = request.json();

@@ -4,7 +4,7 @@ use sluice_testkit::{Sidecar, Upstream};
 
 use super::{burst, declared, next};
 
-/// Room for one call of a thousand tokens, and for all that two such calls use.
+/// Room for the reservation of one call of 1,000 tokens, and for the actual use of two such calls.
 const ROOM: [&str; 2] = ["--max-tokens", "1500"];
 
 #[tokio::test]

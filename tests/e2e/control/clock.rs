@@ -1,4 +1,4 @@
-//! The clock of the deadline: it stands still, goes on, and the deadline moves.
+//! The clock of the deadline: it is stopped and started again, and the deadline moves.
 
 use sluice_testkit::{PATIENCE, poll};
 

@@ -11,12 +11,12 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// A time that no test reaches.
+/// Hold time that no test reaches.
 pub(super) const LONG: [&str; 2] = ["--hold", "200s"];
-/// A time that a test waits for.
+/// Hold time that a test waits for.
 const SHORT: [&str; 2] = ["--hold", "2s"];
 
-/// A sidecar that asks, whose only call is used.
+/// A sidecar that asks at its cap, with its only call used up.
 async fn at_cap(upstream: &Upstream, hold: [&str; 2]) -> Sidecar {
     let flags = ["--max-calls", "1", "--on-cap", "ask", "--audit-sync", "off"];
     let sidecar = controlled(Sidecar::to(upstream)).args(flags).args(hold).start().await;
@@ -28,7 +28,7 @@ pub(super) fn named(text: &str) -> Value {
     json!({"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 100})
 }
 
-/// The list of held calls, once so many requests wait.
+/// Returns the list of held calls once `waiting` requests wait.
 pub(super) async fn held(sidecar: &Sidecar, waiting: u64) -> Vec<Value> {
     let mut found = Vec::new();
     let came = poll(Duration::from_secs(20), async || {
@@ -44,7 +44,7 @@ async fn decide(sidecar: &Sidecar, held: &Value, decision: &str) -> ClientAnswer
     ask(sidecar, "POST", &path, json!({"by": "alice", "reason": "a test", "decision": decision})).await
 }
 
-/// The answer to a request that its client is to send again.
+/// Checks that the answer tells the client to send its request again.
 #[track_caller]
 fn try_again(answer: &ClientAnswer, reason: &str) {
     let headers = (answer.header("x-should-retry"), answer.header("retry-after"));
@@ -56,7 +56,7 @@ fn try_again(answer: &ClientAnswer, reason: &str) {
     );
 }
 
-/// The final answer to a request.
+/// Checks that the answer is a final denial.
 #[track_caller]
 fn denied(answer: &ClientAnswer) {
     let headers = (answer.header("x-should-retry"), answer.header("retry-after"));
@@ -188,7 +188,7 @@ async fn a_denied_call_and_its_repeats_get_400() {
     for _ in 0..3 {
         denied(&sidecar.post(CHAT, named("a")).await);
     }
-    // Another user name is no other request.
+    // A request with another user name is the same request.
     let mut repeat = named("a");
     repeat["user"] = json!("u2");
     repeat["metadata"] = json!({"attempt": "2"});
@@ -353,7 +353,7 @@ async fn what_is_left_belongs_to_held_calls() {
     large["max_tokens"] = json!(4000);
     let mut large = sidecar.stream(CHAT, large).await;
     let list = held(&sidecar, 1).await;
-    // It would fit, and asks for what is the other one's.
+    // The small call would fit, but the room belongs to the call that waits.
     let mut small = sidecar.stream(CHAT, named("small")).await;
     held(&sidecar, 2).await;
     decide(&sidecar, &list[0], "deny").await.expect(200);
@@ -379,7 +379,7 @@ async fn a_client_that_hangs_up_ends_its_hold() {
     let audit = sidecar.audit_with("released", 1).await;
     assert_eq!(releases(&audit), [("left".to_owned(), "client".to_owned())]);
     assert_eq!(held(&sidecar, 0).await.len(), 0);
-    // A raise is not spent on it.
+    // The call that left does not use up the raise.
     change(&sidecar, "/caps", json!({"max_calls": 2})).await.expect(200);
     sidecar.post(CHAT, named("b")).await.expect(200);
     assert_eq!(upstream.requests().len(), 2);
@@ -422,7 +422,7 @@ async fn a_cut_leaves_no_hold_open() {
     assert_eq!((releases(&audit).len(), audit.is_closed()), (1, true));
 }
 
-/// Words of the verifier in Python about a file, with its exit code.
+/// Returns the exit code and the output of the Python verifier for a file.
 fn verified(path: &Path) -> (Option<i32>, String) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py");
     let output = Command::new("python3").arg(page).arg(path).output().expect("python3 is there");

@@ -57,7 +57,7 @@ pub(super) async fn inject(sidecar: &Sidecar, messages: Value) -> ClientAnswer {
     raw.request("PUT", "/inject", &[("content-type", "application/json")], body).await
 }
 
-/// Returns what became of the messages, after a number.
+/// Returns the entries about messages after an entry number.
 async fn injected(sidecar: &Sidecar, after: u64) -> Vec<Value> {
     let answer = ask(sidecar, "GET", &format!("/injected?after={after}"), Value::Null).await.expect(200).json();
     answer["entries"].as_array().cloned().expect("a list")
@@ -143,7 +143,7 @@ async fn a_message_is_recorded_without_its_text() {
     assert_eq!((ids(&added["from"]), ids(&added["to"])), (0, 2));
     assert_eq!((ids(&withdrawn["from"]), ids(&withdrawn["to"])), (1, 0));
     let digest = &withdrawn["from"]["messages"][0];
-    // printf canary-4711 | sha256sum
+    // The record has a SHA-256 digest instead of the text.
     assert_eq!(digest["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(digest["message_id"], "msg-1");
     assert_eq!(holders(&items(&upstream.only_request()), secret).len(), 1);
@@ -310,7 +310,7 @@ async fn hostile_lists_change_nothing() {
     sidecar.post(CHAT, turn(CHAT, 1, false)).await.expect(200);
     assert_eq!(items(&upstream.only_request()).len(), 2);
     assert_eq!(sidecar.audit().of_kind("control").len(), 0);
-    // A hundred of the longest ones are taken, and sent a few at a time.
+    // The sidecar accepts 100 messages of the longest length, and sends a few at a time.
     let most: Vec<_> = (0..100).map(|n| message(&format!("m{n}"), &"x".repeat(20_000))).collect();
     inject(&sidecar, json!(most)).await.expect(200);
     sidecar.post(CHAT, turn(CHAT, 1, false)).await.expect(200);

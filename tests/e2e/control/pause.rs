@@ -48,7 +48,7 @@ async fn a_pause_tells_clients_to_try_again() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = controlled(Sidecar::to(&upstream)).args(["--hold", "100ms"]).start().await;
     set_paused(&sidecar, true).await.expect(200);
-    // A pause is no refusal, however often a client tries.
+    // A pause is not a refusal: a client may try any number of times.
     for _ in 0..5 {
         let answer = sidecar.post(CHAT, named("a")).await.expect_refusal(503, "paused");
         let headers = (answer.header("x-should-retry"), answer.header("retry-after"));

@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// Calls until one is refused for the budget, and returns the number of those before.
+/// Makes calls until one is refused for the budget, and returns the number of calls before it.
 async fn carried(sidecar: &Sidecar) -> usize {
     for carried in 0..50 {
         let answer = sidecar.post(CHAT, call()).await;
@@ -74,7 +74,7 @@ async fn raises_at_the_same_time_leave_the_highest() {
     assert_eq!(state(&sidecar).await["caps"]["max_calls"], 20);
     assert_eq!(carried(&sidecar).await, 20);
     let audit = sidecar.audit();
-    // Each goes on from where the one before it ended.
+    // Each record starts from the value of the record before it.
     let steps: Vec<_> = audit.of_kind("control").iter().map(|record| (&record["from"], &record["to"])).collect();
     assert!(steps.windows(2).all(|pair| pair[0].1 == pair[1].0), "{steps:?}");
 }
@@ -98,7 +98,7 @@ async fn what_is_no_raise_changes_nothing() {
         let answer = change(&sidecar, "/caps", members.clone()).await;
         assert_eq!(refused(&answer), (status, code.to_owned()), "{members}");
     }
-    // A request that comes twice is no mistake.
+    // A repeated request is not an error.
     change(&sidecar, "/caps", json!({"max_calls": 5})).await.expect(200);
 
     assert_eq!(state(&sidecar).await["caps"], before);

@@ -108,7 +108,7 @@ async fn a_full_disk_refuses_a_change() {
     }
 }
 
-/// A mounted file system; gone when dropped.
+/// A mounted tmpfs that is unmounted on drop.
 pub(super) struct Tmpfs(pub(super) PathBuf);
 
 impl Tmpfs {

@@ -1,4 +1,4 @@
-//! Requests that are none, or that can be read in two ways.
+//! Bytes that are not a request, and requests that can be read in two ways.
 
 use sluice_testkit::{Sidecar, Upstream};
 
@@ -48,7 +48,7 @@ async fn an_invalid_head_is_answered_or_closed_and_recorded() {
     let sidecar = Sidecar::to(&upstream).start().await;
     let with = |line: &str| post("1.1", &format!("{line}\r\n")).into_bytes();
     let long = |size: usize| "h".repeat(size);
-    // No status: closed without an answer, since the bytes are not HTTP/1.
+    // None: the sidecar closes the connection without an answer, because the client speaks HTTP/2.
     let table: Vec<(&str, Vec<u8>, Option<u16>)> = vec![
         ("a folded header", with("x-a: 1\r\n  x-litellm-customer-id: 2"), Some(400)),
         ("a header folded by a tab", with("x-a: 1\r\n\tb: 2"), Some(400)),
@@ -69,7 +69,7 @@ async fn an_invalid_head_is_answered_or_closed_and_recorded() {
         ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello".to_vec(), Some(400)),
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), None),
     ];
-    // As the first bytes of a connection, and after an answered request.
+    // Each row is sent as the first bytes of a connection, and after an answered request.
     let rows = [false, true].into_iter().flat_map(|used| table.iter().map(move |row| (used, row)));
     for (at, (used, (name, bytes, status))) in rows.enumerate() {
         let mut client = sidecar.connect().await;

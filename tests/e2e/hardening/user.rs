@@ -5,14 +5,14 @@ use super::*;
 /// A user and a group that own nothing on any host.
 pub(super) const STRANGER: (u32, u32) = (2_000_000_123, 2_000_000_124);
 
-/// Lets a sidecar become that user, who owns the directory of its socket.
+/// Lets a sidecar become that user, and gives the user the directory of its socket.
 pub(super) fn as_stranger(launch: Launch) -> Launch {
     let (uid, gid) = STRANGER;
     chown(launch.dir().join("run"), Some(uid), Some(gid)).expect("we are root");
     launch.args(["--user", &format!("{uid}:{gid}")])
 }
 
-/// The status of every thread of a sidecar without capabilities.
+/// Checks that every thread has these ids, no capabilities, no new privileges and the filter.
 #[track_caller]
 fn assert_nothing_to_give(sidecar: &Sidecar, (uid, gid): (u32, u32)) {
     let none = "0000000000000000".to_owned();
@@ -45,7 +45,7 @@ async fn a_sidecar_becomes_its_user_without_any_capability() {
         (&sidecar.ready()["uid"], &sidecar.ready()["hardening"]["capabilities"]),
         (&json!(STRANGER.0), &json!("applied"))
     );
-    // The file was opened before, and belongs to the user who did that.
+    // Root opened the audit file before, so it belongs to root.
     let audit = fs::metadata(sidecar.audit_path()).expect("it was made");
     assert_eq!((audit.uid(), audit.mode() & 0o777), (0, 0o600));
     assert_eq!(sidecar.stop().await, 0);
@@ -85,7 +85,7 @@ async fn a_socket_that_stays_is_replaced_by_the_next() {
         assert!(sidecar.socket().exists());
         assert_eq!(fs::metadata(run.path()).expect("it is there").uid(), 0);
     }
-    // Others may put files there at any time.
+    // A directory that other users can write to stays as it is, too.
     let open = TempDir::new();
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
     let sidecar = Sidecar::to(&upstream).socket_path(open.join("llm.sock")).start().await;
@@ -172,7 +172,7 @@ async fn a_sidecar_with_a_user_ends_with_its_parent() {
 
 #[tokio::test]
 async fn the_user_cannot_reach_a_socket_of_root() {
-    // As the Docker Engine makes its own.
+    // The Docker Engine gives its own socket the first mode.
     for (mode, status, calls) in [(0o660, 502, 0), (0o666, 200, 1)] {
         let upstream = Upstream::provider("hello").start_unix().await;
         fs::set_permissions(upstream.socket(), fs::Permissions::from_mode(mode)).expect("it is ours");

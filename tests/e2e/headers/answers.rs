@@ -71,7 +71,7 @@ async fn the_remaining_rate_passes_but_not_the_limit() {
         ("anthropic-ratelimit-requests-reset", "2026-01-27T12:00:30Z"),
         ("anthropic-ratelimit-input-tokens-remaining", "1000"),
     ];
-    // Limits and the names of LiteLLM's counters are the operator's; only numbers and times pass.
+    // Limits and the names of LiteLLM's counters belong to the operator; only numbers and times pass.
     let kept = [
         ("x-ratelimit-limit-requests", "500"),
         ("x-ratelimit-limit-tokens", "30000"),
@@ -195,7 +195,7 @@ async fn a_header_that_holds_the_key_is_dropped() {
     let answer = sidecar.post("/v1/chat/completions", CHAT).await.expect(200);
     assert!(!String::from_utf8_lossy(&answer.raw).contains(CANARY), "{:?}", answer.headers);
     sidecar.stop().await;
-    // That it is in no log either is checked for every sidecar that the test kit drops.
+    // The test kit searches the logs of every sidecar that it drops for the key.
     assert_eq!(sidecar.audit().only_call().result(), "ok");
 }
 

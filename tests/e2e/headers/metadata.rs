@@ -66,7 +66,7 @@ async fn traces_are_linked_by_the_operators_value() {
         ("langfuse_existing_trace_id", "t-0"),
         ("langfuse_session_id", "s-1"),
         ("langfuse_trace_user_id", "u-1"),
-        // LiteLLM takes the trace id for the session too, before the session id.
+        // LiteLLM uses the trace id for the session too, in preference to the session id.
         ("x-litellm-session-id", "s-1"),
         ("x-litellm-trace-id", "s-1"),
     ];

@@ -1,4 +1,4 @@
-//! Calls that are open at the end: waited for while the drain lasts, then cut, each with its outcome.
+//! Calls that are open at the end: the sidecar waits for them during the drain, then cuts them, each with its outcome.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use sluice_testkit::{PATIENCE, RawClient, Sidecar, SidecarExit, Upstream};
 
 use super::{BRIEF, CHAT, FOREVER, begin_to_stop, call, code, left_behind, stream};
 
-/// Everything that a call may be in the middle of.
+/// Phases in which a call may be open at the end.
 fn phases() -> Vec<(&'static str, Upstreams, Value)> {
     vec![
         ("before the head", Upstreams::Scripted(Script::never()), call()),
@@ -159,8 +159,8 @@ async fn a_slow_reader_gets_its_whole_answer() {
 
 #[tokio::test]
 async fn a_stop_finishes_a_partly_written_answer() {
-    // More than the kernel holds for a client that does not read yet (180 to 241 KB, by the size of the pieces), and no
-    // more than the sidecar's 64 KiB beside that.
+    // Each size is more than the kernel buffers for a client that does not read yet (180 to 241 KB, depending on the
+    // size of the pieces), by at most the 64 KiB that the sidecar buffers.
     for size in [242_000, 245_000] {
         let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
@@ -207,7 +207,7 @@ async fn a_client_that_does_not_read_is_eventually_cut() {
     assert_cut("a client that does not read", &sidecar, exit, "sigterm");
 }
 
-/// Leaves, and waits until the sidecar has let its end of the connection go.
+/// Drops the client, and waits until the sidecar has closed its end of the connection.
 async fn leave(sidecar: &Sidecar, leaver: RawClient) {
     let open = sidecar.fds();
     drop(leaver);

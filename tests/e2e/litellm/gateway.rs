@@ -11,7 +11,7 @@ use super::before;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Makes the same request without a sidecar: the answer as it came.
+/// Makes a request to LiteLLM without a sidecar, and returns the raw answer.
 async fn at_litellm(litellm: &LiteLlm, path: &str, body: &Value) -> String {
     let host = litellm.url().trim_start_matches("http://");
     let (body, key) = (body.to_string(), litellm.key());
@@ -39,7 +39,7 @@ fn schema(schema: &Value) -> Value {
     json!({"response_format": {"type": "json_object", "enforce_validation": true, "response_schema": schema}})
 }
 
-/// LiteLLM validates the answer when it has it, and answers 500 with all of it: read, and never billed.
+/// LiteLLM validates the provider's answer after it has it, and sends all of it in a 500 that is never billed.
 #[tokio::test]
 async fn a_free_error_does_not_carry_an_answer() {
     let litellm = LiteLlm::shared().await;
@@ -148,7 +148,7 @@ async fn no_agent_tool_becomes_a_provider_search() {
     assert_eq!(litellm.provider_requests_with("own-tool")[0]["body"]["tools"][0]["type"], "function");
 }
 
-/// LiteLLM decodes the ids of its stored files: they contain a URL.
+/// LiteLLM decodes the ids of its stored files, and they can contain a URL.
 #[tokio::test]
 async fn no_id_of_a_file_carries_a_url() {
     let litellm = LiteLlm::shared().await;
@@ -167,7 +167,7 @@ async fn no_id_of_a_file_carries_a_url() {
     sidecar.post("/v1/responses", body).await.expect_refusal(400, "remote_media_not_allowed");
 }
 
-/// LiteLLM drops a bound that is not the route's own, so such a call must not be reserved by it.
+/// LiteLLM drops a bound of another route, so the sidecar must not reserve by it.
 #[tokio::test]
 async fn the_provider_gets_the_bound_that_was_reserved() {
     let litellm = LiteLlm::shared().await;
@@ -201,7 +201,7 @@ async fn the_provider_gets_the_bound_that_was_reserved() {
     }
 }
 
-/// LiteLLM writes ids of its own, and lets every key of the master's name any of them.
+/// LiteLLM makes its own ids, and any call with the master key may name any of them.
 #[tokio::test]
 async fn an_answer_of_the_gateway_belongs_to_its_run() {
     let litellm = LiteLlm::shared().await;

@@ -1,4 +1,4 @@
-//! Connections are few, idle ones give way to new ones, and no call is lost by it.
+//! The number of connections is bounded, idle ones give way to new ones, and no call is lost.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,14 +13,15 @@ use tokio::task::JoinSet;
 
 use super::{CHAT, MIB, grew_less_than, unary, warmed};
 
-/// Four for each of 64 calls, and 64.
+/// Connections that the sidecar allows: four for each of its 64 calls, and 64 more.
 const SLOTS: usize = 320;
 const HOSTILE: usize = 2000;
 
-/// A connection that sends these bytes, and collects the answer until it is closed.
+/// Sends these bytes on a new connection, returns the first part of the answer, and stays until the connection is
+/// closed.
 async fn hostile(socket: Arc<Path>, bytes: Arc<Vec<u8>>) -> Vec<u8> {
     let mut client = UnixStream::connect(&socket).await.expect("the sidecar listens");
-    // A refusal may come before all of it is taken.
+    // A refusal may come before the sidecar has read all bytes.
     let _ = client.write_all(&bytes).await;
     let mut answer = vec![0; 4096];
     let read = client.read(&mut answer).await.unwrap_or(0);
@@ -30,7 +31,7 @@ async fn hostile(socket: Arc<Path>, bytes: Arc<Vec<u8>>) -> Vec<u8> {
     answer
 }
 
-/// Two thousand of them at once; returns when `answered` of them have an answer.
+/// Opens 2,000 such connections at once; returns when `answered` of them have an answer with this status.
 async fn attacked_by(sidecar: &Sidecar, bytes: Vec<u8>, answered: usize, status: &str) {
     let (socket, bytes): (Arc<Path>, _) = (sidecar.socket().into(), Arc::new(bytes));
     let mut clients = JoinSet::new();
@@ -45,7 +46,7 @@ async fn attacked_by(sidecar: &Sidecar, bytes: Vec<u8>, answered: usize, status:
     clients.shutdown().await;
 }
 
-/// Allowed memory in addition to an idle sidecar, whose shipped build has 4 MiB: 60 MB in total.
+/// Checks that memory grew by at most 53 MiB over an idle sidecar, which has 4 MiB in a shipped build: 60 MB in total.
 #[track_caller]
 fn took_little(sidecar: &Sidecar, before: u64) {
     grew_less_than(sidecar, before, 53 * MIB);
@@ -116,7 +117,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
     }
     let (peak, fds) = (sidecar.peak_rss_kib(), sidecar.fds());
 
-    // As many replace the first ones: apart from some fragments, all memory was released.
+    // The same number of new connections reuses the memory that the first ones released, apart from some fragments.
     drop(idle);
     sidecar.fds_below(fds - SLOTS + 1).await;
     let mut again: Vec<RawClient> = Vec::new();
@@ -132,7 +133,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
 #[tokio::test]
 async fn a_new_connection_replaces_the_longest_idle_one() {
     let upstream = Upstream::chat("hi").start().await;
-    // 16 connections, 64 calls and the process's own memory.
+    // The limit allows the minimum of 16 connections, beside 64 calls and the descriptors of the process.
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
     let mut open = Vec::new();
     for _ in 0..16 {
@@ -140,7 +141,7 @@ async fn a_new_connection_replaces_the_longest_idle_one() {
         client.get("/health").await.expect(200);
         open.push(client);
     }
-    // The first one has carried a request since the second one has.
+    // The first connection has carried a later request than the second one.
     open[0].get("/health").await.expect(200);
 
     sidecar.post(CHAT, unary()).await.expect(200);
@@ -171,7 +172,7 @@ async fn connections_with_open_calls_are_never_replaced() {
     assert!(sidecar.audit().outcomes().len() <= 1, "the others go on");
 }
 
-/// As an SDK's pool does it: a request on an idle connection that was closed goes out again on a new one.
+/// Makes a request as an SDK's pool does: if the idle connection was closed, the request goes out again on a new one.
 async fn pooled(socket: &Path, kept: &mut Option<UnixStream>, request: &[u8], retried: &AtomicUsize) {
     loop {
         let fresh = kept.is_none();
@@ -225,7 +226,7 @@ async fn pools_larger_than_the_slots_lose_no_call() {
     }
     clients.join_all().await;
 
-    // No request reached the upstream whose client saw its connection close instead of the answer.
+    // No request of a connection that closed without an answer reached the upstream.
     assert_eq!(upstream.requests().len(), CLIENTS * CALLS);
     assert!(retried.load(Ordering::Relaxed) > 0, "connections were closed meanwhile");
 }

@@ -1,4 +1,5 @@
-//! The kernel bounds the sidecar's memory: honest work never meets that bound, and who meets it leaves a whole log.
+//! The kernel bounds the sidecar's memory: normal work stays below the bound, and a sidecar that exceeds it leaves a
+//! complete log.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ async fn one_request_waits_for_the_controller() {
     first.send_request("GET", POLL, &[], ()).await;
     controller.held(1).await;
     busy(&sidecar.get(POLL).await);
-    // Its client leaves, and the next one can wait.
+    // The client leaves, and then another request can wait.
     drop(first);
     let mut second = sidecar.connect().await;
     let mut answered = None;
@@ -182,7 +182,7 @@ async fn a_silent_controller_has_thirty_seconds() {
     let (upstream, controller) = (Upstream::chat("hi").start().await, Upstream::never().start().await);
     let sidecar = relaying(controller.url()).upstream(upstream.url()).start().await;
     let began = Instant::now();
-    // The kit's own client has no more patience than that.
+    // The test kit's own client does not wait longer than that.
     let mut raw = UnixStream::connect(sidecar.socket()).await.expect("it listens");
     raw.write_all(format!("GET {TASK} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
         .await

@@ -92,7 +92,7 @@ async fn bridge(socket: &Path) -> (SocketAddr, JoinSet<()>) {
             let socket = socket.clone();
             open.spawn(async move {
                 let mut inner = UnixStream::connect(socket).await.expect("the sidecar listens");
-                // Who leaves early leaves.
+                // A peer may leave early.
                 let _ = copy_bidirectional(&mut outer, &mut inner).await;
             });
         }
@@ -119,7 +119,7 @@ async fn git_pushes_small_and_large_commits() {
 
     let (pushed, said) = git_later(work, &["push", &url, "main:agent/x"]).await;
     assert!(pushed, "{said}");
-    // Over http.postBuffer, so git sends chunks; and random, so that it stays large.
+    // The data is over http.postBuffer, so git sends chunks; it is random, so that it stays large.
     let large: Vec<u8> = (0..5 * 1024 * 1024).map(|_| fastrand::u8(..)).collect();
     std::fs::write(work.join("large"), &large).expect("it is ours");
     expect_git(work, &["add", "large"]);
@@ -234,7 +234,7 @@ async fn a_push_is_never_held_as_a_whole() {
     let grown = sidecar.rss_kib().saturating_sub(before);
     assert!(grown < 8 * 1024, "{grown} KiB for {sent} MiB");
 
-    // It answers before the end, and the client learns the answer.
+    // The controller answers before the end of the push, and the client gets the answer.
     controller
         .write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nno\n")
         .await
@@ -268,7 +268,7 @@ async fn a_push_goes_on_when_its_reader_does() {
     };
     let receive = async {
         let (mut received, mut part) = (0, vec![0; 64 << 10]);
-        // With the head and the lengths of the chunks.
+        // The count includes the head and the lengths of the chunks.
         while received <= LENGTH {
             received += controller.read(&mut part).await.expect("the connection is whole");
         }

@@ -4,7 +4,7 @@ use sluice_testkit::{ClientAnswer, Sidecar, Upstream};
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
-/// Paths of LiteLLM that answered through a proxy that passed `/v1`, and others that must never.
+/// Paths of LiteLLM that a proxy for all of `/v1` would pass, and other paths that must never pass.
 const ADMIN: [&str; 37] = [
     "/v1/model/info", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group", "/v1/unified_access_group",
     "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes", "/v1/files", "/v1/batches",
@@ -126,7 +126,7 @@ async fn a_route_takes_one_method() {
         let answer = raw.request("HEAD", path, &[], ()).await;
         assert_eq!((answer.status, answer.reason(), answer.body.len()), (405, "method_not_allowed", 0), "{path}");
         count += 1;
-        // Had the answer a body, it would be read as the next answer.
+        // If the answer had a body, the client would read it as the next answer.
         raw.get("/health").await.expect(200);
     }
     for path in ["/health", "/", "/api/hello"] {
@@ -178,7 +178,7 @@ async fn a_refused_websocket_leaves_its_connection_usable() {
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
 
-    // Codex asks so, and goes on in plain HTTP.
+    // Codex sends this request, and goes on in plain HTTP.
     raw.request("GET", "/v1/responses", &websocket, ()).await.expect_refusal(426, "upgrade_not_allowed");
     raw.request("POST", "/v1/responses", &[], r#"{"model":"m","input":"x"}"#).await.expect(200);
     assert_eq!(sidecar.audit_with("outcome", 1).await.kinds(), ["open", "refused", "intent", "outcome"]);

@@ -5,7 +5,7 @@ use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
 use sluice_testkit::{Sidecar, Upstream};
 
 const RESPONSES: &str = "/v1/responses";
-/// As LiteLLM writes it: base64, with its padding.
+/// Id of an answer as LiteLLM writes it: base64 with its padding.
 const OWN: &str = "resp_bGl0ZWxsbTpjdXN0b21fbGxtX3Byb3ZpZGVyOm9wZW5haTs=";
 
 const ALLOW: [&str; 8] = [
@@ -18,8 +18,8 @@ fn response(id: &str) -> Value {
         "usage": {"input_tokens": 3000, "output_tokens": 500, "total_tokens": 3500}})
 }
 
-/// A provider that answers with [`OWN`], or with the id that the request's `instructions` name: as an error, unless they
-/// begin with `ok `.
+/// A provider that answers with [`OWN`], or with the id that the request's `instructions` name: as an error, unless
+/// they begin with `ok `.
 fn provider() -> UpstreamPlan {
     Upstream::with(|request: &ReceivedRequest| {
         if request.method != "POST" || request.target.ends_with("/cancel") {

@@ -10,18 +10,17 @@ use sluice_testkit::{FailedStart, Launch, Sidecar, TempDir, Upstream};
 
 use super::{file, launch};
 
-/// Root without its power to read and write what its mode forbids: permissions count, and the binary can
-/// still be reached wherever it was built.
+/// Root without the capabilities that bypass file permissions; the binary can still be reached wherever it was built.
 const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"];
 
-/// A file with a key, of this mode.
+/// Makes a key file with this mode.
 fn of_mode(dir: &Path, mode: u32) -> String {
     let path = file(dir, "open.key", CANARY);
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("our own file");
     path
 }
 
-/// Name, exit code, the flag at fault, a word of the cause, and how it comes about.
+/// Name, exit code, the flag at fault, a word of the cause, and the change of the launch that causes it.
 type Case = (&'static str, i32, &'static str, &'static str, fn(Launch, &Path) -> Launch);
 
 fn dir_of_mode(dir: &Path, name: &str, mode: u32) -> std::path::PathBuf {
@@ -46,7 +45,7 @@ async fn assert_refused(cases: &[Case]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// One line that names the flag, the cause and a fix.
+/// Checks that the error is one line that names the flag, the cause and a fix.
 fn one_helpful_line(failed: &FailedStart, code: i32, flag: &str, cause: &str) -> Result<(), String> {
     let line = &failed.stderr;
     let fixes = [
@@ -70,7 +69,7 @@ fn one_helpful_line(failed: &FailedStart, code: i32, flag: &str, cause: &str) ->
     Err(format!("without {broken:?}, but {} and {line:?}", failed.code))
 }
 
-/// A socket, under its own or its temporary name.
+/// Returns a socket that is left, under its own or its temporary name.
 fn left_behind(dir: &Path) -> Option<String> {
     let names = fs::read_dir(dir.join("run")).expect("the socket's directory").flatten();
     names

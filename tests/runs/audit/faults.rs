@@ -1,4 +1,5 @@
-//! A log that cannot be written, and runs that end by it: full disks, limits, a second writer, a sidecar that is killed.
+//! Audit logs that cannot be written, and the runs that fail for it: full disks, limits, a second writer, a killed
+//! sidecar.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,11 +14,11 @@ use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 
 use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
-/// A file system of this size in bytes; removed when dropped.
+/// A mounted tmpfs that is unmounted on drop.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts it.
+    /// Mounts a file system of this size at a path.
     pub(crate) fn at(path: &Path, size: &str) -> Self {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).expect("a fresh name");
         let options = format!("size={size},mode=0700");
@@ -68,7 +69,7 @@ async fn stalling() -> (Upstream, sluice_testkit::Gate) {
     (Upstream::with(choose).start().await, gate)
 }
 
-/// The run ended as its log did, although its program was content.
+/// Checks that the run failed for its audit log, although its program succeeded.
 #[track_caller]
 fn assert_failed(report: &RunReport, said: &str) {
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120), "{report:?}");
@@ -76,7 +77,7 @@ fn assert_failed(report: &RunReport, said: &str) {
     assert!(!report.audit.complete, "{:?}", report.audit);
 }
 
-/// The program has seen the end of its stream, or not, and after that an honest refusal.
+/// Checks the end of the stream as the program saw it, and the refusal after it.
 #[track_caller]
 fn assert_refused(report: &RunReport, stream: &str, last: &str) {
     let said: Vec<_> = report.stdout.lines().filter(|line| !line.is_empty()).collect();
@@ -98,7 +99,7 @@ async fn a_disk_full_during_a_stream_fails_the_run() {
     disk.fill();
     gate.open();
 
-    // The reserved room for the end of open calls was kept.
+    // The room that the log reserved for the end of open calls was still there.
     let report = live.finish().await.expect(120).json();
     assert_failed(&report, "the audit log had no room left, and calls were refused");
     assert_refused(&report, "streamed 0", "[DONE]");
@@ -120,10 +121,10 @@ async fn a_full_state_directory_ends_the_run() {
     let live = sluice.run(["--json", "--", "sh", "-c", &stream_and_ask()]).spawn();
     gate.reached(1).await;
 
-    // A run that cannot be written down at all is another matter.
+    // Wait until the run is recorded: a run that cannot be recorded is another case.
     eventually("it is written down", async || sluice.sql("SELECT phase FROM runs").await == r#"[["running"]]"#).await;
 
-    // The database too: its write is tried again, and then reported.
+    // The database is on the full disk too: its write is tried again, and then reported.
     disk.fill();
     gate.open();
 
@@ -143,7 +144,7 @@ async fn a_full_state_directory_ends_the_run() {
 async fn a_log_failure_during_a_stream_fails_the_run() {
     let upstream = Upstream::provider("hello you").start().await;
     let sluice = Sluice::to(&upstream);
-    // The length of the first two lines: the sidecar may write up to there, and not much further.
+    // The sidecar may write the first two lines, and 100 bytes more.
     let calm = sluice.run(["--json", "--", "sh", "-c", &format!("{ASK} ask ', \"stream\": true'")]);
     let calm = calm.finish().await.expect(0).json();
     let bytes = fs::read(sluice.audit_path(&calm.run_id)).expect("we are root");
@@ -165,12 +166,12 @@ async fn a_log_failure_during_a_stream_fails_the_run() {
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
 }
 
-/// A sidecar whose files may have this number of bytes.
+/// Returns a script that starts a sidecar with this limit for the size of its files.
 fn limited(sluice: &Sluice, bytes: usize) -> String {
     sluice.script("limited", &format!("exec prlimit --fsize={bytes} {} \"$@\"", proxy()))
 }
 
-/// The sidecar's program that the tests use.
+/// Returns the path of the sidecar program that the tests use.
 fn proxy() -> String {
     let beside = std::env::current_exe().expect("a running test has an executable");
     let beside = beside.ancestors().skip(1).take(2).map(|dir| dir.join("sluice-proxy")).find(|path| path.is_file());
@@ -189,7 +190,7 @@ async fn a_run_does_not_start_without_audit_log() {
 
         let report = ran.json();
         assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("creation_failed"), 125), ""));
-        // It has no room for the reason.
+        // The limit leaves the sidecar no room to write the reason.
         assert!(report.message().starts_with("cannot start the sidecar: "), "{}", report.message());
         sluice.assert_nothing_left_but_unsealed_audit_files().await;
     }
@@ -208,7 +209,7 @@ async fn a_second_writer_is_refused_and_changes_nothing() {
     let path = sluice.state().join("audit").join(format!("{name}.jsonl"));
     let before = fs::read(&path).expect("we are root");
 
-    // The very same words, but for the socket.
+    // The same command line, except for the socket.
     let words = fs::read(format!("/proc/{sidecar}/cmdline")).expect("it runs");
     let words = String::from_utf8(words).expect("UTF-8").replace("/sock/llm.sock", "/sock/other.sock");
     let words: Vec<_> = words.trim_end_matches('\0').split('\0').collect();

@@ -4,19 +4,19 @@ use serde_json::Value;
 use sluice_contract::record::Close;
 use sluice_contract::{AuditLog, Hash, PrivateKey, chain};
 
-/// The lines, each with its newline.
+/// Returns the lines of a file, each with its newline.
 pub(super) fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
 
-/// The file with something changed in it, and everything made to fit: numbers, hashes, sums and the signature. Whoever
-/// owns the file and a key can do that.
+/// Returns the file after a change, with matching numbers, hashes, sums and signature. An attacker with the file and a
+/// key can do that.
 pub(super) fn rewritten(bytes: &[u8], change: impl FnOnce(&mut Vec<Value>), key: &PrivateKey) -> Vec<u8> {
     let mut records: Vec<Value> =
         lines(bytes).iter().map(|line| serde_json::from_slice(line).expect("a record")).collect();
     let mut close: Close<'_> =
         serde_json::from_value(records.pop().expect("the file has an end")).expect("its end is a close");
-    // Whoever does this signs with a key that was not made for the run.
+    // The attacker signs with a key that was not made for the run.
     close.certificate = None;
     change(&mut records);
     let (mut file, mut prev) = (Vec::new(), Hash::ZERO);
@@ -40,13 +40,13 @@ pub(super) fn rewritten(bytes: &[u8], change: impl FnOnce(&mut Vec<Value>), key:
     file
 }
 
-/// The file as another account would have it.
+/// Changes the account of the file.
 #[expect(clippy::ptr_arg, reason = "a change may be any")]
 pub(super) fn for_another_account(records: &mut Vec<Value>) {
     records[0]["billing_account_id"] = "acct-of-somebody-else".into();
 }
 
-/// The file without its last call.
+/// Removes the last call.
 pub(super) fn with_a_call_less(records: &mut Vec<Value>) {
     let last = records.last().expect("there are calls")["call_id"].clone();
     records.retain(|record| record["call_id"] != last);
@@ -57,7 +57,7 @@ pub(super) fn thief() -> PrivateKey {
     PrivateKey::from_seed(&[7; 32])
 }
 
-/// Everything that the simple-minded do: what it is called, the file, and what is to be said of it.
+/// Returns simple attacks on a file: the name, the changed file, and the expected verdict.
 pub(super) fn mutations(bytes: &[u8]) -> Vec<(String, Vec<u8>, (i64, u64))> {
     let lines = lines(bytes);
     let last = lines.len() as u64;
@@ -70,7 +70,7 @@ pub(super) fn mutations(bytes: &[u8]) -> Vec<(String, Vec<u8>, (i64, u64))> {
             change(&mut lines);
             lines
         };
-        // A digit of its time, so that it is as good a record as before.
+        // Change a digit of the time, so that the line stays a valid record.
         let ts = lines[at].windows(6).position(|text| text == b"\"ts\":\"").expect("each line has a time") + 6;
         add(format!("flip {number}"), changed(&|lines| lines[at][ts + 25] ^= 1), (1, number));
         add(format!("duplicate {number}"), changed(&|lines| lines.insert(at, lines[at].clone())), (1, number + 1));

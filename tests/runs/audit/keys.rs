@@ -31,7 +31,7 @@ fn modes(directory: &Path) -> Vec<(String, u32)> {
     all
 }
 
-/// The id of the key that has certified the run's own.
+/// Returns the id of the key that certified the key of the run.
 fn certifier(file: &CheckedAuditFile) -> &str {
     file.close()["certificate"]["key_id"].as_str().expect("it is certified")
 }
@@ -40,7 +40,7 @@ fn certifier(file: &CheckedAuditFile) -> &str {
 async fn keys_are_for_their_owner_alone() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
-    // Whatever the umask is.
+    // The modes do not depend on the umask.
     let lax = ["sh", "-c", "umask 0; exec \"$@\"", "sh"];
     sluice.run(["-q", "--", "true"]).wrapper(lax).finish().await.expect(0);
 
@@ -82,7 +82,7 @@ async fn files_signed_by_a_rotated_key_still_verify() {
     let both = [first.clone(), second.clone()];
     assert_eq!(ours(&sluice, &both, &["--key", &handed_over]).await, [(0, 0), (0, 0)]);
     assert_eq!(theirs(&both, &["--key", &handed_over]), [(0, 0), (0, 0)]);
-    // Each signs for itself alone.
+    // A key verifies only the files that it signed.
     assert_eq!(ours(&sluice, &[first.clone(), second], &["--key", &new.to_string()]).await, [(1, 7), (0, 0)]);
     assert_eq!(modes(&sluice.state().join("keys")).len(), 5, "two directories, two public keys, one private");
     let found = std::process::Command::new("grep").args(["-rlaF", old.trim()]).arg(sluice.dir()).output();
@@ -167,7 +167,7 @@ async fn a_killed_rotation_leaves_exactly_one_key() {
     let id = finished(&sluice).await;
     for step in 0..20 {
         let mut live = std::pin::pin!(sluice.command(["audit", "rotate-key", "--reason", "a test"]).spawn().finish());
-        // Dropped, it is killed. The moments are not chosen, and differ each time.
+        // The drop kills the command, at a moment that differs in each round.
         let _ = tokio::time::timeout(Duration::from_micros(step * 1500), &mut live).await;
     }
 

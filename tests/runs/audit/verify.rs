@@ -68,7 +68,8 @@ async fn every_change_of_a_file_is_found_by_line() {
     for ((name, _), ((said, page), expected)) in files.iter().zip(said.iter().zip(&page).zip(&expected)) {
         assert_eq!((said, page), (expected, expected), "{name}: we say, and the page says");
     }
-    // In its place as well, with our own keys and witness: the line is the same, or one that was seen before.
+    // The copy in place of the file, with our own keys and witness: the verdict names the same line, or an earlier one
+    // that was witnessed.
     for ((name, bytes), expected) in files.iter().zip(&expected).step_by(5) {
         fs::write(&path, bytes).expect("we are root");
         let said = ours(&sluice, std::slice::from_ref(&path), &[]).await[0];
@@ -78,7 +79,7 @@ async fn every_change_of_a_file_is_found_by_line() {
     sluice.assert_nothing_left().await;
 }
 
-/// A file of this number of calls.
+/// Returns a signed file with this number of calls.
 fn long(calls: u64) -> Vec<u8> {
     let one = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
     let repeat = |records: &mut Vec<Value>| {
@@ -211,7 +212,7 @@ async fn a_foreign_file_is_verified_by_known_keys_only() {
     let id = finished(&sluice).await;
     let (key, key_id) = (public_key(&sluice).await, private_key(&sluice).public().id());
     let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
-    // The signature of another file, in its form.
+    // The file with a signature of the right form that does not fit.
     let mut forged = String::from_utf8(bytes.clone()).expect("UTF-8");
     let signature = forged.rfind("\"signature\":\"").expect("it is signed") + "\"signature\":\"".len();
     forged.replace_range(signature..signature + 128, &"5".repeat(128));
@@ -254,7 +255,7 @@ async fn a_foreign_file_is_verified_by_known_keys_only() {
     // A file that names a key of ours must be signed by it.
     let ran = audit(&sluice, ["verify", &forged]).await.expect(1);
     assert!(ran.stdout.contains(": tampered: line 7: signature: "), "{}", ran.stdout);
-    // One of ours as well, when keys are given.
+    // If keys are given, one of them must have signed our own file too.
     let ran = audit(&sluice, ["verify", &id, "--key", &wrong]).await.expect(1);
     assert!(ran.stdout.contains(": tampered: line 7: unknown key: "), "{}", ran.stdout);
 }

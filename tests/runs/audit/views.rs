@@ -206,7 +206,7 @@ async fn a_missing_file_is_reported_with_a_hint() {
         assert_eq!((told.stdout.as_str(), told.stderr), ("", said), "{command:?}");
     }
     assert!(!sluice.state().exists(), "who only asks makes nothing");
-    // Two attempts of one run: the last one is meant; a file of that name in the working directory is not.
+    // A run id means the last of two attempts, and not a file of that name in the working directory.
     let id = finished(&sluice).await;
     sluice.file(&id, "anybody's");
     let first = sluice.audit_path(&id).display().to_string();
@@ -232,7 +232,7 @@ async fn a_unique_beginning_of_an_id_is_enough() {
         let told = unknown.stdout + &unknown.stderr;
         assert!(told.contains("there is no such file, and there is no run 'nope'; "), "{command}: {told}");
     }
-    // A file of that name is meant, and is not an audit file.
+    // A file of that name takes precedence over a run, and it is not an audit file.
     sluice.file(beginning, "anybody's\n");
     let named = audit(&sluice, ["verify", beginning]).await.expect(4).stdout;
     assert!(named.starts_with(&format!("{beginning}: not an audit file")), "{named}");
@@ -243,7 +243,7 @@ async fn a_unique_beginning_of_an_id_is_enough() {
 
 #[tokio::test]
 async fn two_high_costs_have_one_total_everywhere() {
-    // Each can be counted in an i64 of nano-USD, and their sum cannot.
+    // Each cost fits in an i64 of nano-USD, and their sum does not.
     let cost = "x-litellm-response-cost";
     let edit = move |script: Script| script.without_header(cost).header(cost, "9000000000");
     let upstream = Upstream::provider("hello").edit(edit).start().await;

@@ -1,4 +1,5 @@
-//! The witness: the controller's record of a file while it was written, against an attacker who has the file and the key.
+//! The witness: the controller's record of a file while it was written, against an attacker who has the file and the
+//! key.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +30,7 @@ async fn the_witness_detects_a_rewritten_file_with_valid_signature() {
     ] {
         fs::write(&path, &forged).expect("we are root");
         fs::write(&kept, &forged).expect("a test's directory takes files");
-        // The limit that the documents tell of: a chain without a witness shows edits, and no full rewrite.
+        // The documented limit: without a witness, a chain shows edits, but not a full rewrite.
         assert_eq!(ours(&sluice, std::slice::from_ref(&kept), &["--key", &public]).await, [(0, 0)], "{name}");
         let told = [
             audit(&sluice, ["verify", &id]).await.expect(1),
@@ -64,7 +65,7 @@ async fn the_witness_detects_a_removed_end() {
     }
 }
 
-/// Waits for the test between two calls.
+/// Starts a run that waits for the file `go` between two calls.
 fn waiting(sluice: &Sluice) -> RunningCommand<'_> {
     let script = format!("{ASK} ask >/dev/null; until [ -e /workspace/go ]; do sleep 0.01; done; ask; echo; echo fine");
     sluice.run(["--json", "--", "sh", "-c", &script]).spawn()
@@ -92,7 +93,7 @@ async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (FinishedComman
 #[tokio::test]
 async fn a_file_changed_during_its_run_fails_the_run() {
     let upstream = upstream().await;
-    // A byte of a line, under the hands of its writer.
+    // Change a byte of a line while its writer runs.
     let sluice = Sluice::to(&upstream);
     let (ran, report) = meddled(&sluice, |path| {
         let text = fs::read_to_string(path).expect("we are root");
@@ -104,7 +105,7 @@ async fn a_file_changed_during_its_run_fails_the_run() {
     assert!(ran.stderr.contains("sluice: audit_failed: the audit file is tampered: line 1: "), "{}", ran.stderr);
     audit(&sluice, ["verify", &report.run_id]).await.expect(1);
 
-    // A good file of this host, signed by its key, in the place of the one that is written.
+    // Replace the file with a valid file of this host, signed by its key.
     let sluice = Sluice::to(&upstream);
     let good = finished(&sluice).await;
     let (bytes, key) = (fs::read(sluice.audit_path(&good)).expect("we are root"), private_key(&sluice));
@@ -138,7 +139,7 @@ async fn a_removed_audit_file_fails_the_run() {
         let sluice = Sluice::to(&upstream);
         let (_, report) = meddled(&sluice, remove).await;
         assert!(report.message().contains(said), "{name}: {}", report.message());
-        // But for a file that is only shorter now, its writer has noticed: the next call did not go out.
+        // The writer noticed each change except the truncation, and did not send the next call.
         assert_eq!(report.stdout.contains("audit_unavailable"), name != "by nothing", "{name}: {}", report.stdout);
         assert!(report.stdout.ends_with("fine\n"), "{name}: {}", report.stdout);
     }
@@ -156,7 +157,7 @@ async fn only_witnessed_lines_of_an_altered_file_are_billed() {
     let id = run.file_name().expect("it has a name").to_string_lossy().trim_end_matches(".0").to_owned();
     let path = sluice.audit_path(&id);
     CheckedAuditFile::wait_for(&path, "outcome", 1).await;
-    // Once the first call's outcome has been seen, it is known whatever becomes of the file.
+    // Once the witness has seen the first call's outcome, later changes of the file do not affect it.
     let seen = async || sluice.sql("SELECT count(*) FROM witnesses WHERE seq >= 2").await == "[[1]]";
     eventually("the file is looked at", seen).await;
     fs::write(run.join("work/go"), "").expect("the workspace is ours too");
@@ -229,7 +230,7 @@ async fn a_run_without_witness_warns_at_its_end() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);
-    // As a full disk would.
+    // The trigger fails as a full disk would.
     let full = "CREATE TRIGGER full BEFORE INSERT ON witnesses BEGIN SELECT RAISE(ABORT, 'disk is full'); END";
     sluice.sql(full).await;
     let script = format!("{ASK} ask >/dev/null; echo fine");

@@ -14,7 +14,7 @@ fn lose(sluice: &Sluice) {
     }
 }
 
-/// A database without rows.
+/// Returns the bytes of a database without rows.
 async fn new_database(upstream: &Upstream) -> Vec<u8> {
     let other = Sluice::to(upstream);
     other.command(["sweep"]).finish().await.expect(0);
@@ -23,7 +23,7 @@ async fn new_database(upstream: &Upstream) -> Vec<u8> {
     fs::read(copy).expect("it is ours")
 }
 
-/// A run of acct-1 with one call.
+/// Makes a run of acct-1 with one call.
 async fn one_call(sluice: &Sluice, prices: &str) -> FinishedCommand {
     let words = ["--max-cost-usd", "0.01", "--prices", prices, "--", "sh", "-c"];
     sluice.run(RUN).args(words).arg(ask(1)).finish().await
@@ -166,7 +166,7 @@ async fn a_rebuild_that_stopped_at_any_row_goes_on() {
             assert_eq!((stands(&sluice).await, receipts(&sluice).await), before, "{table} {row}");
         }
     }
-    // Killed as soon as there is a database.
+    // Kill a rebuild as soon as there is a database.
     lose(&sluice);
     let live = sluice.command(["ledger", "rebuild"]).spawn();
     while live.is_running() && !sluice.state().join("sluice.db").exists() {

@@ -19,8 +19,8 @@ fn case(words: &str, schema: &'static str, code: i32) -> Case {
     Case { words: words.split(' ').map(str::to_owned).collect(), schema, code }
 }
 
-/// A state directory with one run whose second call has no known cost, copies of its audit file, and a backup. Returns also the names
-/// of the run and of that call's receipt.
+/// Prepares a state directory with one run, in which the second call has no known cost, with copies of its audit file
+/// and a backup. Returns also the names of the run and of that call's receipt.
 async fn prepared(upstream: &Upstream) -> (Sluice, String, String) {
     let sluice = Sluice::to(upstream);
     let script = r#"for model in m free; do
@@ -197,7 +197,7 @@ async fn every_object_has_its_schema_and_common_members() {
     let (sluice, id, receipt) = prepared(&upstream).await;
     let open = unique_run_id("open");
     let live = sluice.run(["--quiet", "--run-id", &open, "--", "sleep", "600"]).spawn();
-    // An earlier run has started containers too.
+    // An earlier run has started containers too, so their events do not show this one.
     let is_known = async || sluice.command(["inspect", &open, "--json"]).finish().await.code == 0;
     assert!(poll(PATIENCE, is_known).await, "the run does not begin");
 
@@ -256,8 +256,8 @@ async fn leaves(sluice: &Sluice, above: &[String]) -> Vec<(String, String)> {
 async fn every_command_has_json_and_a_case_here() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // What these print is text for a shell or an editor, the output of a program, or the lines of a file.
-    // The daemon goes on, and answers over HTTP.
+    // These commands print text for a shell or an editor, the output of a program, or the lines of a file. `serve` goes
+    // on, and answers over HTTP.
     let without = ["completions", "man", "schema", "logs", "attach", "audit tail", "serve"];
     let known: BTreeSet<_> = cases("x", "x").into_iter().map(|case| case.words.join(" ")).collect();
 
@@ -317,7 +317,7 @@ async fn output_that_cannot_be_written_is_an_error() {
     let gone = ["bash", "-c", r#"exec 3> >(:); wait $!; "$@" >&3"#, "bash"];
     let as_text = |case: &Case| case.words.iter().filter(|word| *word != "--json").cloned().collect::<Vec<_>>();
     let mut all: Vec<Vec<String>> = Vec::new();
-    // A run is further below, and a receipt is voided once.
+    // The list below has the runs, and a receipt can be voided only once.
     let is_apart = |word: &String| ["true", "rerun", "void"].contains(&word.as_str());
     for case in cases(&id, "x").into_iter().filter(|case| case.code == 0 && !case.words.iter().any(is_apart)) {
         all.extend([as_text(&case), case.words]);

@@ -132,7 +132,7 @@ impl Expected {
     }
 }
 
-/// A bind mount, as it was asked for.
+/// A bind mount in the form of the request.
 fn bind(source: &str, target: &str, is_writable: bool) -> Value {
     let mut bind =
         json!({"Type": "bind", "Source": source, "Target": target, "BindOptions": {"Propagation": "rprivate"}});
@@ -144,12 +144,12 @@ fn bind(source: &str, target: &str, is_writable: bool) -> Value {
     bind
 }
 
-/// A bind mount, as it came to be.
+/// A bind mount as the engine reports it.
 fn mounted(source: &str, target: &str, is_writable: bool) -> Value {
     json!({"Type": "bind", "Source": source, "Destination": target, "Mode": "", "RW": is_writable, "Propagation": "rprivate"})
 }
 
-/// A time as the engine writes it, in seconds since 1970.
+/// Converts a time of the engine to seconds since 1970.
 async fn seconds(time: &Value) -> u64 {
     let time = time.as_str().expect("a time");
     let output = tokio::process::Command::new("date").args(["+%s", "--date", time]).output().await;
@@ -185,7 +185,7 @@ async fn a_running_container_matches_the_list_exactly() {
     let (mut config, mut host) = (said(&seen["Config"]), said(&seen["HostConfig"]));
     let mut labels = said(&config.remove("Labels").expect("labels"));
     let expires = labels.remove("sluice.expires").expect("a label");
-    // From the image, and the engine's own choice.
+    // The image sets this label, and the engine chooses the host name.
     labels.remove("sluice.inputs");
     config.remove("Hostname");
     assert_eq!((Value::from(labels), Value::from(config)), (expected.labels(), expected.config()));

@@ -23,7 +23,7 @@ fn status(pid: i32) -> BTreeMap<String, String> {
     members.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
 
-/// The sidecar of a run, which names the run in its arguments.
+/// Returns the pid of a run's sidecar, which has the run id among its arguments.
 fn sidecar(sluice: &Sluice, run_id: &str) -> i32 {
     let names = |pid: &i32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -128,7 +128,7 @@ fn remembers(pid: i32, wanted: &[u8]) -> bool {
         let number = |text| u64::from_str_radix(text, 16).expect("a number");
         let (from, to) = (number(from), number(to));
         let mut bytes = vec![0; usize::try_from(to - from).expect("it fits in memory")];
-        // Some stretches are the kernel's.
+        // Some ranges belong to the kernel.
         let is_read = rights.starts_with("rw") && memory.read_exact_at(&mut bytes, from).is_ok();
         is_read && bytes.windows(wanted.len()).any(|window| window == wanted)
     })

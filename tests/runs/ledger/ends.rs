@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Asks twice; of the second call nothing comes back.
+/// Answers the first call, and never the second.
 fn one_answer() -> [Script; 2] {
     [Script::provider("hello"), Script::never()]
 }
@@ -105,7 +105,7 @@ async fn any_kill_leaves_one_receipt_per_call() {
     for step in 4..14 {
         let words = ["--model", "m", "--", "sh", "-c", &then("ask")];
         let mut live = std::pin::pin!(sluice.run(words).spawn().finish());
-        // Dropped, it is killed.
+        // The drop kills the command.
         let _ = tokio::time::timeout(Duration::from_millis(step * 70), &mut live).await;
     }
 

@@ -1,4 +1,4 @@
-//! A ledger that cannot be written, a log that was altered, several at once.
+//! A ledger that cannot be written, an altered log, and several commands at once.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn a_blocked_ledger_does_not_delay_the_answer() {
         "{}",
         ran.stderr
     );
-    // All of a file or nothing.
+    // The ledger takes all receipts of a file or none.
     assert_eq!(sluice.sql("SELECT count(*) FROM receipts").await, "[[0]]");
     let reason = "its audit file was not read yet".to_owned();
     assert_eq!(unsettled(&sluice).await, [(format!("{}.0", report.run_id), reason)]);
@@ -39,7 +39,7 @@ async fn an_altered_log_is_flagged_and_bills_nothing() {
     live.prints("asked\n").await;
     let path = sluice.audit_path(&run_id);
     let text = fs::read_to_string(&path).expect("the log is there");
-    // In place: its writer continues after it.
+    // Write in place, because the sidecar continues to write the same file.
     let altered = text.replace("acct-1", "acct-2");
     fs::OpenOptions::new()
         .write(true)

@@ -7,7 +7,7 @@ fn files(sluice: &Sluice) -> Vec<String> {
     let entries = fs::read_dir(sluice.state().join("audit")).expect("it is there");
     let mut names: Vec<_> =
         entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
-    // Each prune is a line of it.
+    // The control log has a line for each prune.
     names.retain(|name| name != "control.jsonl");
     names.sort();
     names
@@ -76,7 +76,7 @@ async fn a_lost_database_reports_what_was_pruned() {
 
     let rebuilt = sluice.command(["ledger", "rebuild"]).finish().await.expect(122);
     assert!(rebuilt.stdout.contains("no_file") && rebuilt.stdout.contains("pruned"), "{}", rebuilt.stdout);
-    // What the account has spent is not known, so it spends no more.
+    // The spending of the account is not known, so its runs are refused.
     let refused = sluice.run(run).finish().await.expect(125);
     assert!(refused.stderr.contains("were pruned") && refused.stderr.contains("STATE/audit"), "{}", refused.stderr);
     for entry in fs::read_dir(&archive).expect("it is there").flatten() {

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin.
+//! Runs that a signal ends: SIGINT, SIGTERM and SIGHUP.
 
 use nix::sys::signal::Signal;
 use sluice_testkit::{Sluice, Upstream};
@@ -16,7 +16,7 @@ async fn a_signal_ends_the_run_in_order() {
             let live = sluice.run(["--json"]).args(words).spawn();
             sluice.container_event("start", count).await;
 
-            // As a terminal does it: everybody in the foreground gets it.
+            // Like a terminal, send the signal to the whole foreground group.
             live.signal_group(signal);
 
             let report = live.finish().await.expect(code).json();
@@ -54,7 +54,7 @@ async fn a_cancelled_runs_log_has_its_open_call() {
 
     let report = live.finish().await.expect(130).json();
     assert_eq!(report.verdict(), (false, Some("cancelled"), 130));
-    // The cost is the same if its client had left.
+    // The cost is the same as of a call that its client left.
     let receipt = report.only_receipt();
     assert_eq!((receipt.status.as_str(), receipt.usage.and_then(|usage| usage.total)), ("posted", Some(15)));
     assert_eq!(report.cost_usd, receipt.cost_usd);
@@ -76,7 +76,7 @@ async fn a_signal_at_any_moment_leaves_nothing() {
         match ran.code {
             0 => assert_eq!(ran.json().verdict(), (true, None, 0), "{moment}"),
             130 => assert_eq!(ran.json().verdict(), (false, Some("cancelled"), 130), "{moment}"),
-            // Not even its handlers are left.
+            // After the removal of the container, the process may have no signal handlers left.
             -2 => assert_eq!(moment, "destroy", "{}", ran.stdout),
             code => panic!("{moment}: exit code {code}: {}", ran.stderr),
         }

@@ -1,4 +1,5 @@
-//! A real LiteLLM with every setting that changes the cost of a call: a cache, margins, discounts, tiers, retries, fallbacks.
+//! A real LiteLLM with every setting that changes the cost of a call: a cache, margins, discounts, tiers, retries,
+//! fallbacks.
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::litellm::LiteLlm;
@@ -89,7 +90,7 @@ async fn every_receipt_is_what_litellm_billed() {
     let tiered = receipts.iter().find(|receipt| receipt["model"] == "tiered").expect("it was called");
     assert_eq!(tiered["nano_usd"], "65853792", "250,000 x 246 and 50 x 912 nano-USD, and 7 % more");
 
-    // One provider's count is one count, on every route.
+    // The usage of one provider's answer is the same on every route.
     let usages =
         receipts.iter().filter(|receipt| receipt["model"] == "claude" && receipt["price_source"] != "cache_hit");
     let mut parts: Vec<_> = usages
@@ -102,7 +103,7 @@ async fn every_receipt_is_what_litellm_billed() {
     let all = |counts: [u64; 5]| counts.map(Some);
     assert_eq!(parts, [all([100, 0, 0, 50, 150]), all([1450, 400, 50, 100, 1550])]);
 
-    // Independently: the sum of an account.
+    // Independent check: the sum of an account.
     let usage = sluice.command(["usage", "--by", "account", "--json"]).finish().await.expect(0).value();
     for group in usage["groups"].as_array().expect("a list") {
         let name = group["name"].as_str().expect("a name");

@@ -98,7 +98,8 @@ async fn real_litellm_rows_settle_failed_calls() {
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
-    // It has a row for each, without an amount: also for streams that the provider began and would bill.
+    // LiteLLM has a row without an amount for each failed call, also for streams that the provider began and would
+    // bill.
     assert_eq!((code, classes(&outcome)), (0, counts([("settled", 5)])), "{outcome:#}");
     let failed =
         |finding: &Value| finding["reason"].as_str().is_some_and(|why| why.contains("LiteLLM logged it as failed"));

@@ -1,4 +1,4 @@
-//! A spend log that cannot be read, or hardly.
+//! Spend logs that cannot be read, or only with difficulty.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn wrong_usage_is_reported_before_any_query() {
     spend(&sluice, "ask").await;
     for (words, why) in [
         (&["--run", "nobody"][..], "there is no run nobody"),
-        // It would find nothing, and report agreement.
+        // An empty account would match nothing, and report agreement.
         (&["--account", ""], "--account"),
         (&["--since", "soon"], "--since soon"),
         (&["--since", "2999-01-01"], "--since is in the future"),
@@ -141,7 +141,7 @@ async fn many_rows_are_complete_while_more_arrive() {
     assert_eq!((code, classes(&outcome)["matched"]), (122, 1));
     let found = classes(&outcome)["missing_here"];
     let asked = log.asked();
-    // All that were there, each once; and of those that came meanwhile, none twice.
+    // All rows that were there are found once, and no later row is found twice.
     assert!((1300..=1300 + asked.len() as u64).contains(&found), "{found} of {} questions", asked.len());
     let mut names: Vec<_> = mismatches(&outcome).iter().map(|finding| finding["request_ids"].to_string()).collect();
     names.sort();
@@ -151,7 +151,7 @@ async fn many_rows_are_complete_while_more_arrive() {
     assert!(asked.iter().all(|question| question.page == 1), "no page was counted off");
     assert!(asked.iter().all(|question| question.end_user == "acct-1" && question.page_size <= 1000));
 
-    // More than a page in one second: there is nothing left but to count them off.
+    // More than one page of rows in one second can only be read page by page.
     let mut one = unmatched_row("", "acct-1", Duration::from_secs(90));
     let second = one["startTime"].as_str().and_then(|time| time.get(..19)).expect("to the second").to_owned();
     one["startTime"] = json!(second + ".500000+00:00");
@@ -169,7 +169,7 @@ async fn many_rows_are_complete_while_more_arrive() {
     let (_, outcome) = reconcile(&sluice, &words).await;
     assert_eq!(classes(&outcome)["missing_here"], 1100);
     assert_eq!(log.asked().iter().map(|question| question.page).max(), Some(3));
-    // And more than it counts.
+    // The log has more rows in that second than it counts.
     log.cap(1000);
     let ran = sluice.command(["reconcile"]).args(words).finish().await.expect(125);
     assert!(ran.stderr.contains("more rows than it counts, in one second"), "{}", ran.stderr);

@@ -1,4 +1,4 @@
-//! A spend log that lies, in every way that one can.
+//! A spend log with wrong rows of every kind.
 
 use std::time::{Duration, SystemTime};
 
@@ -36,7 +36,7 @@ async fn every_lie_has_its_name() {
     assert_eq!(calls.len(), 10);
     log.show_everybody();
     log.edit(|rows| {
-        // 0 is as it was.
+        // Row 0 is unchanged.
         rows[1]["spend"] = json!(0.5);
         rows[2]["completion_tokens"] = json!(6);
         rows[4]["metadata"] = Value::Null;
@@ -47,7 +47,7 @@ async fn every_lie_has_its_name() {
         rows[7]["cache_hit"] = json!("True");
         rows[7]["request_id"] = json!("row-7_cache_hit1795203278.5");
         rows[8]["prompt_tokens"] = json!(11);
-        // Another tenant's row: the receipt's call, and money that is not ours.
+        // Another tenant's row has the receipt's call, but its cost is not ours.
         rows[9]["end_user"] = json!("acct-2");
         rows.push(again);
         rows.push(unmatched_row("past", "acct-1", Duration::from_secs(60)));
@@ -79,7 +79,7 @@ async fn every_lie_has_its_name() {
     assert_eq!(classes(&outcome)["matched"], 3);
     assert_eq!(outcome["posted"], json!({"receipts": 2, "reversed": 0}));
     assert_eq!(outcome["foreign_rows"], 2);
-    // Ten rows of ours: 6 as they were, 1 and 7 and 6 by what they say, the other two as everything.
+    // Ten of our rows: row 1 costs 500,000,000, row 6 one, row 7 nothing, and the other seven their usual amount.
     let there = 500_000_000 + 1 + 7 * NANOS;
     assert_eq!(outcome["spend_log"], json!({"count": 10, "nano_usd": there.to_string()}));
     assert_eq!(outcome["receipts"], json!({"count": 11, "nano_usd": (7 * NANOS + 1).to_string()}));

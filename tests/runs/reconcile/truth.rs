@@ -1,4 +1,4 @@
-//! Against the real LiteLLM, with the database that it is meant to have.
+//! Reconciliation with the real LiteLLM and its database.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -7,7 +7,7 @@ use sluice_testkit::litellm::LiteLlm;
 
 use super::*;
 
-/// Forty calls of ten kinds; then three of which LiteLLM keeps no row, or one without money.
+/// Forty calls of ten kinds; then three calls without a row in LiteLLM, or with a row without a cost.
 const CALLS: &str = r#"
 post() {
     curl --silent --show-error --no-buffer --json "$2" "http://localhost:8080$1"
@@ -39,7 +39,7 @@ post /v1/messages/count_tokens "$(ask provider-claude x)" >/dev/null
 post /v1/chat/completions "$(chat no-such-model)" >/dev/null
 "#;
 
-/// The rest of the run whose sidecar is killed: a stream that stops in its middle.
+/// The end of the script of the run that loses its sidecar: a stream that stops in the middle.
 const STALL: &str = r#"post /v1/chat/completions "$(ask provider-gpt "$MARK" "$stream")" >/dev/null"#;
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn two_hundred_calls_equal_litellms_bill() {
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
-    // For each run: 24 calls whose cost was in the answer, eight streams of /v1/messages and an error of which the log
-    // has it, and two that are never billed. Of the killed one, a call more.
+    // Each run has 32 calls with the cost in the answer, eight streams of /v1/messages and one error with the cost only
+    // in the log, and two calls that are never billed. The killed run has one call more.
     let found = classes(&outcome);
     assert_eq!(code, 0, "{outcome:#}");
     assert_eq!(found.values().sum::<u64>(), 5 * 43 + 1, "{found:?}");
@@ -73,7 +73,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
     let findings = outcome["findings"].as_array().expect("a list");
     assert!(findings.iter().all(|finding| finding["reason"].as_str().is_some_and(|reason| !reason.is_empty())));
     let nanos = agreed(&outcome);
-    // Independently: the sums of the table itself and of the receipts.
+    // Independent check: the sums of the table itself and of the receipts.
     let names = accounts.each_ref().map(|account| format!("'{account}'")).join(",");
     let table = litellm.spend().sql(&format!(
         "SELECT count(*), sum(round(spend::numeric * 1000000000)) FROM \"LiteLLM_SpendLogs\" WHERE end_user IN ({names})"
@@ -91,7 +91,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
     assert_eq!(classes(&again.1), found);
     let events = sluice.sql("SELECT count(*) FROM entries").await;
 
-    // A row less.
+    // Remove a row.
     let lost = receipts["receipts"].as_array().expect("a list").iter().find(|receipt| receipt["status"] == "posted");
     let lost = lost.expect("most are");
     let call_id = lost["call_id"].as_str().expect("an id");
@@ -104,7 +104,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
         (&json!("missing_there"), &lost["source_reference"], &Value::Null)
     );
 
-    // A row more, that no sidecar has seen.
+    // Add a row that no sidecar has seen.
     litellm.spend().sql(&format!(
         "CREATE TEMP TABLE one AS SELECT * FROM \"LiteLLM_SpendLogs\" WHERE end_user = '{account}' AND spend > 0 LIMIT 1;
          UPDATE one SET request_id = 'past-{mark}', litellm_call_id = 'past-{mark}', metadata = '{{}}';
@@ -119,10 +119,10 @@ async fn two_hundred_calls_equal_litellms_bill() {
         (&json!([format!("past-{mark}")]), &json!(accounts[1]), &Value::Null)
     );
     assert_eq!(past[0]["reason"], "it names no call: it came past the sidecar");
-    // Whatever is wrong, nothing was posted for it.
+    // Nothing was posted for these mismatches.
     assert_eq!(sluice.sql("SELECT count(*) FROM entries").await, events);
 
-    // Another price.
+    // Change the price of a row.
     let run = receipts["receipts"].as_array().expect("a list").iter().find(|receipt| {
         receipt["status"] == "posted" && receipt["account"] == accounts[0].as_str() && receipt["call_id"] != call_id
     });

@@ -7,7 +7,7 @@ use sluice_testkit::{Gate, PATIENCE};
 
 use super::*;
 
-/// A run whose program continues until the test ends it.
+/// Script that runs until the test ends it.
 const UNTIL_TOLD: &str = "until [ -e /workspace/go ]; do sleep 0.01; done";
 
 async fn statuses(sluice: &Sluice) -> Vec<String> {
@@ -22,7 +22,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream; ask").await;
-    // Too young: no query.
+    // The open receipts are too young for a query.
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     assert_eq!((log.asked().len(), statuses(&sluice).await), (0, vec!["pending_cost".to_owned(), "posted".to_owned()]));
     age(&sluice).await;
@@ -129,7 +129,7 @@ async fn a_run_does_not_wait_for_the_spend_log() {
 
     assert!(ran.took < PATIENCE / 2, "{:?}", ran.took);
     assert_eq!(statuses(&sluice).await, ["pending_cost"]);
-    // Killed with the run, the reconciliation has left nothing; another one can settle the rest.
+    // The reconciliation was killed with the run and has left nothing; another one can settle the rest.
     sluice.sql("DELETE FROM spend_logs").await;
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(statuses(&sluice).await, ["settled"]);

@@ -5,7 +5,7 @@ use sluice_testkit::upstream::Script;
 
 use super::*;
 
-/// Accounts of three runs, each with a call whose cost only the spend log has.
+/// Accounts of three runs, each with a call that has its cost only in the spend log.
 const ACCOUNTS: [&str; 3] = ["acct-1", "acct-2", "acct-3"];
 
 /// Makes a call for each account, and then the row of the first one unreadable.

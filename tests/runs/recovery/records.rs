@@ -1,4 +1,4 @@
-//! The database of runs, when it lies, is busy, or takes no more.
+//! The database of runs when it is wrong, busy or full.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,7 +7,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{UNTIL_GO, go, killed_at};
 
-/// A process that has nothing to do with us; ended with the test.
+/// An unrelated process, which is killed at the end of the test.
 struct UnrelatedProcess(Child);
 
 impl UnrelatedProcess {
@@ -40,7 +40,7 @@ async fn a_reused_pid_is_not_our_process() {
     let sluice = Sluice::to(&upstream);
     let mut innocent = UnrelatedProcess::new();
     let (pid, start) = innocent.identity();
-    // The same number in another boot, or in this one and later.
+    // The same pid in another boot, or with another start time in this boot.
     for (start, boot) in [(start, "'another'"), (start - 1, "owner_boot")] {
         killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
         sluice
@@ -63,7 +63,7 @@ async fn a_sweep_finds_a_run_without_its_record() {
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json"]).args(UNTIL_GO).spawn();
     sluice.started().await;
-    // As a full disk would.
+    // The trigger fails as a full disk would.
     sluice.sql("CREATE TRIGGER full BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'disk is full'); END").await;
     go(&sluice);
 
@@ -146,7 +146,7 @@ async fn an_earlier_audit_file_does_not_bill_this_run() {
     let upstream = Upstream::chat("hello").start().await;
     let (sluice, other) = (Sluice::to(&upstream), Sluice::to(&upstream));
     let earlier = other.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
-    // The database does not know the name that the file has used.
+    // The database does not know the run id that the file has used.
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
     std::fs::copy(other.audit_path(&earlier.run_id), sluice.audit_path(&earlier.run_id)).expect("both are ours");
 

@@ -1,4 +1,4 @@
-//! A sidecar that is killed: a run without a log is not to go on.
+//! A sidecar that is killed: a run without a log must not go on.
 
 use sluice_testkit::engine::{self, Hold};
 use sluice_testkit::{CheckedAuditFile, PATIENCE, Sluice, Upstream};
@@ -99,7 +99,7 @@ async fn a_sidecar_closes_its_log_with_its_controller() {
     assert_eq!(call.tokens(), Some((Some(10), Some(5), Some(15))), "{}", call.outcome);
 }
 
-/// A run whose processes were all killed, in the middle of a call.
+/// Kills all processes of a run in the middle of a call.
 async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
     let live = sluice.run(["--model", "m", "hello"]).spawn();
     upstream.received().await;

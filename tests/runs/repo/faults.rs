@@ -1,4 +1,4 @@
-//! Results that cannot come out, or whose way out is blocked: nothing is lost, and nobody waits for ever.
+//! Results that cannot leave a run, or only late: nothing is lost, and no run waits forever.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

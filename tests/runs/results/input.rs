@@ -31,9 +31,9 @@ async fn a_program_that_does_not_read_still_ends() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (endless, script, code) in [
-        // Nothing ever comes, and no end.
+        // The input stays open without data.
         ("sleep 600", "exit 3", 3),
-        // More than fits into any buffer.
+        // The input is larger than all buffers.
         ("cat /dev/zero", "exit 4", 4),
         ("cat /dev/zero", "sleep 600", 124),
         ("cat /dev/zero", "exec <&-; sleep 1; exit 5", 5),
@@ -55,7 +55,7 @@ async fn without_data_a_program_finds_the_end() {
         let none = ["bash", "-c", &format!(r#""$@" {redirect}"#), "bash"];
         assert_eq!(sluice.run(words).wrapper(none).finish().await.expect(0).stdout, "/dev/null\n", "{redirect}");
     }
-    // An agent never gets it, and one that is asked for is refused.
+    // An agent never gets stdin, and --interactive is refused for an agent.
     let upstream_of_agent = run_agent(&sluice, "readlink /proc/self/fd/0 >&2; cat >&2", &[]).await;
     assert_eq!(upstream_of_agent.stderr, "/dev/null\n");
     let refused = sluice.run(["-i", "--model", "m", "hello"]).stdin("x").finish().await.expect(125);

@@ -163,7 +163,7 @@ async fn every_byte_reaches_a_slow_reader() {
 async fn a_flood_of_output_takes_no_memory() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // The reader begins when the program has waited for it, and the memory has been looked at.
+    // The reader begins after the program has waited for it, and the memory was measured.
     let slow = ["bash", "-c", r#""$@" | { until [ -e go ]; do sleep 0.01; done; wc -c; }"#, "bash"];
     let script = "head -c 200000000 /dev/zero";
     let live = sluice.run(["-q", "--", "sh", "-c", script]).wrapper(slow).spawn();
@@ -263,7 +263,7 @@ async fn a_truncated_envelope_is_not_an_invalid_one() {
 async fn a_terminal_shows_progress_with_times() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    // A terminal for the program after it.
+    // Gives the program a terminal.
     let terminal = ["bash", "-c", r#"exec script --quiet --return --command "$*" /dev/null"#, "bash"];
 
     let shown = sluice.run(["--model", "m", "hello"]).wrapper(terminal).finish().await.expect(0).stdout;

@@ -36,7 +36,7 @@ async fn no_command_lets_an_agent_speak_to_the_terminal() {
     sluice.assert_nothing_left().await;
 }
 
-/// The terminal itself adds a carriage return to each newline.
+/// Checks that the output has no control character. A terminal adds a carriage return to each newline.
 #[track_caller]
 fn silent(shown: &str, of: &dyn std::fmt::Debug) {
     let orders: Vec<_> =

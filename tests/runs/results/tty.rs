@@ -7,14 +7,14 @@ use sluice_testkit::{Sluice, Upstream, engine};
 /// Beginning of the receipt: after the reset of the display, only the controller writes.
 const RESET: &str = "\x1b]8;;\x1b\\\x1b[0m\r\n";
 
-/// Starts `sluice run` with these words in a terminal of its own, whose user takes these steps.
+/// Starts `sluice run` with these words in its own terminal, in which a user takes these steps.
 fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> RunningCommand<'a> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/python/in_terminal.py");
     let wrapper = ["python3".to_owned(), driver.to_owned(), steps.to_string()];
     sluice.run(words).wrapper(wrapper).env("TERM", "xterm-256color").spawn()
 }
 
-/// The exit code of a run whose terminal has its modes back, and who has taken all steps.
+/// Checks that the terminal has its modes back and that all steps were taken. Returns the exit code of the run.
 #[track_caller]
 fn code(ran: &FinishedCommand) -> i64 {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -122,7 +122,7 @@ async fn without_interactive_a_program_draws_and_gets_no_keys() {
 
     let ran = start(&sluice, &["-t", "--", "bash", "-c", "printf '\\033[1mup'; sleep 60"], &steps).finish().await;
 
-    // Ctrl-C is for us.
+    // Ctrl-C stops the run, because the program gets no keys.
     assert_eq!(code(&ran), 130, "{}", ran.stdout);
     assert!(parts(&ran).0.contains("\x1b[1mup"), "{}", ran.stdout);
     let told: Value = serde_json::from_str(&ran.stderr).expect("a result");

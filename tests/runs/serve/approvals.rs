@@ -7,7 +7,7 @@ use sluice_testkit::{PATIENCE, RawClient, poll};
 use super::commands::{faults, ran};
 use super::*;
 
-/// A call whose client waits for as long as a person thinks, and tries again as it is told to.
+/// Shell code of a call that waits for a person's decision, and retries when the sidecar says so.
 pub(super) const PATIENT_CALL: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
 pub(super) fn asking(script: &str, limits: &Value) -> Value {
@@ -132,7 +132,7 @@ async fn a_client_that_comes_again_is_frozen_until_then() {
     let is_frozen = async || engine::inspect(container).await["State"]["Paused"] == true;
     assert!(!is_frozen().await, "never while a call waits");
 
-    // As the sidecar does by itself after 240 s.
+    // The sidecar does this by itself after 240 s.
     let waiting = control(&sluice, &id, "GET", "/held", &Value::Null).await;
     let hold = waiting[0]["hold_id"].as_str().expect("a call waits").to_owned();
     let later = json!({"decision": "later", "by": "a test", "reason": "a person thinks"});
@@ -198,7 +198,7 @@ async fn decisions_that_only_the_log_has_are_reported() {
     let audited = async |flags: &[&str], code| {
         sluice.command(["audit", "approvals", "--json"]).args(flags).finish().await.expect(code).value()
     };
-    // As after the time for which audit files are kept.
+    // Remove the audit file, as happens after its retention time.
     std::fs::remove_file(sluice.audit_path(&id)).expect("it is ours");
     for flags in [&[][..], &["--run", &id], &["--since", "2100-01-01"], &["--account", "other"]] {
         assert_eq!(audited(flags, 0).await["ok"], true, "{flags:?}");

@@ -8,7 +8,7 @@ use sluice_testkit::upstream::{Script, UpstreamPlan};
 use super::approvals::held;
 use super::*;
 
-/// A call whose client waits for as long as a person thinks.
+/// Shell code of a call that waits for a person's decision.
 const PATIENT: &str = r#"curl -sf --retry 10 --retry-max-time 600 --json '{"model":"m","max_tokens":20,"messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
 
 /// A LiteLLM that makes keys, and answers their changes with this status.
@@ -29,7 +29,7 @@ fn key_budgets(upstream: &Upstream) -> Vec<Value> {
     updates.filter_map(|update| update.json().get("max_budget").cloned()).collect()
 }
 
-/// Number of the calls of models.
+/// Number of model calls.
 fn calls(upstream: &Upstream) -> usize {
     upstream.requests().iter().filter(|request| request.target == "/v1/chat/completions").count()
 }
@@ -44,7 +44,8 @@ async fn keyed(sluice: &Sluice) -> Daemon<'_> {
     daemon
 }
 
-/// Creates a run whose only call needs more than its cap, and waits until the call waits. Returns the run and its approval.
+/// Creates a run with one call that needs more than the cap, and waits until the call waits. Returns the run and its
+/// approval.
 async fn asking(daemon: &Daemon<'_>) -> (String, Value) {
     let request = json!({"argv": ["sh", "-c", PATIENT], "model": "m", "on_cap": "ask", "max_cost_usd": "0.0001"});
     let id = daemon.create(request).await;
@@ -52,7 +53,7 @@ async fn asking(daemon: &Daemon<'_>) -> (String, Value) {
     (id, approval)
 }
 
-/// Approves this cap of the cost.
+/// Approves a raise of the cost cap to this amount.
 async fn raise(daemon: &Daemon<'_>, (id, approval): &(String, Value), usd: &str) -> ClientAnswer {
     let approval_id = approval["approval_id"].as_str().expect("an id");
     let path = format!("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision");
@@ -103,7 +104,8 @@ async fn an_approved_raise_waits_for_litellm() {
     assert_eq!(key_budgets(&upstream).last(), Some(&json!(200)));
 }
 
-/// Bug: the daemon tried to raise a key that LiteLLM did not have until the run ended, and the approved call never went on.
+/// Bug: the daemon tried to raise a key that LiteLLM did not have until the run ended, and the approved call never went
+/// on.
 #[tokio::test]
 async fn a_raise_goes_on_without_its_deleted_key() {
     let upstream = litellm(&Arc::new(AtomicU16::new(404))).start().await;

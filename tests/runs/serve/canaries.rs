@@ -1,4 +1,5 @@
-//! Secrets that the API never returns: values that are planted in a daemon with runs are in no answer, event, error or log.
+//! Secrets that the API never returns: values that are planted in a daemon with runs are in no answer, event, error or
+//! log.
 
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use sluice_testkit::engine;
 
 /// Value of a variable of a run.
 const ENV: &str = "canary-env-5f1d7c";
-/// An answer of the upstream, which is the agent's alone.
+/// An answer of the upstream that only the agent may get.
 const COMPLETION: &str = "canary-completion-77aa10";
 
 /// A planted value.
@@ -20,7 +21,7 @@ struct Planted {
     is_operators: bool,
 }
 
-/// Ends of the names of members and headers whose values may be equal to the number of a process by chance.
+/// Endings of names of members and headers with numbers that may equal a process id by chance.
 const MEASURES: [&str; 12] =
     ["_us", "bytes", "size", "length", "seq", "total", "own", "longest_gap", "queue", "connect", "ttfb", "first_token"];
 
@@ -93,7 +94,7 @@ pub(super) fn paths(document: &Value, ids: &[(&str, &[String])]) -> Vec<String> 
         let mut made = vec![String::new()];
         for segment in path.split('/').skip(1) {
             let values = match segment.starts_with('{') {
-                // A part of a run that is not listed here has no value that is known.
+                // A parameter of a kind that is not listed has no known value.
                 true => {
                     let last = made[0].rsplit('/').next().unwrap_or_default().to_owned();
                     ids.iter().find(|(kind, _)| *kind == last).map_or(vec!["x".to_owned()], |(_, ids)| ids.to_vec())
@@ -151,7 +152,7 @@ async fn no_answer_has_what_belongs_to_the_host() {
     let document = daemon.get("/api/openapi.json").await.expect(200).json();
     let (mut seen, mut shown_to) = (0, [0; 5]);
     for path in paths(&document, &ids) {
-        // A stream from its beginning, and all that a list holds.
+        // Read a stream from its beginning, and wait only briefly.
         let query = match path.rsplit('/').next() {
             Some("stream") => "?after=0",
             Some("wait") => "?timeout=100ms",

@@ -1,4 +1,4 @@
-//! Chats with agents in sandboxes: the catalogue, both forms of an answer, and what becomes of a chat without its client.
+//! Chats with agents in sandboxes: the catalogue, both forms of an answer, and chats that lose their client.
 
 use sluice_testkit::client::RawClient;
 use sluice_testkit::controller::Daemon;

@@ -18,7 +18,7 @@ fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Runs a client against a daemon whose agent streams its answer.
+/// Runs a client against a daemon with an agent that streams its answer.
 async fn answers(program: &Path, arguments: &[&Path], what: &str, settings: &[(&str, PathBuf)]) {
     assert!(program.components().count() == 1 || program.exists(), "{}: run make test", program.display());
     let upstream = Upstream::with(|request| {

@@ -11,14 +11,15 @@ use super::*;
 /// Longest time in which a hundred programs begin on a small machine that also does other things.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Begins chats of which so many may be at work, and lets their model answer when all of those wait for it.
+/// Begins `count` chats, of which `running` may work at once, and lets their model answer when all working chats wait
+/// for it.
 async fn all_answer(count: usize, running: usize) {
     let gate = Gate::new();
     let held = gate.clone();
     let upstream = Upstream::with(move |_| Script::provider("hello").hold_head(&held)).start().await;
     let sluice = sluice_to(&upstream);
     let limits = format!("max_running = {{ host = {running}, owner = {running}, project = {running} }}");
-    // The first one waits for the last one.
+    // The first chat waits for the last one, so the timeout is long.
     sluice.file("sluice.toml", &format!("model = \"small\"\ntimeout = \"{}s\"\n{limits}\n", LIMIT.as_secs()));
     let daemon = sluice.serve().await;
     let words = "token create --owner alice --role chat --account acct-1 --json";

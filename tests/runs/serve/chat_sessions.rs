@@ -7,8 +7,8 @@ use super::chat::{rest, send};
 use super::http::token;
 use super::*;
 
-/// An agent that works in its workspace: it adds its message to a file and prints the file. `fail` fails after that, and
-/// `hold` waits for its end.
+/// An agent that works in its workspace: it adds its message to a file and prints the file. The message `fail` makes it
+/// fail after that, and `hold` makes it wait for its end.
 const AGENT: &str = r#"
 model = "small"
 [[agents]]

@@ -1,4 +1,4 @@
-//! Sessions of chats whose agent lives between the turns: the image's worker gets each later turn as a message.
+//! Sessions of chats with an agent that lives between the turns: the image's worker gets each later turn as a message.
 
 use sluice_testkit::client::RawClient;
 use sluice_testkit::controller::Daemon;
@@ -9,8 +9,8 @@ use super::chat::{rest, send};
 use super::http::token;
 use super::*;
 
-/// An agent under the image's worker, in the place of Claude Code and with its streams: it asks the model for each turn, and says
-/// what it was asked so far, from its memory and from a file of its workspace.
+/// An agent that the image's worker starts in place of Claude Code, with the same streams: it asks the model for each
+/// turn, and prints all earlier messages from its memory and from a file of its workspace.
 const AGENT: &str = r#"
 model = "small"
 chat_session = "worker"
@@ -56,7 +56,7 @@ async fn memory(settings: &str) -> (Sluice, Upstream) {
     memory_behind(&Gate::new(), settings).await
 }
 
-/// The same; turns that wait for their model go on when the gate opens.
+/// Prepares the agent and its upstream; turns that wait for their model go on when the gate opens.
 async fn memory_behind(gate: &Gate, settings: &str) -> (Sluice, Upstream) {
     let gate = gate.clone();
     let upstream = Upstream::with(move |request| {
@@ -85,7 +85,7 @@ fn said(answer: ClientAnswer) -> (String, String) {
     let run = answer.header("x-sluice-run-id").expect("the run").to_owned();
     let json = answer.json();
     let text = json["choices"][0]["message"]["content"].as_str().unwrap_or_default();
-    // The text is that of the program's output, which ends a line, or that of its events: the first one that has come.
+    // The text comes from the program's output, which ends with a newline, or from its events, whichever came first.
     (text.trim_end().to_owned(), run)
 }
 
@@ -249,7 +249,7 @@ async fn a_worker_outlives_a_daemon_that_is_killed() {
 
     assert_eq!((text.as_str(), &next), ("ok one+two of one two", &run));
     daemon.stop().await;
-    // Sessions without workers have none: those that live end.
+    // Sessions of the kind `workspace` have no workers, so live workers end.
     sluice.file("sluice.toml", &AGENT.replace("\"worker\"", "\"workspace\""));
     let daemon = sluice.serve().await;
     assert_eq!(daemon.reaches(&run, "COMPLETED").await["outcome"], "success");

@@ -150,7 +150,7 @@ async fn a_token_is_enough_for_another_host() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
     let url = format!("unix:{}", daemon.sockets().join("api.sock").display());
     let remote = async |words: &[&str], code| {
-        // Nothing but the daemon is asked.
+        // The command gets everything from the daemon.
         let (words, flags) =
             words.iter().position(|word| *word == "--").map_or((words, &[][..]), |at| words.split_at(at));
         let command = sluice.command(words).args(["--server", &url, "--token-file", &file]).args(flags);
@@ -221,7 +221,7 @@ async fn followers_outlive_a_killed_daemon() {
     for follower in &followers {
         follower.prints("begun").await;
     }
-    // The beginning of an id: it says the whole one when it has found the run.
+    // The command gets the beginning of an id, and prints the whole id once it has found the run.
     let waiting = daemon.command(["wait", &id[..id.len() - 1], "--server", &api]).spawn();
     waiting.says(&format!("run {id}")).await;
     let events = daemon.command(["events", "-f", &id, "--json", "--server", &api]).spawn();

@@ -85,7 +85,7 @@ async fn artifacts_outlive_their_run() {
     let early = daemon.get(&path).await.expect(200).json();
     assert_eq!((&early["collected"], &early["artifacts"]), (&json!(false), &json!([])));
 
-    // The daemon that comes after it knows the run from its directory alone.
+    // The next daemon knows the run from its directory alone.
     daemon.kill().await;
     let daemon = sluice.serve().await;
     go(&sluice, &id);

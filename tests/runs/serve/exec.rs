@@ -11,7 +11,7 @@ use sluice_testkit::{PATIENCE, RawClient, engine, poll};
 
 use super::*;
 
-/// A program whose lines are read one after the other.
+/// A program in a sandbox; the test reads its lines one after the other.
 struct OpenExec {
     client: RawClient,
     id: String,
@@ -45,7 +45,7 @@ impl OpenExec {
         self
     }
 
-    /// All lines of output, and the last one.
+    /// Returns all lines of output, and the last line.
     async fn finish(mut self) -> (Vec<Value>, Value) {
         let rest = self.client.read_response().await.expect(200);
         let text = String::from_utf8([self.read, rest.body].concat()).expect("it is text");
@@ -109,7 +109,7 @@ async fn a_program_has_the_rights_of_its_run() {
     assert!(!log.contains("blue-secret") && !log.contains("NoNewPrivs") && log.contains("COLOR"), "{log}");
     let (lines, _) = OpenExec::start(&daemon, &id, &argv("printf '\\377'")).await.finish().await;
     assert_eq!(lines, [json!({"stream": "stdout", "offset": 0, "base64": "/w=="})]);
-    // The words of the engine name its host.
+    // The engine's error names its host, so no line has it.
     let (lines, last) = OpenExec::start(&daemon, &id, &json!({"argv": ["/no/such"]})).await.finish().await;
     assert_eq!((lines, &last["stopped"]), (vec![], &json!("not_started")), "{last}");
 }
@@ -172,7 +172,7 @@ async fn a_program_ends_before_its_end_in_four_ways() {
     let ends = async || fs::read_to_string(&log).expect("it is there").matches("\"sandbox.exec_end\"").count();
     assert!(poll(PATIENCE, async || ends().await == 3).await, "each end is recorded");
 
-    // The end of the daemon is the end of its programs, and no end of the run.
+    // The end of the daemon ends its programs, but not the run.
     let open = OpenExec::start(&daemon, &id, &forks("7334")).await.begun().await;
     daemon.stop().await;
     assert_eq!(processes(&["sleep", "7334"]), 0);
@@ -205,7 +205,7 @@ async fn shim(container: &str) -> i32 {
     parent.trim().parse().expect("a number")
 }
 
-/// Bug: a program whose time was over before the engine started it ran until the end of its run.
+/// Bug: a program that timed out before the engine started it ran until the end of its run.
 #[tokio::test]
 async fn a_program_that_starts_late_is_ended_too() {
     let upstream = Upstream::never().start().await;

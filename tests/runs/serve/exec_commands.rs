@@ -106,7 +106,7 @@ async fn a_program_in_a_sandbox_has_our_terminal() {
     let id = detached(&daemon, &["--name", "box", "--", "sleep", "600"]).await;
     daemon.reaches(&id, "RUNNING").await;
 
-    // It waits for the size of our terminal, and takes Ctrl-C as a key.
+    // The program waits for the size of our terminal, and takes Ctrl-C as a key.
     let program = "trap 'echo key' INT
 until [ \"$(stty size)\" = '30 100' ]; do sleep 0.05; done
 printf '\\033[31mred\\n'; touch ready

@@ -1,4 +1,5 @@
-//! Runs of the daemon with a forge of GitHub's kind: the credential is nowhere but in its file and in the requests to the forge.
+//! Runs of the daemon with a forge of GitHub's kind: the credential is nowhere but in its file and in the requests to
+//! the forge.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -16,8 +17,8 @@ use super::*;
 /// Commits a change, and pushes it as agents do.
 pub(super) const COMMIT_AND_PUSH: &str = "cd repo && echo four >>text && git commit -qam 'Add a line' && git push -q";
 
-/// Prints all that a program of a sandbox can see of processes and variables, and the names of the files that have a text,
-/// which comes backwards. One file has it for certain.
+/// Prints all that a program of a sandbox can see of processes and variables, and the names of the files with a secret.
+/// The secret comes backwards, and one planted file has it for certain.
 const LOOK: &str = "env; git -C repo config --list --show-origin; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n'; \
     printf %s \"$BACKWARDS\" | rev >/tmp/planted; \
     printf 'found in %s\\n' $(grep -rlaFs --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr -f /tmp/planted /); rm /tmp/planted";
@@ -41,8 +42,8 @@ pub(super) fn body(answer: &DaemonAnswer) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {}", answer.text))
 }
 
-/// The forms of a credential that are looked for: the token without its prefix, which all escapes leave as it is, and the form
-/// that it has in a header of git.
+/// The forms of a credential that are looked for: the token without its prefix, which all escapes leave as it is, and
+/// the form that it has in a header of git.
 fn forms(token: &str) -> [String; 2] {
     let (_, secret) = token.split_once('_').expect("it has a prefix");
     let encoded = base64::engine::general_purpose::STANDARD_NO_PAD.encode(token);
@@ -75,7 +76,7 @@ fn assert_in_no_file(forms: &[String], directory: &Path) {
     }
 }
 
-/// Reads arguments and environments of all processes of this host again and again, until it is dropped or read.
+/// Reads arguments and environments of all processes of this host again and again, until it is ended or dropped.
 struct Sampler {
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<(usize, Vec<String>)>>,

@@ -1,4 +1,5 @@
-//! A full disk while runs wait, begin and end: requests are refused, nothing is lost, and all goes on when there is room.
+//! A full disk while runs wait, begin and end: requests are refused, nothing is lost, and all goes on when there is
+//! room.
 
 use super::http::{address, get, token};
 use super::*;

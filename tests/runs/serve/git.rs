@@ -1,5 +1,5 @@
-//! Runs of the daemon on repositories: the clone, pushes through the sidecar, publication, pull request and merge, with a
-//! repository of this host as the forge.
+//! Runs of the daemon on repositories: the clone, pushes through the sidecar, publication, pull request and merge, with
+//! a repository of this host as the forge.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::repo::{git, repository};
 pub(super) const COMMIT_AND_PUSH: &str =
     "cd repo && echo four >> text && git add -A && git commit -qm 'Add a line' && git push -q 2>&1";
 
-/// A bare repository, the project of it, and its daemon.
+/// A state directory with a project, and the bare repository of the project.
 pub(super) struct Forge {
     pub(super) sluice: Sluice,
     bare: PathBuf,
@@ -38,7 +38,7 @@ impl Forge {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Its repository.
+    /// Path of the bare repository.
     pub(super) fn bare(&self) -> &Path {
         &self.bare
     }
@@ -76,7 +76,7 @@ pub(super) async fn branch_of(daemon: &Daemon<'_>, id: &str) -> Value {
     daemon.get(&format!("/api/v1/sandboxes/{id}/git")).await.expect(200).json()
 }
 
-/// The event with what came out of a run.
+/// Returns the data of the event `git.received` of a run.
 pub(super) async fn received(daemon: &Daemon<'_>, id: &str) -> Value {
     let events = daemon.events(id).await;
     let received = events.iter().find(|event| event["event_type"] == "git.received").expect("it is told");
@@ -253,11 +253,11 @@ async fn the_commands_publish_over_the_api() {
     }
 }
 
-/// Waits for the file `go` with a commit that is not pushed.
+/// Commits a change without a push, and waits for the file `go`.
 pub(super) const COMMIT_AND_WAIT: &str = "cd repo && echo four >> text && git commit -qam 'Add a line' && echo five >> text && touch ../begun && \
                                while [ ! -e ../go ]; do sleep 0.05; done";
 
-/// Waits until a file is in the workspace of a run.
+/// Waits until the program of a run has made the file `begun`.
 pub(super) async fn has_begun(forge: &Forge, id: &str) {
     let begun = forge.sluice.state().join("runs").join(format!("{id}.0")).join("work/begun");
     assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || begun.exists()).await);

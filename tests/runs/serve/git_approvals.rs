@@ -1,4 +1,5 @@
-//! Approvals of publications: the daemon asks a person about the branch of a run, and publishes the commit that was approved.
+//! Approvals of publications: the daemon asks a person about the branch of a run, and publishes the commit that was
+//! approved.
 
 use std::fs;
 
@@ -134,7 +135,7 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
     forge.sluice.command(["audit", "approvals"]).finish().await.expect(0);
 }
 
-/// The forge takes the branch, and refuses a pull request whose base does not exist.
+/// The forge takes the branch, and refuses the pull request, because its base does not exist.
 #[tokio::test]
 async fn a_refused_pull_request_is_opened_later() {
     let forge = Forge::new("").await;

@@ -1,4 +1,5 @@
-//! Work that stays on this host: workspaces with commits that did not come out, and the branch of a run that was stopped.
+//! Work that stays on this host: workspaces with commits that did not come out, and the branch of a run that was
+//! stopped.
 
 use sluice_testkit::engine::Hold;
 

@@ -1,4 +1,5 @@
-//! Git of the daemon after a container has started: strace shows that no process of it works where a sandbox could write.
+//! Git of the daemon after the start of a container: strace shows that no git process works where a sandbox could
+//! write.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Workers and workspaces that mean harm, in real sandboxes: what they claim has bounds, and what is known of them stays.
+//! Hostile workers and workspaces in real sandboxes: their claims are bounded, and the evidence about them stays.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ const FLOOD: &str = include_str!("../../python/agents/relay_flood.py");
 const BODIES: &str = include_str!("../../python/agents/relay_bodies.py");
 const SWAPS: &str = include_str!("../../python/agents/swaps.py");
 
-/// Events of the agent that are kept, in the tests that report more.
+/// Limit of kept agent events, in the tests that report more.
 const KEPT: usize = 100;
 
-/// Number of events of the flood: `SLUICE_FLOOD_EVENTS`, or one for which a debug build needs seconds.
+/// Number of events of the flood: `SLUICE_FLOOD_EVENTS`, or a number that a debug build handles in seconds.
 fn flood_events() -> u64 {
     let number = std::env::var("SLUICE_FLOOD_EVENTS").ok().and_then(|text| text.parse().ok());
     number.unwrap_or(15_000)
@@ -88,9 +88,9 @@ async fn forged_ids_and_tokens_reach_no_other_run() {
             "override" => &[404, 405],
             // A fetch from the run's repository, which takes only a push.
             "git" => &[403],
-            // Names that are not the own run, for the sidecar.
+            // The sidecar does not take these names for the own run.
             "cancel" | "encoded slash" | "two slashes" => &[400, 403, 404],
-            // The address is the sidecar's in any case; what it relays is the path.
+            // The connection goes to the sidecar in any case, and the sidecar relays only the path.
             "other absolute" => &[400, 403, 404],
             "parameter" => &[403, 404],
             _ => &[400, 404],
@@ -177,7 +177,7 @@ async fn a_flood_of_events_removes_no_evidence() {
     let of = |name: &str| told.get(name).and_then(Value::as_u64).unwrap_or_default();
     let answered: u64 = told.iter().filter(|(name, _)| *name != "again").filter_map(|(_, count)| count.as_u64()).sum();
     assert_eq!(answered, count, "{told:?}");
-    // Twenty at once and ten in a second pass the sidecar; of those, the bytes of a minute are fewer.
+    // The sidecar passes twenty at once and then ten a second; the byte limit of a minute refuses some of them.
     let passed = of("200") + of("429 event_rate");
     assert!(of("429 relay_busy") > count / 2 && of("429 event_rate") > 0, "{told:?}");
     assert!(passed <= 20 + 10 * (took.as_secs() + 1), "{told:?} in {took:?}");

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// Time in which an answer that does not end sends nothing more.
 const QUIET: Duration = Duration::from_millis(700);
 
-/// An answer.
+/// An answer of the daemon.
 #[derive(Debug)]
 pub(super) struct DaemonAnswer {
     pub(super) status: u16,
@@ -57,7 +57,7 @@ pub(super) async fn send(address: &str, token: &str, method: &str, path: &str, b
     DaemonAnswer { status, text }
 }
 
-/// `GET`
+/// Sends a GET request.
 pub(super) async fn get(address: &str, token: &str, path: &str) -> DaemonAnswer {
     send(address, token, "GET", path, &Value::Null).await
 }

@@ -6,10 +6,10 @@ use sluice_testkit::{PATIENCE, poll};
 
 use super::*;
 
-/// Ten dollars for a million tokens.
+/// Price of a token: ten dollars for a million tokens.
 const PRICE: &str = "1e-5";
 
-/// Starts a LiteLLM whose answers state this cost.
+/// Starts a LiteLLM that states this cost in its answers.
 async fn stating(cost: &'static str) -> Upstream {
     let edit =
         move |script: Script| script.without_header("x-litellm-response-cost").header("x-litellm-response-cost", cost);
@@ -32,7 +32,7 @@ fn calling(then: &str) -> Value {
     json!({"argv": ["sh", "-c", format!("{call} > /dev/null; {then}")], "model": "m", "max_cost_usd": "1"})
 }
 
-/// Waits until the only receipt of a run is posted, and returns it.
+/// Waits until the only receipt of a run is pending, and returns it.
 async fn receipt(daemon: &Daemon<'_>, id: &str) -> Value {
     let mut receipts = Value::Null;
     let posted = poll(PATIENCE, async || {

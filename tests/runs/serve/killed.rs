@@ -44,7 +44,7 @@ async fn a_daemon_killed_at_any_moment_loses_no_run() {
         let daemon = sluice.serve().await;
         ids.push(daemon.create(shell("exit 0")).await);
         ids.push(daemon.create(shell("sleep 0.2")).await);
-        // At another step of the two runs in each round.
+        // The kill comes at another step of the two runs in each round.
         for _ in 0..round * 4 {
             daemon.get("/api/v1/sandboxes?limit=5").await.expect(200);
         }
@@ -56,7 +56,7 @@ async fn a_daemon_killed_at_any_moment_loses_no_run() {
         let run = daemon.ended(id).await;
         assert_eq!(run["outcome"], "success", "{run}");
     }
-    // What a daemon had only begun to remove when it was killed.
+    // The sweep removes what a daemon had only begun to remove when it was killed.
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(sluice.containers().await, [""; 0]);
     assert!(sluice.processes().is_empty());

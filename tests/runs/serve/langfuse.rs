@@ -1,5 +1,5 @@
-//! Traces of runs in Langfuse: what LiteLLM's callbacks send, and what the daemon sends itself, is what the callbacks send
-//! for calls in process.
+//! Traces of runs in Langfuse: LiteLLM's callbacks and the daemon itself send the same as the callbacks send for calls
+//! in process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -60,7 +60,7 @@ const OF_PROXY: &[(&str, &str)] = &[
     ("langfuse.generation.mask_", "a header has texts: \"true\""),
 ];
 
-/// The same for what the daemon sends itself.
+/// Attributes that may differ in what the daemon sends itself, and why.
 const OF_DAEMON: &[(&str, &str)] = &[
     ("langfuse.observation.completion_start_time", "time of the call"),
     ("langfuse.observation.input", "no prompt leaves the daemon"),
@@ -77,7 +77,7 @@ fn is_generation(span: &Value) -> bool {
     span["attributes"]["langfuse.observation.type"] == "generation"
 }
 
-/// The span of a call that a callback has sent. A masked one has no text.
+/// Returns the span that a callback has sent for a call. A masked call has no text.
 fn generation<'a>(spans: &'a [Value], scope: &str, text: Option<&str>) -> &'a Value {
     let is_one = |span: &&Value| {
         let attributes = span["attributes"].to_string();
@@ -87,7 +87,7 @@ fn generation<'a>(spans: &'a [Value], scope: &str, text: Option<&str>) -> &'a Va
     spans.iter().find(is_one).unwrap_or_else(|| panic!("no span of {scope} with {text:?}: {spans:#?}"))
 }
 
-/// What a run and a process have sent to their endpoints.
+/// Spans that a run and a process have sent to their endpoints.
 struct Sent {
     /// By the callbacks of the proxy.
     by_proxy: Vec<Value>,
@@ -173,8 +173,8 @@ async fn runs_are_traced_like_calls_in_process() {
 /// A difference of a call: its kind and the sender, the attribute, and both values.
 type Difference = (String, String, Option<Value>, Option<Value>);
 
-/// Returns the differences of a call, but for those that may be: what LiteLLM's callbacks and the daemon have sent, each beside
-/// what the callbacks have sent in process.
+/// Returns the forbidden differences of a call: it compares what LiteLLM's callbacks and the daemon have sent with what
+/// the callbacks have sent in process.
 fn compare(
     kind: &str,
     sent: &Sent,
@@ -245,8 +245,8 @@ fn differences(
     wrong.map(|name| (what.to_owned(), name.clone(), ours.get(name).cloned(), theirs.get(name).cloned())).collect()
 }
 
-/// The attributes of a span. The metadata of the trace is one JSON text through a header, and one attribute for each member
-/// in process; Langfuse reads both as one object.
+/// The attributes of a span. The metadata of the trace is one JSON text through a header, and one attribute for each
+/// member in process; Langfuse reads both as one object.
 fn members(span: &Value) -> BTreeMap<String, Value> {
     let mut all: BTreeMap<String, Value> =
         span["attributes"].as_object().expect("an object").clone().into_iter().collect();
@@ -258,7 +258,8 @@ fn members(span: &Value) -> BTreeMap<String, Value> {
     all.into_iter().map(|(name, value)| (name, plain(value))).collect()
 }
 
-/// A value without its encoding: JSON in a text is read, dollars have nine decimals, and ids of parts of an answer go.
+/// A value without its encoding: JSON in a text is read, dollars have nine decimals, and ids of parts of an answer are
+/// removed.
 fn plain(value: Value) -> Value {
     match value {
         Value::String(text) => match serde_json::from_str(&text) {

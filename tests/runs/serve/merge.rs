@@ -1,4 +1,4 @@
-//! Merges at a forge of GitHub's kind: of the commit that was looked at, by another person, and never with conflicts.
+//! Merges at a forge of GitHub's kind: only the reviewed commit is merged, by another person, and never with conflicts.
 
 use sluice_testkit::Forge;
 
@@ -65,7 +65,7 @@ async fn published(daemon: &Daemon<'_>, token: &str, ticket: &str) -> (String, S
     published_for(daemon, token, ticket, None).await
 }
 
-/// The same; an admin may name another owner.
+/// Does the same as `published`; an admin may name another owner.
 async fn published_for(daemon: &Daemon<'_>, token: &str, ticket: &str, owner: Option<&str>) -> (String, String) {
     let repository = json!({"ticket": ticket, "title": "Add a line", "pull_request": true});
     let mut request = on_repository(COMMIT_AND_PUSH, repository);

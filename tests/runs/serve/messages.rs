@@ -6,7 +6,7 @@ use sluice_testkit::{PATIENCE, poll};
 use super::commands::{GO, faults, ran};
 use super::*;
 
-/// A worker of a few lines: it prints each message, and ends with the one that says so.
+/// A small worker: it prints each message, and ends at a message with `all done`.
 const WORKER: &str = r#"B=http://localhost:8080/api/v1/sandboxes
 ID=$(curl -s http://localhost:8080/health | sed 's/.*"runId":"\([^"]*\)".*/\1/')
 while :; do
@@ -89,8 +89,8 @@ echo "ack $(curl -s --json "{\"message_ids\":[\"$MID\"]}" $B/$ID/messages/ack)""
     assert_eq!(steps(&daemon.events(&id).await), ["message.queued", "message.delivered"]);
 }
 
-/// The reference agent, once a file is there. Its call goes on with a dialogue: a sidecar adds no message to the first question
-/// of an agent without tools, since agents test their account with one.
+/// Request for the reference agent, which starts once the file `go` is there. Its call continues a dialogue: a sidecar
+/// adds no message to the first question of an agent without tools, because agents test their account with one.
 fn agent() -> Value {
     let script = format!("{GO}; exec node /opt/sluice/agent/run.mjs");
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
@@ -106,7 +106,7 @@ async fn a_message_reaches_the_next_llm_call() {
     let id = daemon.create(agent()).await;
     daemon.reaches(&id, "RUNNING").await;
     let message = send(&daemon, &id, json!({"content": "rather say goodbye"})).await;
-    // The sidecar has it, whatever becomes of the daemon.
+    // The sidecar has the message, so the daemon may be killed.
     daemon.kill().await;
     go(&sluice, &id);
     let daemon = sluice.serve().await;

@@ -1,4 +1,4 @@
-//! Pauses on a real engine: a frozen container, clocks that stand still, and daemons that are killed meanwhile.
+//! Pauses on a real engine: a frozen container, stopped clocks, and daemons that are killed meanwhile.
 
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::engine;
@@ -7,7 +7,7 @@ use sluice_testkit::{PATIENCE, poll};
 use super::commands::{GO, detached, faults, ran};
 use super::*;
 
-/// Waits until the engine says that the container of a run stands still, or that it runs.
+/// Waits until the engine reports that the container of the run is frozen, or that it is not.
 async fn is_frozen(sluice: &Sluice, frozen: bool) {
     let [container] = &sluice.containers().await[..] else { panic!("one run has one container") };
     let mut seen = Value::Null;
@@ -29,7 +29,7 @@ async fn is_observed(daemon: &Daemon<'_>, id: &str, state: &str) -> Value {
     run
 }
 
-/// Waits until a run has been paused for so many seconds, by the clock of the daemon.
+/// Waits until a run has been paused for this many seconds, by the clock of the daemon.
 async fn has_been_paused(run: &Value, seconds: u64) {
     let since = humantime::parse_rfc3339(run["paused_at"].as_str().expect("it is paused")).expect("a time");
     assert!(poll(PATIENCE, async || since.elapsed().is_ok_and(|time| time.as_secs() >= seconds)).await);
@@ -83,7 +83,7 @@ async fn the_timeout_stands_still_in_a_pause() {
     post(&daemon, &id, "pause", 200).await;
     let paused = is_observed(&daemon, &id, "paused").await;
 
-    // Longer than its timeout and its idle time.
+    // The pause is longer than the run's timeout and its idle time.
     has_been_paused(&paused, 14).await;
     assert_eq!(daemon.run(&id).await["state"], "RUNNING", "no clock has ended it");
     post(&daemon, &id, "resume", 200).await;
@@ -180,7 +180,7 @@ async fn a_frozen_run_of_a_dead_daemon_is_swept() {
     assert_eq!(sluice.containers().await, [""; 0]);
 }
 
-/// Reports an event from inside of a run, by the relay.
+/// Shell function that reports an event from inside a run, over the relay.
 const REPORT: &str = r#"report() { curl -sf --json '{"event_type":"'$1'","event_data":{"id":"t1"}}' http://localhost:8080/api/v1/sandboxes/$RUN_ID/events > /dev/null; }"#;
 
 #[tokio::test]

@@ -230,12 +230,12 @@ async fn runs_of_an_account_have_its_profile() {
     );
 }
 
-/// Takes all notices that the kernel gives to one user, and says how many.
+/// Takes all inotify instances that the kernel gives to one user, and prints their number.
 const TAKE_ALL: &str = "import ctypes, itertools
 libc = ctypes.CDLL(None)
 print('took', next(n for n in itertools.count() if libc.inotify_init() < 0), flush=True)
 __import__('signal').pause()";
-/// Waits for the notice of a file that it makes.
+/// Waits for the inotify event of a file that it makes.
 const WATCH: &str = "import ctypes, os
 libc = ctypes.CDLL(None)
 watch = libc.inotify_init()
@@ -269,7 +269,7 @@ async fn a_workspace_over_its_limit_ends_the_run() {
     let sluice = Sluice::to(&upstream);
     sluice.file("sluice.toml", "workspace_max = '1g'\nlimits_max = { workspace = '2g' }\n");
     let daemon = sluice.serve().await;
-    // Where no change is reported, and by a file with holes that takes nothing.
+    // The program writes where no change is reported, and makes a sparse file that takes no space.
     let script =
         "truncate -s 1T holes; mkdir -p repo/.git; head -c 33554432 /dev/urandom > repo/.git/hidden; sleep 600";
     let filling = |limit: &str| {

@@ -1,10 +1,10 @@
-//! Parts of its daemon that a sandbox reaches: the relay of its sidecar, from inside.
+//! The parts of its daemon that a sandbox reaches over the relay of its sidecar, tested from inside.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
 use super::*;
 
-/// Names the own run, and asks for the status of a request.
+/// Shell functions that find the own run, and print the status of a request.
 pub(super) const RELAY: &str = r#"B=http://localhost:8080/api/v1/sandboxes
 ID=$(curl -s http://localhost:8080/health | sed 's/.*"runId":"\([^"]*\)".*/\1/')
 code() { name=$1; shift; echo "$name $(curl -s -o /dev/null -w '%{http_code}' "$@")"; }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Files that the first run leaves, also when it is cancelled.
+/// Script of the first run, which leaves files also when it is cancelled.
 const WORK: &str = "mkdir -p .sluice src; echo '{\"n\":1}' > .sluice/transcript.jsonl; echo mine > src/a; \
                     printf '#!/bin/sh\\necho ran\\n' > src/run; chmod 750 src/run; ln -s /etc/passwd link; mkfifo fifo; \
                     git init -q repo 2> /dev/null || mkdir repo; touch ready; sleep 600";
@@ -31,7 +31,7 @@ async fn a_kept_workspace_comes_back() {
     let printed = sluice.command(["logs", &next]).finish().await.expect(0);
     assert_eq!(printed.stdout, "mine\n{\"n\":1}\nran\n/etc/passwd\nrepo\n750\n");
 
-    // The third one goes on from the second one, and the first one has not changed.
+    // The third run goes on from the second one, and the first one has not changed.
     let last = json!({"argv": ["cat", "src/a"], "model": "m", "resume_from": next});
     let last = daemon.create(last).await;
     daemon.ended(&last).await;

@@ -1,6 +1,6 @@
 //! The API keeps its OpenAPI document: schemathesis sends what the document allows, and what it does not.
 //!
-//! `SLUICE_SCHEMA_SECONDS` is the time of it; with a longer one, the requests are others each time.
+//! `SLUICE_SCHEMA_SECONDS` sets its time; with more than the default, the requests differ each time.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,8 +22,8 @@ fn python() -> PathBuf {
     python
 }
 
-/// Configuration of schemathesis: half of the ids are those of objects that exist. The first table that names an operation
-/// counts.
+/// Returns the configuration of schemathesis: half of the ids belong to existing objects. The first table that matches
+/// an operation counts.
 fn configuration(run: &str) -> String {
     format!(
         r#"
@@ -77,7 +77,7 @@ async fn check(sluice: &Sluice, address: &str, token: &str, seconds: u64) -> Str
     command.arg(format!("http://{address}/api/openapi.json")).current_dir(sluice.dir()).env_clear();
     command.envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("HOME", sluice.dir());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    // A part of it that is under way at the end of its time is finished.
+    // At the end of its time, schemathesis finishes the part that is under way.
     let output =
         timeout(Duration::from_secs(seconds * 2 + 60), output).await.expect("it keeps its time").expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -109,7 +109,7 @@ async fn answers_keep_the_document() {
     for said in [of_owner, of_admin] {
         let (before, _) = said.split_once(" generated, ").expect("it says how many");
         let count = before.rsplit(' ').next().and_then(|count| count.parse().ok());
-        // Fewer on a loaded machine. Each of the 79 operations has some.
+        // A loaded machine makes fewer requests. Each operation has some.
         assert!(count.is_some_and(|count: u32| count > 100), "{said}");
     }
     let is_gone = poll(PATIENCE, async || sluice.containers().await.is_empty());

@@ -23,7 +23,7 @@ cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2> /dev/null | tr '\0' ' ' > proce
 curl -s -H 'Origin: null' -H 'Sec-Fetch-Site: cross-site' -H 'Sec-Fetch-Mode: navigate' --data @form "$page" > shown
 curl -s -o answer -D head -H "Origin: ${page%/login}" --data @form "$page/confirm""#;
 
-/// Returns the status of a request of a user with a cookie.
+/// Sends a request with a cookie as a user of the host, and returns its status.
 fn status(uid: u32, url: &str, cookie: &str) -> String {
     let sent = Command::new("curl")
         .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-Sluice: 1", "-b", cookie, url])
@@ -109,7 +109,7 @@ async fn a_browser_that_cannot_start_is_an_error() {
     let daemon = sluice.serve().await;
     let failed = daemon.command(["open"]).env("BROWSER", "/nonexistent/browser").finish().await.expect(1);
     assert!(failed.stderr.contains("use sluice open --print"), "{}", failed.stderr);
-    // As xdg-open on a host without a browser: it ends with an error.
+    // This script fails like xdg-open on a host without a browser.
     let failing = sluice.script("failing", "exit 3");
     let failed = daemon.command(["open"]).env("BROWSER", &failing).finish().await.expect(1);
     let told = "no browser could be started: ";

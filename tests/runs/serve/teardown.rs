@@ -6,7 +6,8 @@ use sluice_testkit::engine::Hold;
 use super::relay::RELAY;
 use super::*;
 
-/// Ends the time of each live run, and waits until the daemon has checked all of them: one that still works is ended by that.
+/// Ends the time of each live run, and waits until the daemon has checked all runs: the check ends the run that still
+/// works.
 async fn time_is_over(sluice: &Sluice, daemon: &Daemon<'_>, working: &str) {
     sluice.sql("UPDATE sandboxes SET deadline_us = 1 WHERE ended_us IS NULL").await;
     assert_eq!(daemon.reaches(working, "FAILED").await["failure_code"], "timeout");
@@ -107,7 +108,7 @@ async fn a_result_that_was_not_recorded_is_found() {
     let id = daemon.create(shell("echo once")).await;
     assert_eq!(daemon.ended(&id).await["outcome"], "success");
     daemon.stop().await;
-    // As the kill leaves it: the row of the attempt is closed, and has no result.
+    // This is the state after such a kill: the row of the attempt is closed, and has no result.
     sluice.sql("UPDATE runs SET error_code = NULL, exit_code = NULL").await;
     sluice.sql("UPDATE sandboxes SET state = 'RUNNING', outcome = NULL, ended_us = NULL").await;
 

@@ -18,7 +18,7 @@ pub(super) async fn create_in_trace(daemon: &Daemon<'_>, request: &Value) -> Str
     created.expect(201).json()["run_id"].as_str().expect("an id").to_owned()
 }
 
-/// Waits until the requests after the first `seen` ones hold so many spans that fit, and returns their spans.
+/// Waits until the requests after the first `seen` ones hold `count` spans that fit, and returns all their spans.
 pub(super) async fn spans_after(
     seen: usize,
     receiver: &Upstream,
@@ -67,7 +67,7 @@ async fn a_collector_decodes_runs_and_calls() {
 
     let id = create_in_trace(&daemon, &request).await;
     daemon.reaches(&id, "FAILED").await;
-    // What waits is sent at the end.
+    // The daemon sends waiting spans at its end.
     daemon.stop().await;
 
     let spans = spans_after(0, &collector, 3, |_| true).await;

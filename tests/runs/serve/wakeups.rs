@@ -1,4 +1,4 @@
-//! Runs that are in the table, and of which no orchestrator was told.
+//! Runs in the table that no wake-up has announced.
 
 use super::*;
 
@@ -16,14 +16,14 @@ async fn a_committed_run_needs_no_wake_up() {
     );
     daemon.reaches(&blocker, "RUNNING").await;
 
-    // Another process makes the run ready: this daemon hears nothing of it.
+    // Another process makes the run ready: this daemon gets no wake-up.
     let ready = |id: &str| format!("DELETE FROM sandbox_dependencies WHERE run_id = '{id}'");
     sluice.sql(&ready(&now)).await;
     daemon.reaches(&now, "COMPLETED").await;
-    // A daemon that is killed after its commit has told nobody.
+    // A daemon that is killed after its commit sends no wake-up.
     daemon.kill().await;
     sluice.sql(&ready(&later)).await;
-    // And what the last one waits for ends while there is no daemon.
+    // The run that the last one waits for ends while no daemon runs.
     go(&sluice, &blocker);
 
     let daemon = sluice.serve().await;

@@ -1,4 +1,4 @@
-//! Changed files of runs as the host sees them, and what stays of a run that is killed.
+//! Changed files of runs as the host sees them, and the transcript that a killed run leaves.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ async fn edits_of_any_program_are_events_with_diffs() {
     touch(&sluice, &id, "4");
     let ended = daemon.ended(&id).await;
     assert_eq!(ended["outcome"], "success", "{ended}");
-    // No wait: the last look is before the end.
+    // No wait is needed: the daemon looks for the last time before the end.
     let last: Vec<_> = edits(&daemon, &id).await;
     assert!(last.iter().any(|it| it["event_data"]["file_path"] == "/workspace/src/last"), "{last:?}");
 
@@ -163,7 +163,7 @@ while time.time() < end or not os.path.exists('go'):
     }
     let of = |name: &str| events.iter().filter(|event| event["event_type"] == name).collect::<Vec<_>>();
     let (seen, left) = (of("agent.file_edited"), of("workspace.changes_left_out"));
-    // 1,200 in a minute after the first 1,000.
+    // The limit is 1,200 events a minute after the first 1,000.
     assert!(seen.len() as u64 <= 2500 + 20 * took.as_secs(), "{} in {took:?}", seen.len());
     let count = |name: &str| left.iter().filter_map(|event| event["event_data"][name].as_u64()).sum::<u64>();
     assert!(seen.len() as u64 + count("created") >= 20_000, "{} {}", seen.len(), count("created"));

@@ -19,7 +19,7 @@ async fn reported(daemon: &Daemon<'_>, id: &str, event_type: &str) -> Value {
     found["event_data"].take()
 }
 
-/// Waits until the agent has a message.
+/// Waits until a message is delivered to the agent.
 async fn delivered(daemon: &Daemon<'_>, id: &str, message: &str) {
     let path = format!("/api/v1/sandboxes/{id}/messages");
     let reached = poll(PATIENCE, async || {

@@ -9,9 +9,9 @@ use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::poll;
 
-/// Calls of which each fits into the cap: back to back on one connection, then four at once; prints each status. A call
-/// costs $0.000045, and reserves fifty times as much and more. One curl for all: LiteLLM frees what it reserved
-/// before another one has started.
+/// Makes calls that each fit into the cap, first one after the other on one connection, then four at once, and prints
+/// each status. A call costs $0.000045, and reserves at least fifty times as much. One curl makes all calls of a kind,
+/// because LiteLLM frees a reservation before another curl has started.
 const CALLS: &str = r#"
 ask() {
     curl --silent --show-error --no-progress-meter --output /dev/null --write-out '%{http_code}\n' "$@"
@@ -38,13 +38,15 @@ async fn a_runs_key_accepts_all_fitting_calls() {
     sluice.assert_nothing_left().await;
 }
 
-/// Calls of one run at most: it has to end within a test's patience.
+/// Most calls of one run, which has to end within a test's patience.
 const RUN_CALLS: usize = 80;
 
-/// A run with its own key that makes `count` calls of both kinds, none of which is refused.
+/// Makes a run with its own key, with `lone` calls one after the other and `at_once` parallel ones, and checks that
+/// none is refused.
 async fn run_of(sluice: &Sluice, lone: usize, at_once: usize) {
     let calls = lone + at_once;
-    // The cost of all of them, and the reservation of a call without a bound: 16,384 tokens at $0.0000006, and its prompt.
+    // The cap is the cost of all calls, and the reservation of one call without a bound: 16,384 tokens at $0.0000006,
+    // and its prompt.
     let micros = 45 * calls + 10_000;
     let cap = format!("0.{micros:06}");
     let script = format!("LONE={lone} AT_ONCE={at_once}\n{CALLS}");
@@ -63,7 +65,7 @@ async fn run_of(sluice: &Sluice, lone: usize, at_once: usize) {
     assert_eq!((report.stdout.lines().count(), report.receipts.len()), (calls, calls));
 }
 
-/// Asks until LiteLLM refuses, which takes a call or two, and fails of it.
+/// Makes calls until LiteLLM refuses one, after a call or two, and then fails.
 const UNTIL_REFUSED: &str = r#"
 for call in 1 2 3 4 5 6 7 8; do
     curl --silent --show-error --fail-with-body "$OPENAI_BASE_URL/chat/completions" \

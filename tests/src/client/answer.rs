@@ -45,8 +45,8 @@ pub struct ClientAnswer {
     pub head: Head,
     /// The body, without its chunked coding.
     pub body: Vec<u8>,
-    /// False when a chunked body ended without its last chunk, one with a length too early, or one
-    /// without by a reset.
+    /// False if a chunked body ended without its last chunk, a body with a length ended too early, or a body without a
+    /// length was ended by a reset.
     pub complete: bool,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn parse_head(lines: HeadLines) -> Head {
     Head { version, status, headers: lines.headers, raw: lines.raw, interim: Vec::new() }
 }
 
-/// The allow list that every test holds: leaks are found by all of them.
+/// Fails on a header that is not in the allow list. All tests check this, so each of them finds leaks.
 pub(super) fn check_headers(head: &Head, allowed: &[String]) {
     for (name, value) in &head.headers {
         let known = allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));

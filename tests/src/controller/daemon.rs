@@ -105,7 +105,7 @@ impl<'a> Daemon<'a> {
         self.get(&format!("/api/v1/sandboxes/{id}")).await.expect(200).json()
     }
 
-    /// Waits until a run has this state: queue, container, agent and removal have a part in it.
+    /// Waits until a run has this state: that may take the time of queue, container, agent and removal.
     pub async fn reaches(&self, id: &str, state: &str) -> Value {
         let mut run = Value::Null;
         let reached = poll(PATIENCE * 4, async || {
@@ -116,7 +116,7 @@ impl<'a> Daemon<'a> {
         run
     }
 
-    /// Waits until a run has ended, also after further attempts: the first waits for 10 s.
+    /// Waits until a run has ended, also after further attempts: the first retry comes after 10 s.
     pub async fn ended(&self, id: &str) -> Value {
         let mut run = Value::Null;
         let ended = poll(PATIENCE * 4, async || {
@@ -147,13 +147,13 @@ impl<'a> Daemon<'a> {
         events
     }
 
-    /// SIGTERM, and waits until it has ended in order.
+    /// Sends SIGTERM, and waits until it has ended in order.
     pub async fn stop(self) {
         self.process.signal(Signal::SIGTERM);
         self.process.finish().await.expect(0);
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL, and waits until it is gone.
     pub async fn kill(self) {
         self.process.kill().await;
     }

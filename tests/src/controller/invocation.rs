@@ -31,7 +31,7 @@ impl<'a> Invocation<'a> {
             ("SLUICE_STATE_DIR", path(sluice.state())),
             ("SLUICE_UPSTREAM", sluice.upstream.clone()),
             ("SLUICE_KEY_FILE", path(sluice.key_file())),
-            // No daemon of the host is asked.
+            // Commands must not call a daemon of the host.
             ("SLUICE_RUN_DIR", path(sluice.dir.join("no-daemon"))),
             // The disk of the machine may be nearly full.
             ("SLUICE_EVENT_DISK_FREE", "0".to_owned()),
@@ -132,7 +132,7 @@ impl<'a> RunningCommand<'a> {
         self.process.signal_group(signal);
     }
 
-    /// SIGKILL to it alone, and waits until it is gone.
+    /// Sends SIGKILL to it alone, and waits until it is gone.
     pub async fn kill(self) -> FinishedCommand {
         self.signal(Signal::SIGKILL);
         self.finish().await
@@ -158,7 +158,7 @@ impl<'a> RunningCommand<'a> {
         self.process.stderr.text()
     }
 
-    /// Waits for its end and that of its output.
+    /// Waits for its end and the end of its output.
     pub async fn finish(self) -> FinishedCommand {
         let SidecarExit { code, signal } = self.process.wait().await;
         let took = self.begun.elapsed();
@@ -174,7 +174,7 @@ impl<'a> RunningCommand<'a> {
 
 impl Drop for RunningCommand<'_> {
     fn drop(&mut self) {
-        // With whatever a wrapper has started.
+        // This also ends the processes that a wrapper has started.
         self.process.signal_group(Signal::SIGKILL);
     }
 }
@@ -190,7 +190,7 @@ pub struct FinishedCommand {
     pub bytes: Vec<u8>,
     /// Everything on stderr.
     pub stderr: String,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub took: Duration,
 }
 
@@ -209,7 +209,7 @@ impl FinishedCommand {
             .unwrap_or_else(|error| panic!("no JSON ({error}) but {:?}\n{}", self.stdout, self.stderr))
     }
 
-    /// Itself, if it has ended with this code.
+    /// Returns itself; fails unless it has ended with this code.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "exit code; stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);

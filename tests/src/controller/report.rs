@@ -60,7 +60,7 @@ pub struct ReportStream {
     pub truncated: bool,
 }
 
-/// Tokens.
+/// Numbers of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
@@ -113,7 +113,7 @@ pub struct ReportAudit {
     pub complete: bool,
 }
 
-/// Milliseconds.
+/// Times of the phases in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
@@ -131,7 +131,7 @@ pub struct ReportTimings {
 }
 
 impl RunReport {
-    /// The values that most tests compare: ok, the error code, the exit code.
+    /// Returns the values that most tests compare: ok, the error code, the exit code.
     pub fn verdict(&self) -> (bool, Option<&str>, i32) {
         (self.ok, self.error_code.as_deref(), self.exit_code)
     }
@@ -142,7 +142,7 @@ impl RunReport {
         self.error_message.as_deref().unwrap_or_else(|| panic!("the run was ok: {self:?}"))
     }
 
-    /// The one receipt there is.
+    /// Returns the only receipt.
     #[track_caller]
     pub fn only_receipt(&self) -> &ReportReceipt {
         assert_eq!(self.receipts.len(), 1, "receipts: {:?}", self.receipts);
@@ -150,7 +150,7 @@ impl RunReport {
     }
 }
 
-/// Null is a value, and no member is left out.
+/// Reads a member that may be null, and must not be left out.
 fn required<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,

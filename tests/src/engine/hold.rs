@@ -48,7 +48,8 @@ struct HoldState {
 
 impl Hold {
     /// Holds the first request whose first line contains `needle`, such as `/containers/create`: the engine does not
-    /// see it before [`Hold::release`], and then also if its client has gone, as it is with one on its way.
+    /// see it before [`Hold::release`]. Then it sees the request even if the client has gone, as with a request that is
+    /// under way.
     pub fn request(needle: &str) -> Self {
         Self::new(needle, Where::Request)
     }
@@ -58,7 +59,8 @@ impl Hold {
         Self::new(needle, Where::Answer)
     }
 
-    /// Has the engine refuse each such request before [`Hold::release`]: it gets it with a version of the API that it lacks.
+    /// Makes the engine refuse each such request before [`Hold::release`]: the engine gets the request with a version
+    /// of the API that it lacks.
     pub fn refused(needle: &str) -> Self {
         let hold = Self::new(needle, Where::Refused);
         hold.gate.open();
@@ -87,7 +89,7 @@ impl Hold {
         format!("unix://{}", self.dir.join("docker.sock").display())
     }
 
-    /// Waits until so many requests were refused.
+    /// Waits until this number of requests was refused.
     pub async fn has_refused(&self, requests: usize) {
         self.gate.reached(requests).await;
     }
@@ -102,12 +104,12 @@ impl Hold {
         self.answered.reached(1).await;
     }
 
-    /// Ends the connection on which the request came; its client has heard the last of the engine there.
+    /// Ends the connection on which the request came; its client gets nothing more from the engine on it.
     pub fn cut(&self) {
         self.cut.open();
     }
 
-    /// Lets go.
+    /// Lets the held request or answer pass, and ends refusals.
     pub fn release(&self) {
         self.refuses.store(false, Ordering::SeqCst);
         self.gate.open();

@@ -158,11 +158,11 @@ impl Process {
         exit
     }
 
-    /// Kills and reaps whatever is left, and reads its output to the end, without a runtime.
+    /// Kills and reaps the child if it has not ended, and reads its output to the end, without a runtime.
     pub(crate) fn end(&mut self, faults: &mut Vec<String>) {
         self.signal(self.pid, Signal::SIGKILL);
         let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // At once, since the child is dead, unless a grandchild keeps the pipes open.
+        // This returns at once, since the child is dead, unless a grandchild keeps the pipes open.
         if watching.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             faults.push(format!("something still holds the output of process {}", self.pid));
         }

@@ -65,7 +65,7 @@ impl Script {
         Self::shaped(move |_| AnswerShape::chunked("text/event-stream", events.clone()))
     }
 
-    /// A chunked stream of `count` copies of an event, sent as fast as the reader takes them.
+    /// A chunked stream of this number of copies of an event, sent as fast as the reader takes them.
     pub fn flood(event: &str, copies: usize) -> Self {
         let event = event_bytes(event);
         Self::shaped(move |_| {

@@ -21,7 +21,7 @@ pub(super) struct State {
     /// Number of requests that `received()` has returned.
     pub(super) returned: usize,
     pub(super) begun: usize,
-    /// One entry a connection.
+    /// One entry for each connection: true once it has ended.
     pub(super) closed: Vec<bool>,
     pub(super) sent: u64,
     /// Reason for the test to fail: a malformed request, or a closure of the test that panicked.

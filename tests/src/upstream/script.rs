@@ -138,7 +138,7 @@ impl Script {
         self.edit(move |shape| shape.headers.retain(|(key, _)| !key.eq_ignore_ascii_case(&name)))
     }
 
-    /// Adds `count` headers of `bytes` bytes each: `x-huge-0` and on.
+    /// Adds `count` headers of `size` bytes each: `x-huge-0` and so on.
     pub fn huge_headers(self, count: usize, size: usize) -> Self {
         self.edit(move |shape| {
             shape.headers.extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));

@@ -30,7 +30,7 @@ pub(super) enum AnswerFraming {
     Bare,
     Length(usize),
     Chunked,
-    /// With extensions and trailers.
+    /// Chunked coding with extensions and trailers.
     OddChunked,
     UntilClose,
 }
@@ -39,7 +39,7 @@ pub(super) enum AnswerFraming {
 #[derive(Debug, Clone)]
 pub(super) struct AnswerShape {
     pub(super) preface: Vec<u8>,
-    /// None: the steps are all there is.
+    /// `None`: the answer consists of its steps alone.
     pub(super) status: Option<u16>,
     pub(super) headers: Vec<(String, String)>,
     pub(super) cut_head: Option<usize>,

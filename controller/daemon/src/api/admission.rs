@@ -5,7 +5,7 @@ use crate::context::ApiContext;
 use crate::principal::Principal;
 use crate::stream_count::CountedStream;
 
-/// Counts an answer that lasts as long as its client takes it.
+/// Counts an answer that lasts until its client has read it.
 ///
 /// # Errors
 /// 429
@@ -15,7 +15,7 @@ pub(super) fn admit_stream(context: &ApiContext, principal: &Principal) -> Resul
     })
 }
 
-/// Counts work on files of a sandbox, which can take long when the sandbox wants it to.
+/// Counts work on files of a sandbox, which the sandbox can make slow.
 ///
 /// # Errors
 /// 429

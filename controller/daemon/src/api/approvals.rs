@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/approvals/{approval_id}/decision", post(decision))
 }
 
-/// Beginning of an error after the decision.
+/// Beginning of the message of an error after the decision.
 const DECIDED: &str = "the approval is recorded, and the branch is not published completely";
 /// Maximum length of a reason in characters.
 const REASON_MAX: usize = 500;

@@ -45,7 +45,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/ai/runs/{id}/stream", get(resume))
 }
 
-/// Adds the routes at the root to the document: they are those under `/api/v1`.
+/// Adds the routes at the root to the document. They are the same as under `/api/v1`.
 pub(super) fn add_root_paths(document: &mut utoipa::openapi::OpenApi) {
     for path in ["/ai/agents", "/ai/chat", "/ai/runs/{id}/stream"] {
         let Some(mut item) = document.paths.paths.get(&format!("/api/v1{path}")).cloned() else { continue };

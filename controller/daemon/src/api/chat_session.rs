@@ -16,7 +16,7 @@ use crate::principal::Principal;
 /// Position of a new turn in its session.
 #[derive(Debug, Default)]
 pub(super) struct NewTurn {
-    /// None for a turn without a session.
+    /// `None` for a turn without a session, and for a turn that a live worker gets.
     pub(super) turn: Option<SessionTurn>,
     /// Attempt whose workspace the turn begins with; `None` for the first turn.
     pub(super) workspace_from: Option<RunKey>,

@@ -30,7 +30,7 @@ use crate::permission::Operation;
 use crate::principal::{Principal, Role};
 use crate::stream_count::CountedStream;
 
-/// Registered agents that a chat can choose from.
+/// Maximum number of registered agents that a chat can choose from.
 const AGENTS: u32 = 500;
 
 /// Form of a chat.
@@ -46,7 +46,7 @@ pub(super) enum ChatForm {
 #[derive(Debug)]
 pub(super) struct StartedChat {
     pub(super) run_id: RunId,
-    /// Number of the turn, if it is a later one of a worker.
+    /// Number of the turn, if it is the second or a later turn of a worker.
     pub(super) turn: Option<u32>,
     pub(super) follower: ChatFollower,
 }
@@ -126,14 +126,14 @@ async fn create(
     {
         return Err(unknown(&format!("{}@{model}", request.agent)));
     }
-    // No graph has such a name, so a registered agent has no session with one of the configuration.
+    // No graph has a name with `agent:`, so a registered agent shares no session with an agent of the configuration.
     let agent = agent_id.as_ref().map_or_else(|| graph.graph_id.clone(), |id| format!("agent:{id}"));
     // A registered agent has one live run: a waiting worker would keep it from all other clients.
     let may_stay = agent_id.is_none();
     let NewTurn { turn, workspace_from, worker } = new_turn(context, principal, &request, agent, may_stay).await?;
     if let Some(worker) = worker {
         let run_id = worker.key.run_id.clone();
-        // Registered before the turn exists: a turn without a client is taken back.
+        // The client is registered before the turn exists, because a turn without a client is ended.
         let presence = context.followers.follow((run_id.clone(), worker.turn.number + 1), Duration::ZERO);
         let begin_seq = give_turn(context, principal, (&worker, &request), (digest, is_resumable), key).await?;
         return Ok((run_id, Some((begin_seq, presence))));
@@ -161,8 +161,8 @@ async fn create(
     Ok((create_chat(context, principal, turn, key).await?.key.run_id, None))
 }
 
-/// Follows the chat of a run from a position on: of a worker, the turn that the position is in, that which begins after `after`, or
-/// the newest one.
+/// Follows the chat of a run from a position on. For a worker, that is the turn of the position, otherwise the turn
+/// that begins after `after`, otherwise the newest turn.
 ///
 /// # Errors
 /// 404: the run does not exist. 410: its record was removed.

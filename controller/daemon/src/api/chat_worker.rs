@@ -19,7 +19,8 @@ use crate::principal::Principal;
 /// Sends a turn to the worker of its session. Returns the position of the event log before the turn.
 ///
 /// # Errors
-/// 400: the message is not one for a worker. 409 `session_busy`: it has another turn, or ends. 429: a cap of the token.
+/// 400: the message is not one for a worker. 409 `session_busy`: the worker has another turn, or ends. 429: a cap of
+/// the token.
 pub(super) async fn give_turn(
     context: &ApiContext,
     principal: &Principal,
@@ -70,7 +71,7 @@ fn refused(error: ChatTurnError) -> ApiError {
     match error {
         ChatTurnError::Busy(error) => error.into(),
         ChatTurnError::Cap(error) => error.into(),
-        // It ends at this moment: the next try begins another run.
+        // The worker ends at this moment. The next try begins another run.
         ChatTurnError::Message(MessageError::RunFinished) => sluice_state::chats::SessionBusy.into(),
         ChatTurnError::Message(error) => error.into(),
     }

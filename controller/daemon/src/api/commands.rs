@@ -218,7 +218,7 @@ fn event_command(base: &str, id: &str, seq: u32) -> Result<CommandView, UnsafeWo
     Ok(CommandView { name: "Read this event", cli: Some(cli), curl: curl("GET", &url, None)? })
 }
 
-/// Returns the origin of the daemon: over TLS if it has one.
+/// Returns an origin of the daemon, one with TLS if there is one.
 fn origin(context: &ApiContext) -> &str {
     let origins = context.origins.get().map(Vec::as_slice).unwrap_or_default();
     let secure = origins.iter().find(|origin| origin.starts_with("https://"));

@@ -164,7 +164,7 @@ async fn complete(
     };
     let named = [(RUN_ID, run_id.to_string()), (IGNORED, ignored.join(", "))];
     for (name, value) in named.into_iter().filter(|(_, value)| !value.is_empty()) {
-        // Names of a client's own metadata may be no header.
+        // A header cannot carry every name in the metadata of a client.
         if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().insert(name, value);
         }
@@ -175,7 +175,7 @@ async fn complete(
 /// Maximum number of bytes of an answer that is not streamed; a stream has no limit.
 const TEXT_MAX: usize = 16 << 20;
 
-/// Waits for the whole answer. Without its client, the chat has none.
+/// Waits for the whole answer, or until the client hangs up.
 async fn whole(
     context: &ApiContext,
     run_id: &RunId,
@@ -197,7 +197,7 @@ async fn whole(
             Some(Followed::Event(ChatEvent::Failed(failure), _)) => return Err(failed(&failure)),
             Some(Followed::Event(ChatEvent::Done { .. }, _)) => {
                 let usage = usage(context, run_id, &follower).await;
-                // The answer exists, and was paid for.
+                // The answer exists, and was paid for, so it does not fail without its usage.
                 let usage = usage.inspect_err(|error| follower.report(error)).unwrap_or_default();
                 return Ok(writer.whole(&text, &usage));
             }

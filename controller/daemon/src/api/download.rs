@@ -24,7 +24,7 @@ use crate::stream_count::CountedStream;
 
 /// Maximum number of bytes in one response.
 pub(super) const PART_MAX: u64 = 64 << 20;
-/// Bytes that are read at once.
+/// Maximum number of bytes in one read.
 const CHUNK: usize = 256 << 10;
 
 /// Returns the response with a file, or with the range that the headers request.
@@ -122,7 +122,7 @@ impl DownloadReader {
         });
         let bytes = read.await.map_err(io::Error::other)??;
         if bytes.is_empty() {
-            // It is shorter by now.
+            // The file is shorter by now.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.at += bytes.len() as u64;

@@ -93,7 +93,7 @@ impl EventFeed {
                 self.wait().await?;
             }
             if let Err(error) = self.read().await {
-                // The client has its cursor, and comes back.
+                // The client has its cursor, and can come back.
                 (self.context.log)(&format!("a stream of events ended: {}", error.code()));
                 return None;
             }
@@ -123,7 +123,7 @@ impl EventFeed {
             self.is_last = true;
             return Ok(());
         }
-        // Read before its events: what ended the run is in front of its end.
+        // The run is read before its events, so that the events which ended the run come before its end.
         let sandbox = match &self.run_id {
             Some(run_id) => {
                 let found = self.context.store.find_sandbox(self.filter.owner.as_deref(), run_id).await?;

@@ -29,7 +29,7 @@ pub(super) struct EventView {
 }
 
 impl EventView {
-    /// Returns an event.
+    /// Returns the view of an event.
     ///
     /// # Errors
     /// Its data is not valid JSON.
@@ -48,7 +48,7 @@ impl EventView {
         })
     }
 
-    /// Returns all events of a list.
+    /// Returns the views of all events of a list.
     ///
     /// # Errors
     /// The data of an event is not valid JSON.
@@ -56,7 +56,7 @@ impl EventView {
         events.into_iter().map(Self::of).collect()
     }
 
-    /// Returns its position in the log.
+    /// Returns the position of the event in the log.
     pub(super) fn seq(&self) -> i64 {
         self.seq
     }

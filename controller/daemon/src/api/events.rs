@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
 
 const TRAJECTORY_MAX: u32 = 1000;
 const TYPES_MAX: usize = 32;
-/// Characters of a search.
+/// Maximum number of characters of a search.
 const SEARCH_MAX: usize = 200;
 
 /// Selection of events.

@@ -45,7 +45,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/git/pr/merge", post(pull_request::merge))
 }
 
-/// Bytes of a difference in an answer.
+/// Maximum number of bytes of a difference in an answer.
 const DIFF_MAX: usize = 4 << 20;
 
 /// The branch of a run.
@@ -278,13 +278,15 @@ async fn view(context: &Arc<ApiContext>, principal: &Principal, run: &Sandbox) -
     })
 }
 
-/// Returns the newest commit of a run. It is that of the look, whose files a person sees with it, and not a later one.
+/// Returns the newest commit of a run. It is the commit of `look`, so that a person sees it together with its own
+/// files, and not a later commit.
 fn newest_seen(row: &GitRun, look: Option<&BranchSummary>) -> Option<String> {
     let looked = look.filter(|look| look.head != look.base).map(|look| look.head.to_string());
     looked.or_else(|| row.head_sha.clone())
 }
 
-/// Returns how far the base of a run has moved. What is not found is not known: the mirror may be removed at any time.
+/// Returns how many commits the base of a run has got since the run began; `None` if that is not known, because the
+/// mirror may be removed at any time.
 async fn behind(context: &ApiContext, run: &Sandbox, row: &GitRun, look: &BranchSummary) -> Option<u64> {
     let project = crate::git::project(context, run)?;
     let branch = row.new.base_branch.as_deref()?.parse().ok()?;
@@ -309,7 +311,7 @@ async fn row(context: &ApiContext, run: &Sandbox) -> Result<GitRun, ApiError> {
     })
 }
 
-/// Returns the results of a run; `None` until it has its clone.
+/// Returns the summary of the branch of a run; `None` until the run has its clone.
 async fn look(context: &ApiContext, run: &Sandbox) -> Result<Option<BranchSummary>, ApiError> {
     match context.git.run_repository(&run.key.run_id).map_err(|error| errors::of_git(&error))? {
         Some(repository) => repository.look().await.map(Some).map_err(|error| errors::of_git(&error)),

@@ -20,12 +20,12 @@ pub(super) struct RequestKey {
     path: String,
 }
 
-/// Knowledge about a request by its key.
+/// State of a request, found by its key.
 #[derive(Debug)]
 pub(super) enum IdempotentRepeat {
     /// The request is new. The key, if there is one, is reserved.
     New(Option<IdempotencyKey>),
-    /// The request was done before, and made this.
+    /// The request was done before, and made the object with this id.
     Done(String),
 }
 
@@ -46,7 +46,7 @@ impl FromRequestParts<Arc<ApiContext>> for RequestKey {
 }
 
 impl RequestKey {
-    /// Returns no key, for a part of a request.
+    /// Returns an absent key, for one step of a request that has reserved its own key.
     pub(super) fn none() -> Self {
         Self { key: None, method: String::new(), path: String::new() }
     }

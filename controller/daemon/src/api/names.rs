@@ -6,7 +6,7 @@ use sluice_contract::is_name;
 
 use crate::api_error::ApiError;
 
-/// Names of runs that are parts of paths.
+/// Words that are parts of paths, and so cannot be names of runs.
 const RESERVED: [&str; 5] = ["health", "new", "stream", "wait", "events"];
 /// Beginning of each id of a run; no name has it.
 const ID_PREFIX: &str = "r_";

@@ -4,7 +4,7 @@
 
 use crate::api_error::ApiError;
 
-/// Number of entries of a page that names none.
+/// Number of entries of a page for a request that names none.
 const DEFAULT: u32 = 100;
 /// Maximum number of entries of a list.
 pub(super) const LIST_MAX: u32 = 500;

@@ -42,10 +42,10 @@ impl Quantity {
     }
 }
 
-/// Returns a whole number.
+/// Reads a whole number.
 ///
 /// # Errors
-/// It is none, or more than 2^53.
+/// The text is not a whole number, or the number is more than 2^53.
 pub(super) fn whole(text: &str) -> Result<u64, UnitError> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<u64>().ok().filter(|number| is_number && *number <= 1 << 53);

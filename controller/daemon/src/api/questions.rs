@@ -157,7 +157,7 @@ async fn answer_once(
 ) -> Result<Question, ApiError> {
     let key = match key.reserve(context, principal, request).await? {
         IdempotentRepeat::Done(_) => {
-            // The question was read before: the first request may have answered it since then.
+            // The question was read before the key was reserved: the first request may have answered it since then.
             let present = context.store.find_question(&question.key.run_id, &question.id).await?;
             return present.ok_or_else(ApiError::not_found);
         }

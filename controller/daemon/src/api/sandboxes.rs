@@ -97,7 +97,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
         .route("/api/v1/sandboxes/{id}/transcript", get(transcript::transcript))
 }
 
-/// Characters of a search.
+/// Maximum number of characters of a search.
 const SEARCH_MAX: usize = 200;
 
 /// Selection of runs.
@@ -328,7 +328,7 @@ fn check_thawed(run: &Sandbox, operation: &'static str) -> Result<(), ApiError> 
     }
 }
 
-/// Returns the error of an operation on a run that stands still, since one of its calls waits for an approval.
+/// Returns the error of an operation on a run that is frozen while one of its calls waits for an approval.
 fn held(run: &Sandbox, operation: &str) -> ApiError {
     let message = format!(
         "the run waits for an approval and cannot take {operation}; sluice approvals {} lists what waits",

@@ -39,7 +39,7 @@ pub(super) fn routes() -> Router<Arc<ApiContext>> {
     Router::new().route("/api/v1/events/stream", get(of_all)).route("/api/v1/sandboxes/{id}/stream", get(of_one))
 }
 
-/// Runs in a snapshot.
+/// Maximum number of runs in a snapshot.
 const SNAPSHOT_RUNS: u32 = 500;
 /// States of runs that have not ended.
 const LIVE: [SandboxState; 4] =
@@ -105,7 +105,7 @@ async fn of_all(
 ) -> Result<Response, ApiError> {
     let scope = principal.require(Operation::Read)?;
     let owner = scope.owner().map(str::to_owned);
-    // Read before the snapshot: what happens in between is in both.
+    // The position is read before the snapshot: an event in between is in both.
     let newest = context.store.newest_event().await?;
     let watched = match &query.sandbox {
         Some(name) => Some(lookup::named(&context, &principal, Operation::Read, name).await?),
@@ -168,7 +168,7 @@ async fn of_one(
     open(context, principal, filter, Some(run_id), (after(asked, newest), &snapshot))
 }
 
-/// Returns the position after which a stream begins.
+/// Returns the position that a client names; `None` if it names none.
 fn cursor(headers: &HeaderMap, after: Option<i64>) -> Result<Option<i64>, ApiError> {
     let wrong = |field| ApiError::invalid(field, "a cursor is the id of an event of a stream: a number from 0");
     match headers.get("last-event-id") {

@@ -17,7 +17,7 @@ const ID_MAX: usize = 255;
 pub(super) struct TailPath {
     /// Id, or a name.
     pub(super) id: String,
-    /// The end, without the slash before it unless that is encoded or written twice.
+    /// The end, without the slash before it, unless that slash is encoded or written twice.
     pub(super) tail: Vec<u8>,
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn apply(context: &ApiContext, approval: &Approval) -> Result<(
     Ok(context.store.record_applied(&approval.id, now_us()).await?)
 }
 
-/// Records that the sidecar has the raise and that the key stays as it is, and says so once.
+/// Records that the sidecar has the raise and that the key stays as it is, and logs this once.
 async fn record_old_key(context: &ApiContext, approval: &Approval, refused: &RaiseKeyError) -> Result<(), ApplyError> {
     let reason = error_chain(refused);
     if context.store.record_applied_with_old_key(approval, &reason, now_us()).await? {
@@ -73,8 +73,8 @@ async fn record_old_key(context: &ApiContext, approval: &Approval, refused: &Rai
     Ok(())
 }
 
-/// Raises the virtual key of the attempt, if it has one: its life, and its budget to match the cap of the cost in force.
-/// Returns a refusal after which no try can succeed.
+/// Extends the life of the attempt's virtual key, if it has one, and raises its budget to the cost cap in force.
+/// Returns a refusal that no later try can change.
 async fn raise_key(
     context: &ApiContext,
     approval: &Approval,

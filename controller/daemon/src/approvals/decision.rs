@@ -142,7 +142,8 @@ async fn check_raise(
     check_key(context, sandbox).await
 }
 
-/// Checks a decision about a publication: it leaves this host, so it needs the right to publish, which no session has.
+/// Checks a decision about a publication. A publication leaves this host, so an approval needs the right to publish,
+/// which no session has.
 fn check_publication(principal: &Principal, decision: ApprovalDecision) -> Result<(), ApiError> {
     match decision {
         ApprovalDecision::Approve => principal.require(Operation::Publish).map(drop),
@@ -173,7 +174,8 @@ fn raise_of(approval: &Approval, input: &DecisionInput) -> Result<Option<(Raisab
     }
 }
 
-/// Checks that the virtual key of the run, if it has one, is at the upstream: no later try could raise another one.
+/// Checks that the virtual key of the run, if it has one, is at the current upstream: a key at another LiteLLM cannot
+/// be raised later either.
 async fn check_key(context: &ApiContext, sandbox: &Sandbox) -> Result<(), ApiError> {
     let Some(host) = context.execs.host() else { return Ok(()) };
     let upstream = host.litellm.as_ref().map(|(upstream, _)| upstream.as_str());

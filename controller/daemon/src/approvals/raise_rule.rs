@@ -1,5 +1,5 @@
-//! Rule for raising a cap: which person may raise it, and to which value. Values are those of the run's cap after the raise,
-//! not those of one attempt.
+//! Rule for raising a cap: which person may raise it, and to which value. All values are caps of the whole run after
+//! the raise, and not of one attempt.
 //!
 //! Pure.
 
@@ -45,8 +45,8 @@ pub(super) fn check(
     if needs_second && !is_second_person { Err(RaiseRefusal::SecondPerson) } else { Ok(()) }
 }
 
-/// Checks a raise by a browser session. A compromised page must not spend, so sessions have a limit of their own, and cannot
-/// raise calls and tokens: a run without a cost cap would spend money by them.
+/// Checks a raise by a browser session. A compromised page must not spend money, so sessions have a limit of their own,
+/// and cannot raise calls and tokens: in a run without a cost cap, more calls and tokens cost money.
 ///
 /// # Errors
 /// [`RaiseRefusal::NeedsToken`]

@@ -1,4 +1,4 @@
-//! Closes approvals and questions that were not decided in time, and those of attempts that are over.
+//! Closes approvals and questions that were not decided in time, and all open ones of attempts that are over.
 
 use serde_json::json;
 use sluice_contract::text::error_chain;

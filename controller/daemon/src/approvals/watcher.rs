@@ -23,7 +23,8 @@ use crate::run_policy::ASK_TIMEOUT;
 
 /// Maximum time between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Time after a report of the sidecar until it is checked again: it writes the record before the call waits.
+/// Time from the check after a report of the sidecar to a second check: the sidecar writes its record before the call
+/// waits.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Checks the caps of one attempt.
@@ -54,7 +55,7 @@ impl ApprovalWatcher {
         Self { context, key, live, control, logged: None }
     }
 
-    /// Works until it is dropped, at the end of the attempt. A run that does not ask is never checked.
+    /// Works until it is dropped, at the end of the attempt. A run that does not ask people at its caps is not checked.
     pub(crate) async fn run(mut self) -> Infallible {
         let stored = self.context.stored_request(&self.key.run_id).await;
         if stored.is_ok_and(|stored| stored.on_cap != CapTreatment::Ask) {
@@ -72,7 +73,7 @@ impl ApprovalWatcher {
 
     async fn try_look(&mut self) {
         match self.look().await {
-            // It has not started yet, or it has ended.
+            // The sidecar has not started yet, or it has ended.
             Ok(()) | Err(ApprovalWatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
             Err(error) => {
                 let text = error_chain(&error);

@@ -41,12 +41,12 @@ enum Block {
 struct Line {
     columns: usize,
     place: LinePart,
-    /// Characters of a fence, if it begins with them.
+    /// Character of the fence, if the line begins with one.
     mark: Option<char>,
     length: usize,
     /// True if a character other than a blank follows the fence.
     has_info: bool,
-    /// True if that has a backtick.
+    /// True if the text after the fence has a backtick.
     has_backtick: bool,
 }
 
@@ -61,12 +61,13 @@ enum LinePart {
     Quotation,
     /// Within the characters of a fence.
     Fence,
-    /// After them, or in a line without a fence.
+    /// After the characters of a fence, or in a line without a fence.
     Rest,
 }
 
 impl Defang {
-    /// Returns the safe form of a name. A name is no document: a client shows it within a text, where it begins no code.
+    /// Returns the safe form of a name. A name is not a document: a client shows it within a text, where it cannot
+    /// begin code.
     pub(crate) fn name(name: &str) -> String {
         let mut filter = Self { block: Block::Unclear, ..Self::default() };
         filter.push(name) + &filter.finish()
@@ -81,7 +82,7 @@ impl Defang {
         safe
     }
 
-    /// Returns what still waits at the end of the text.
+    /// Returns the buffered character at the end of the text.
     pub(crate) fn finish(&mut self) -> String {
         self.waiting.take().map(String::from).unwrap_or_default()
     }
@@ -158,7 +159,7 @@ impl Defang {
                 let closes = closes && line.mark == Some(mark) && line.length >= length;
                 match closes {
                     true if line.columns < INDENTED => Block::Text,
-                    // It closes code in a list, and is a line of any other code.
+                    // The line closes code in a list, but is a part of any other code.
                     true if columns > 0 => Block::Unclear,
                     _ => self.block,
                 }
@@ -167,7 +168,7 @@ impl Defang {
             Block::Text if is_contained || line.columns >= INDENTED => Block::UnclearInside,
             Block::Text if line.mark == Some('`') && line.has_backtick => Block::Text,
             Block::Text => Block::Code { mark: line.mark.unwrap_or('`'), length: line.length, columns: line.columns },
-            // It begins code of the document, or it ends that in a list.
+            // The line begins code of the document, or it ends the code in a list.
             Block::UnclearInside if is_fence && !is_contained && line.columns < INDENTED => Block::Unclear,
             block => block,
         };

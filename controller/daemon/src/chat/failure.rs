@@ -37,7 +37,7 @@ impl ChatFailureKind {
         }
     }
 
-    /// Returns the status of an answer that has nothing else to say.
+    /// Returns the HTTP status of an answer that has only this failure.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::InvalidRequest => StatusCode::BAD_REQUEST,

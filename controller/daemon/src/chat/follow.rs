@@ -32,7 +32,7 @@ use crate::stream_count::CountedStream;
 
 /// Time between two checks for more output.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time between two reads of the event log while it changes or a turn has ended, and otherwise.
+/// Time between two reads of the event log, while the log changes or after a turn has ended; and at all other times.
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
 const EVENTS_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of events in one read.
@@ -40,14 +40,15 @@ const EVENTS: u32 = 50;
 /// Time after the end of a worker's turn in which its calls become known, and the maximum time for calls in progress.
 const CALLS_WITHIN: Duration = Duration::from_millis(300);
 const CALLS_AT_MOST: Duration = Duration::from_secs(3);
-/// Maximum number of pieces of output in one read, and number of empty reads before the client gets a sign of life.
+/// Maximum number of pieces of output in one read, and of reads without text before the follower checks its times
+/// again.
 const PIECES: usize = 64;
 const BATCHES: usize = 16;
 
-/// Something for the client.
+/// Item for the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Followed {
-    /// An event, and the position after it; the last ones have none.
+    /// An event, and the position after it; the last events have no position.
     Event(ChatEvent, Option<ChatCursor>),
     /// Nothing has happened for a while.
     Quiet,
@@ -66,7 +67,7 @@ pub(crate) struct ChatFollower {
     reader: Option<OutputReader>,
     waiting: VecDeque<Followed>,
     is_over: bool,
-    /// The run as it was seen last, before the events that were read last.
+    /// The run, if it was over when it was last read, which is before the last read of events.
     ended: Option<Sandbox>,
     has_read_all_events: bool,
     committed: watch::Receiver<u64>,
@@ -92,7 +93,7 @@ impl ChatFollower {
     /// Follows a chat, or one turn of a worker, from a position on.
     ///
     /// # Errors
-    /// Events before the position that cannot be read.
+    /// The events before the position cannot be read.
     pub(crate) async fn new(
         context: Arc<ApiContext>,
         principal: Principal,
@@ -166,7 +167,7 @@ impl ChatFollower {
         turn.map(|turn| turn.watch.tokens())
     }
 
-    /// Notes why a stream ends before its end. The client has its cursor, and comes back.
+    /// Logs why a stream ends early. The client has its cursor, and can come back.
     pub(crate) fn report(&self, error: &ApiError) {
         (self.context.log)(&format!("the stream of chat {} ended: {}", self.key, error.code()));
     }
@@ -206,7 +207,8 @@ impl ChatFollower {
         Ok(())
     }
 
-    /// Reads on until there is an item for the client. The end is reported after everything was read.
+    /// Reads until there is an item for the client, or nothing more to read. The end is reported after everything was
+    /// read.
     async fn read(&mut self) -> Result<(), ApiError> {
         self.look().await?;
         while !self.has_read_all_events {
@@ -234,7 +236,7 @@ impl ChatFollower {
         if is_complete && self.is_look_at_events_due() {
             self.events_read = Some(Instant::now());
             self.committed.borrow_and_update();
-            // Read before events and output, so that everything a finished run did is included.
+            // The run is read before events and output, so that everything a finished run did is included.
             let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
             let run = run.ok_or_else(ApiError::not_found)?;
             self.ended = (run.state.is_ended() || run.key != self.key).then_some(run);
@@ -247,7 +249,8 @@ impl ChatFollower {
     async fn look_at_end(&mut self) -> Result<(), ApiError> {
         match self.turn.as_ref().and_then(|turn| turn.end.map(|(place, seen)| (turn, place, seen))) {
             Some((turn, place, seen)) => {
-                // Up to the last read: later events may have calls of the turn.
+                // The wait counts up to the last read of events, because events that are not read yet may have calls of
+                // the turn.
                 let waited = self.events_read.map_or(Duration::ZERO, |read| read.saturating_duration_since(seen));
                 let is_known = self.ended.is_some() || waited >= CALLS_WITHIN && turn.watch.is_settled();
                 if is_known || waited >= CALLS_AT_MOST {
@@ -275,7 +278,7 @@ impl ChatFollower {
 
     fn end_of_run(&self, run: &Sandbox) -> ChatEnd {
         match &run.verdict {
-            // It has ended before it had the message.
+            // The worker has ended before it got the message.
             Some(SandboxVerdict::Success) if self.turn.as_ref().is_some_and(|turn| !turn.watch.has_begun()) => {
                 ChatEnd::Failed("worker_ended".to_owned())
             }
@@ -309,7 +312,7 @@ impl ChatFollower {
             self.take_event(event);
         }
         self.has_read_all_events = batch.is_newest || batch.next >= to;
-        // Only events move the position: an event of another run is not part of this chat.
+        // The position also moves past events of other runs, which are not part of this chat.
         if batch.next > self.cursor.event {
             self.cursor.event = batch.next.min(to);
         }

@@ -1,6 +1,6 @@
 //! Frames of `/ai/chat`.
 //!
-//! Pure. Usage is never among them.
+//! Pure. No frame has the usage.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -16,11 +16,11 @@ use crate::identity::RunMetadata;
 pub(crate) const DEFAULT_AGENT: &str = "sandbox:agent";
 /// Beginning of the model of an agent.
 const MODEL_PREFIX: &str = "sandbox:";
-/// Characters of a name of the client.
+/// Maximum number of characters of a name that a client gives.
 const NAME_MAX: usize = 255;
 
-/// Members of the OpenAI form that tune a model, which the agent chooses itself, and tools that a model may call, and need
-/// not: chat programs such as Open WebUI offer theirs in each request.
+/// Members of the OpenAI form that tune a model, which the agent chooses itself, and tools that a model may call but
+/// does not have to: chat programs such as Open WebUI offer tools in each request.
 const IGNORED: [&str; 22] = [
     "frequency_penalty", "functions", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens",
     "parallel_tool_calls", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort",
@@ -44,7 +44,7 @@ const METADATA: [&str; 8] =
 pub(crate) struct ChatRequest {
     /// Name of an agent, of the configuration or of the registry.
     pub(crate) agent: String,
-    /// Model for it.
+    /// Model for the agent.
     pub(crate) model: Option<String>,
     /// Messages: `role`, and `content` as text or as parts.
     pub(crate) messages: Vec<Value>,
@@ -116,7 +116,7 @@ pub(crate) struct CompletionRequest {
     pub(crate) chat: ChatRequest,
     /// `model` as it was sent; the answer names it.
     pub(crate) model: String,
-    /// True for an answer as it comes.
+    /// True if the answer is streamed.
     pub(crate) is_stream: bool,
     /// True for a stream whose last chunk has the usage.
     pub(crate) has_usage: bool,

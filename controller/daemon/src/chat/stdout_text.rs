@@ -89,7 +89,7 @@ impl StdoutText {
     }
 }
 
-/// Takes all whole characters. Bytes that are none become U+FFFD.
+/// Takes all whole characters. Bytes that are not part of a character become U+FFFD.
 fn take_text(bytes: &mut Vec<u8>) -> String {
     let mut text = String::new();
     loop {

@@ -1,8 +1,8 @@
 //! Translates the events of a run into the events of a chat.
 //!
-//! Pure: a state machine. Its order is a property: results follow their call and come once, nothing follows `done`, and an
-//! error comes right before it. The text has one source, the first that has any: the program's stdout, or the events of a
-//! worker. So the same inputs give the same text, independent of the order in which the two are read.
+//! Pure: a state machine. Its order is a property: results follow their call and come once, nothing follows `done`, and
+//! an error comes right before it. The text has one source, the first one that had text when it was read: the program's
+//! stdout, or the events of a worker. Text of the other source is left out.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::failure::ChatFailure;
 use super::stdout_text::StdoutText;
 use crate::chat_settings::RemoteContent;
 
-/// Calls of tools that wait for a result. An agent could report any number of them.
+/// Maximum number of tool calls that wait for a result. An agent could report any number of them.
 const OPEN_TOOLS_MAX: usize = 1000;
 
 /// Something that a chat client sees.
@@ -66,7 +66,7 @@ pub(crate) struct Translation {
     defang: Option<Defang>,
     /// Text of a message that came in parts, before the whole message.
     partial: String,
-    /// True if a message was complete: the next one begins with a paragraph.
+    /// True if a message is complete: the next one begins a new paragraph.
     is_paragraph_due: bool,
     /// Ids of calls of tools without a result, as the client sees them.
     open_tools: BTreeSet<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Translation {
 }
 
 impl Translation {
-    /// `has_stdout` is false for a later turn of a worker: its output belongs to the whole run.
+    /// Begins a chat. `has_stdout` is false for a later turn of a worker: stdout belongs to the whole run.
     pub(crate) fn new(contract: Contract, remote: RemoteContent, has_stdout: bool) -> Self {
         Self {
             stdout: StdoutText::new(contract),
@@ -135,7 +135,7 @@ impl Translation {
                 let text = match text.strip_prefix(said.as_str()) {
                     Some(more) if said.is_empty() => format!("{}{more}", self.paragraph()),
                     Some(more) => more.to_owned(),
-                    // The result was cut because it was too large.
+                    // The whole message does not continue its parts: it was cut because it was too large.
                     None => String::new(),
                 };
                 let told = self.text(TextSource::Events, &text);
@@ -206,7 +206,8 @@ impl Translation {
         })
     }
 
-    /// Returns the id or the name of a tool, which loads nothing either. A call and its result have the same id.
+    /// Returns the id or the name of a tool in a form that loads nothing in a client. A call and its result keep the
+    /// same id.
     fn safe_name(&self, name: &str) -> String {
         if self.defang.is_some() { Defang::name(name) } else { name.to_owned() }
     }

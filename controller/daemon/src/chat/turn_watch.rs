@@ -11,9 +11,9 @@ use sluice_state::ledger::TokenSums;
 
 use super::translation::TurnEvent;
 
-/// Calls that have not ended. The sidecar carries fewer at once.
+/// Maximum number of calls that have not ended. A sidecar has fewer calls at once.
 const OPEN_CALLS_MAX: usize = 1000;
-/// Messages during one turn that are known.
+/// Maximum number of messages during one turn that are known.
 const MESSAGES_MAX: usize = 1000;
 
 /// Position of an event relative to the turn.
@@ -29,7 +29,7 @@ pub(crate) enum EventPlace {
     Withdrawn,
 }
 
-/// Watches for one turn.
+/// Finds the events and the calls of one turn.
 #[derive(Debug)]
 pub(crate) struct TurnWatch {
     message_id: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// Watches for a turn, from the event after its beginning on.
+    /// Watches for a turn. The first event must be the one after its `begin_seq`.
     pub(crate) fn new(turn: &ChatTurn) -> Self {
         let message_id = turn.message.as_ref().map(|(id, _)| id.clone());
         Self {
@@ -116,7 +116,7 @@ impl TurnWatch {
         self.open_calls.is_empty() || self.is_next
     }
 
-    /// Returns the tokens of its calls.
+    /// Returns the tokens of the calls of the turn.
     pub(crate) fn tokens(&self) -> &TokenSums {
         &self.tokens
     }

@@ -14,7 +14,8 @@ use sluice_state::sandboxes::SandboxState;
 const INTERRUPTS_MAX: u32 = 3;
 /// Time that a worker has to end after the request to end.
 const END_GRACE: Duration = Duration::from_secs(30);
-/// Added to the idle time of a worker: the daemon ends it earlier, and it ends by itself only while the daemon is dead.
+/// Time that is added to the idle time of a worker: the daemon ends the worker earlier, and the worker ends by itself
+/// only while the daemon is dead.
 pub(crate) const STAY_MARGIN: Duration = Duration::from_secs(60);
 
 /// Room for another worker of a principal.
@@ -24,7 +25,7 @@ pub(crate) enum WorkerSlot {
     Free,
     /// The limit allows another worker when this one has ended.
     InPlaceOf(RunId),
-    /// All of its workers have a turn.
+    /// All workers of the principal have a turn.
     None,
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn is_free(worker: &ChatWorker) -> bool {
     worker.told_to_end_us.is_none() && worker.turn.end.is_some() && worker.state == SandboxState::Running
 }
 
-/// Returns the room for another worker of a principal that may have so many.
+/// Returns the room for another worker of a principal that may have `max` workers.
 pub(crate) fn room(workers: &[ChatWorker], principal: &str, max: u32) -> WorkerSlot {
     let own = || workers.iter().filter(|worker| worker.principal == principal && worker.told_to_end_us.is_none());
     if own().count() < usize::try_from(max).unwrap_or(usize::MAX) {
@@ -57,11 +58,12 @@ pub(crate) fn left_turn(worker: &ChatWorker) -> LeftTurn {
     if takes_messages && worker.turn.interrupts < INTERRUPTS_MAX { LeftTurn::Interrupt } else { LeftTurn::Cancel }
 }
 
-/// Returns the workers that have waited for this time, and for each principal the longest idle beyond its limit.
+/// Returns the workers that have waited for the time `idle`, and for each principal the longest idle ones beyond its
+/// limit.
 pub(crate) fn to_end(workers: &[ChatWorker], idle: Duration, max: u32, now_us: i64) -> Vec<RunId> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut living: Vec<_> = workers.iter().filter(|worker| worker.told_to_end_us.is_none()).collect();
-    // Those with a turn first: they stay. Then those that waited for the shortest time.
+    // Workers with a turn come first, since they stay. The others follow, the shortest wait first.
     living.sort_by_key(|worker| std::cmp::Reverse(idle_since(worker).unwrap_or(i64::MAX)));
     living.retain(|worker| {
         let count = counts.entry(worker.principal.as_str()).or_default();
@@ -106,8 +108,8 @@ fn longest_idle<'a>(workers: impl Iterator<Item = &'a ChatWorker>) -> Option<Run
     idle.min_by_key(|(since, _)| *since).map(|(_, worker)| worker.key.run_id.clone())
 }
 
-/// Returns the time since which a worker waits; `None` if it has a turn, is held, or ends. Calls after the turn are work of its
-/// owner's messages.
+/// Returns the time since which a worker waits; `None` if it has a turn, is held, or ends. Work that was observed after
+/// the turn, such as a call for a message of the owner, begins the wait anew.
 fn idle_since(worker: &ChatWorker) -> Option<i64> {
     let waits = worker.state == SandboxState::Running && !worker.is_held;
     worker.turn.end.filter(|_| waits).map(|end| end.time_us().max(worker.worked_us.unwrap_or_default()))

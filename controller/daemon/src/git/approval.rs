@@ -23,7 +23,7 @@ use crate::run_policy::ASK_TIMEOUT;
 
 /// Maximum number of guarded files in an approval. The commit has all of them.
 const GUARDED_MAX: usize = 100;
-/// Time after a decision in which a daemon that starts makes the publication.
+/// Time after a decision within which a daemon that starts still makes the publication.
 const RESUMED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Asks a person whether the branch of a run may leave this host.
@@ -40,7 +40,7 @@ pub(super) async fn ask(context: &ApiContext, run: &Sandbox, row: &GitRun, repor
     }
 }
 
-/// Returns what a person sees.
+/// Returns the facts that a person sees before the decision.
 fn subject(run: &Sandbox, row: &GitRun, report: &CloneReport) -> Value {
     json!({
         "account": run.account,
@@ -97,7 +97,7 @@ async fn recorded<T>(
         after: Some(json!({ "approval_digest": approval.digest })),
         ..ControlEntry::default()
     };
-    // The decision has been counted among the changes of its owner.
+    // `record` would count a change of the owner again: the decision has been counted already.
     let seq = match by {
         Some(person) => context.record_end(person, entry, ACCEPTED).await?,
         None => context.record_own(entry).await?,
@@ -110,16 +110,17 @@ async fn recorded<T>(
     })
 }
 
-/// Publishes the approved commit at the approved address: that is where the run began, and a publication goes nowhere else.
+/// Publishes the approved commit. A publication always goes to the repository that the run began with, which the
+/// approval names.
 async fn publish_approved(context: &ApiContext, run: &Sandbox, approval: &Approval) -> Result<(), PublicationError> {
     let subject: Value = serde_json::from_str(&approval.subject).unwrap_or_default();
-    // Without its commit, the approval is about nothing.
+    // An approval without a commit publishes nothing.
     let head = subject["head_sha"].as_str().unwrap_or_default();
     let head: ObjectId = head.parse().map_err(|_| PublicationError::Nothing)?;
     publish(context, run, &Consent { head: Some(head), has_guarded: true }).await
 }
 
-/// Makes the publications that were approved shortly before an earlier daemon ended.
+/// Makes the publications that were approved within the last 24 hours and that an earlier daemon has not completed.
 pub(crate) async fn resume_publications(context: &Arc<ApiContext>) {
     let since_us = now_us().saturating_sub(duration_micros(RESUMED_WITHIN));
     let approved = context.store.unapplied_publications(since_us).await.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The branch of a run that is over: recorded, and published if the rule says so.
+//! Records the branch of a run that is over, and publishes it if the rule says so.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub(crate) async fn complete_stored(context: &Arc<ApiContext>, run: &Sandbox, ha
     }
 }
 
-/// Records what came out of a run, and publishes it if the run has succeeded and its rule is `auto`. A failure leaves the
-/// branch on this host, where a person can publish it.
+/// Records the branch of a run. If the run has succeeded, publishes the branch by the rule `auto`, or asks a person by
+/// the rule `approve`. A failure leaves the branch on this host, where a person can publish it.
 pub(crate) async fn complete(context: &Arc<ApiContext>, run: &Sandbox, report: &CloneReport, has_succeeded: bool) {
     let log = |text: &str| (context.log)(&format!("run {}: {text}", run.key));
     report.faults.iter().for_each(|fault| log(fault));
@@ -95,7 +95,7 @@ async fn publish_by_rule(
     Ok(())
 }
 
-/// Asks a person about commits that the forge does not have, also if it has those of an earlier attempt.
+/// Asks a person about commits that the forge does not have, even if it has the commits of an earlier attempt.
 ///
 /// # Errors
 /// [`PublicationError::TooLarge`]: a person could not review the change.
@@ -115,8 +115,8 @@ async fn ask_about_new_commits(
     Ok(())
 }
 
-/// Returns true if somebody has stopped or failed the run, which may be in its teardown: nothing of it leaves this host by a
-/// rule any more. Also true if that cannot be found out.
+/// Returns true if the run was stopped or failed, perhaps during its teardown, or if that cannot be read. No rule
+/// publishes the branch of such a run.
 async fn is_stopped(context: &ApiContext, run: &Sandbox) -> bool {
     match context.store.find_sandbox(None, &run.key.run_id).await {
         Ok(Some(now)) => {

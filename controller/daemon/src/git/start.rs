@@ -13,8 +13,9 @@ use crate::context::ApiContext;
 use crate::run_refusal::RunRefusal;
 use crate::stored_request::{StoredRepository, StoredRequest};
 
-/// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the commits
-/// that the run has pushed. It is refused if the project has another repository than at the first attempt.
+/// Returns the clone of an attempt, and records that the run has a branch. A new attempt gets a new clone, on the
+/// commits that the run has pushed. The attempt is refused if the project has another repository than at the first
+/// attempt.
 ///
 /// # Errors
 /// [`RunRefusal`]

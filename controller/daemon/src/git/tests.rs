@@ -1,5 +1,5 @@
-//! The end of a branch: after a crash between each two of its steps, and for a repository, a rule or a size that holds it
-//! here. The limit of its pushes.
+//! Tests of the publication of a branch: after a crash between any two steps, and for a repository, a rule or a size
+//! that keeps the branch on this host. Tests of the push limits.
 
 use std::fs::File;
 use std::path::Path;
@@ -110,12 +110,12 @@ impl CommittedRun {
         git(&bare, &["for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/"])
     }
 
-    /// Returns the branches of the forge if it has the run's branch at a commit.
+    /// Returns the expected branches of a forge that has the run's branch at a commit.
     fn with_branch_at(&self, head: &str) -> String {
         format!("{BRANCH} {head}\nmain {}", self.repository.base())
     }
 
-    /// Does the first of the steps, as a daemon has that is killed then.
+    /// Does the first `count` steps, like a daemon that is killed after them.
     async fn steps(&self, count: usize) {
         let Self { run, repository, .. } = self;
         let context = &self.daemon.running.context;
@@ -157,7 +157,7 @@ impl CommittedRun {
         }
     }
 
-    /// Pushes the head to the forge, as a daemon has that is killed before it records the end of the push.
+    /// Pushes the head to the forge, like a daemon that is killed before it records the end of the push.
     async fn push_unrecorded(&self, lease: Option<&ObjectId>) {
         let context = &self.daemon.running.context;
         let project = project(context, &self.run).expect("it has one");
@@ -168,7 +168,7 @@ impl CommittedRun {
         self.repository.publish(&project.url, &none, &branch, &head, lease).await.expect("it is there");
     }
 
-    /// Restarts the daemon with another repository as that of the project.
+    /// Restarts the daemon. The project then has another repository.
     async fn restarted_with(mut self, bare: &str) -> Self {
         let policy = policy_of(&self.scratch.path().join(bare), PublishRule::Auto);
         self.daemon.running.stop().await;

@@ -18,7 +18,7 @@ pub(super) enum Fact {
     CallStarted,
     /// A call has ended: its cost in nano-USD, and the hash of its error.
     CallEnded {
-        /// Cost, if it is known.
+        /// Cost in nano-USD; 0 if it is unknown.
         nano_usd: i64,
         /// Error of the call, if it failed.
         error: Option<Hash>,
@@ -57,8 +57,8 @@ pub(super) fn fact(event: &LoggedEvent) -> Option<Fact> {
     })
 }
 
-/// The home directory of a run is its workspace, so agents keep sessions, logs and databases there, in names that begin with
-/// a dot. These change whatever the agent does.
+/// The home directory of a run is its workspace, so agents keep sessions, logs and databases there, in names that begin
+/// with a dot. These files change even if the agent changes no file of its task.
 fn file_edited(data: &Value) -> Fact {
     let path = data["file_path"].as_str().unwrap_or_default();
     let is_state = path.strip_prefix(WORKSPACE).is_some_and(|rest| rest.starts_with("/."));

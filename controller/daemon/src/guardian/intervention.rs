@@ -1,6 +1,7 @@
 //! Texts of the Guardian: an event for people, and a fixed text for an agent.
 //!
-//! Pure. It contains nothing from an agent, and for agents no limits: a run that knows its limits works just below them.
+//! Pure. The texts contain nothing from an agent, and the texts for agents contain no limits: a run that knows its
+//! limits works just below them.
 
 use serde_json::json;
 use sluice_contract::Usd;
@@ -35,7 +36,7 @@ pub(super) fn nudge(rule: Rule) -> &'static str {
     }
 }
 
-/// Returns what people read.
+/// Returns the reason that people read.
 pub(super) fn reason(rule: Rule) -> &'static str {
     match rule {
         Rule::RepeatedTool => "the same tool call was repeated",

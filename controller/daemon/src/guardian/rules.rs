@@ -27,12 +27,12 @@ pub struct RepetitionRule {
     pub action: GuardianAction,
 }
 
-/// Rule: the run costs more than this within a time.
+/// Rule: the run costs this much or more within a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostRate {
-    /// Nano-USD.
+    /// Cost in nano-USD from which the rule matches.
     pub nano_usd: i64,
-    /// Time.
+    /// Time within which costs are added up.
     pub within: Duration,
     /// Action that follows.
     pub action: GuardianAction,

@@ -14,7 +14,7 @@ use super::rules::{GuardianAction, GuardianRules, RepetitionRule};
 
 /// Maximum number of events that are kept for one rule.
 const KEPT: usize = 256;
-/// Events of a hit that are named.
+/// Maximum number of events that a hit names.
 const NAMED: usize = 10;
 
 /// A rule.
@@ -38,13 +38,13 @@ pub(super) struct Hit {
 /// Evidence for a matched rule: numbers only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Evidence {
-    /// Events that count.
+    /// Number of events that count.
     pub(super) count: u64,
     /// Positions of the last matched events in the event log.
     pub(super) events: Vec<i64>,
     /// Time from the first to the last event, or the time without the expected event.
     pub(super) seconds: u64,
-    /// Nano-USD.
+    /// Cost in nano-USD, for the rule about costs.
     pub(super) cost: Option<i64>,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct RunGuard {
     errors: VecDeque<(i64, Hash, i64)>,
     /// Time, cost and position of calls.
     costs: VecDeque<(i64, i64, i64)>,
-    /// Time of the last changed file, or of the begin.
+    /// Time of the last changed file, or of the start.
     file_us: i64,
-    /// Number of calls that have ended since then, and the positions of the last ones.
+    /// Number of calls that have ended since then, or since the rule was last met, and the positions of the last ones.
     calls: u64,
     calls_at: VecDeque<i64>,
     open_calls: u64,
@@ -129,12 +129,13 @@ impl RunGuard {
         hits
     }
 
-    /// Returns the rules that are met since nothing has happened. The run works, and is not paused.
+    /// Returns the rules that are met because nothing has happened. The caller calls this only for a run that works and
+    /// is not paused.
     pub(super) fn look(&mut self, now_us: i64) -> Vec<Hit> {
         self.no_file_change(now_us).into_iter().chain(self.silence(now_us)).collect()
     }
 
-    /// Notes that the run is paused: its silence is counted anew afterwards.
+    /// Notes that the run is paused: its silence and its time without a changed file begin anew afterwards.
     pub(super) fn rest(&mut self, now_us: i64) {
         self.last.0 = self.last.0.max(now_us);
         self.file_us = self.file_us.max(now_us);
@@ -231,14 +232,14 @@ fn push<T>(kept: &mut VecDeque<T>, next: T, max: usize) {
     kept.push_back(next);
 }
 
-/// Returns the last of some positions.
+/// Returns the last positions, at most [`NAMED`].
 fn last(events: impl DoubleEndedIterator<Item = i64>) -> Vec<i64> {
     let mut last: Vec<_> = events.rev().take(NAMED).collect();
     last.reverse();
     last
 }
 
-/// Returns the time between two times; none if the clock went back.
+/// Returns the time between two times; zero if the clock went back.
 fn span(from_us: i64, to_us: i64) -> Duration {
     let us = to_us.saturating_sub(from_us).clamp(0, duration_micros(Duration::MAX));
     Duration::from_micros(us.unsigned_abs())

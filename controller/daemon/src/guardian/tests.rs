@@ -18,7 +18,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// An event at a second. Its position is the second, too.
+/// Returns an event at a second. Its position is the same number.
 fn event(second: i64, event_type: &str, data: &Value) -> LoggedEvent {
     let source = if event_type.starts_with("llm.") { EventSource::System } else { EventSource::Worker };
     LoggedEvent {

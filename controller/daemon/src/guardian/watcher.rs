@@ -41,7 +41,7 @@ pub(crate) struct Guardian {
     context: Arc<ApiContext>,
     settings: GuardianSettings,
     cursor: i64,
-    /// The runs that work; `None` for a run without rules.
+    /// The known runs; `None` for a run that has no rules or has ended.
     runs: HashMap<RunId, Option<GuardedRun>>,
     /// Hits that are not recorded yet.
     due: VecDeque<DueHit>,
@@ -58,7 +58,7 @@ struct GuardedRun {
 struct DueHit {
     run: RunId,
     hit: Hit,
-    /// Result of its action; none before it.
+    /// Result of the action; `None` until the action is done.
     performed: Option<Performed>,
 }
 
@@ -115,7 +115,8 @@ impl Guardian {
             let batch = self.context.store.events_after(self.cursor, EventFilter::default(), EVENTS).await?;
             let mut fault = None;
             for event in &batch.events {
-                // Counted once, whatever the result: a fault with another owner must not double the counts of a run.
+                // Each event counts once, even if it fails: a fault with another owner must not double the counts of a
+                // run.
                 self.cursor = event.seq;
                 if let Err(error) = self.take(event).await {
                     fault.get_or_insert(error);
@@ -186,7 +187,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Returns the rules for a run, if it has any. Events from this position on are not read yet.
+    /// Returns the guard of a run, if it has rules. The events from the position `from` on are not read yet.
     async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<Option<GuardedRun>, LoopFault> {
         let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
         let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());

@@ -28,7 +28,7 @@ pub(crate) async fn run(host: Arc<Host>, monitor: Arc<Monitor>, loops: Arc<Loops
     .await;
 }
 
-/// Checks once, including the version unless it is known since the last failure.
+/// Checks the engine once, and asks for its version unless it is known since the last failure.
 async fn ask(host: &Host, monitor: &Monitor) -> Result<(), LoopFault> {
     host.engine.ping().await?;
     if monitor.host.engine_version().is_none() {

@@ -69,7 +69,7 @@ async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), ReadError> {
         let batch = store.events_after(monitor.read.get(), filter.clone(), EVENTS).await?;
         for event in &batch.events {
             measure(store, event).await?.iter().for_each(|measurement| monitor.count(measurement));
-            // An event is counted once, also if the next one cannot be.
+            // An event is counted once, also if the next event cannot be counted.
             monitor.read.set(event.seq);
         }
         monitor.read.set(batch.next);
@@ -79,7 +79,7 @@ async fn count_new(store: &Store, monitor: &Monitor) -> Result<(), ReadError> {
     }
 }
 
-/// Returns what an event counts, with what the database has of its run or its approval.
+/// Returns the measurement of an event, with the facts of the database about its run or its approval.
 async fn measure(store: &Store, event: &LoggedEvent) -> Result<Option<Measurement>, ReadError> {
     let run: Option<RunId> = event.sandbox_id.as_deref().and_then(|id| id.parse().ok());
     let approval = run.as_ref().zip(closed_approval(event));

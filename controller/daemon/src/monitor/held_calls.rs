@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluice_runs::call_event::HoldChange;
 
-/// Calls of one run that wait. When it is dropped, at the end of the run, none of them does.
+/// Number of waiting calls of one run. A drop, at the end of the run, subtracts it from the total.
 #[derive(Debug)]
 pub(crate) struct HeldCalls {
     of_run: u64,
@@ -13,7 +13,7 @@ pub(crate) struct HeldCalls {
 }
 
 impl HeldCalls {
-    /// Starts without a call. `of_all` is the number of all runs.
+    /// Starts without a call. `of_all` is the total of all runs.
     pub(super) fn of(of_all: &Arc<AtomicU64>) -> Self {
         Self { of_run: 0, of_all: Arc::clone(of_all) }
     }

@@ -1,8 +1,8 @@
-//! Facts about the host that no figure has: the checks before the start, and the version of the engine.
+//! Facts about the host that are not numbers: the checks before the start, and the version of the engine.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Result of a check before the start of the daemon. Its detail names places of the host, and stays there.
+/// Result of a check before the start of the daemon. It omits the detail of the check, which names paths of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostCheck {
     /// Name of the check.

@@ -20,23 +20,23 @@ use super::measurement::{Called, Measurement};
 type Labels<const N: usize> = [(&'static str, String); N];
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// Seconds of runs and of their time in the queue.
+/// Bucket bounds in seconds for runs, their time in the queue, and the wait for approvals.
 const LONG: [f64; 12] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 86400.0];
-/// Seconds of calls and of the start of a sidecar.
+/// Bucket bounds in seconds for calls and the start of a sidecar.
 const SHORT: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 
-/// Numbers that are read when the metrics are.
+/// Numbers that are read at each read of the metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Gauges {
     /// Number of runs in each state.
     pub(super) runs: Vec<(&'static str, u64)>,
-    /// Seconds for which the first run waits that could begin.
+    /// Seconds for which the first run that could begin now has waited.
     pub(super) queue_age: f64,
     /// Receipts without a cost.
     pub(super) open_receipts: u64,
-    /// Seconds since the first call of them.
+    /// Seconds since the first call of these receipts.
     pub(super) open_receipt_age: f64,
-    /// Open streams of events.
+    /// Open streams: events, output, downloads and programs.
     pub(super) sse_clients: usize,
     /// Seconds since the first event that is not counted yet.
     pub(super) event_lag: f64,

@@ -21,10 +21,10 @@ const DECIDED: &str = "approval.decided";
 const EXPIRED: &str = "approval.expired";
 const IMPLAUSIBLE_COST: &str = "budget.implausible_cost";
 
-/// One thing to count.
+/// A change of the metrics because of one event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Measurement {
-    /// An attempt was claimed, after it waited for so many seconds.
+    /// An attempt was claimed.
     Claimed {
         /// Seconds in the queue.
         waited: f64,
@@ -35,7 +35,8 @@ pub(super) enum Measurement {
         outcome: String,
         /// Word for the reason of a failure.
         failure_code: Option<String>,
-        /// Seconds from the claim of its first attempt; none if it was never claimed.
+        /// Seconds from the claim of its first attempt, without the time for which its clocks were stopped; none if it
+        /// was never claimed.
         took: Option<f64>,
     },
     /// An approval was decided, or has expired.
@@ -87,21 +88,22 @@ pub(super) fn needs_run(event: &LoggedEvent) -> bool {
     event.source == EventSource::System && matches!(event.event_type.as_str(), STATE_CHANGED | STOPPED)
 }
 
-/// Returns the id of the approval that an event closes; [`of_approval`] says what it counts.
+/// Returns the id of the approval that an event closes; [`of_approval`] returns its measurement.
 pub(super) fn closed_approval(event: &LoggedEvent) -> Option<String> {
     let is_closed = event.source == EventSource::System && matches!(event.event_type.as_str(), DECIDED | EXPIRED);
     let data = is_closed.then(|| serde_json::from_str::<DecidedApproval>(&event.event_data).ok())?;
     data.map(|data| data.approval_id)
 }
 
-/// Returns what a closed approval counts. One that asked about a cap that has changed was decided by no person.
+/// Returns the measurement of a closed approval; none if the approval closed because its cap has changed, without a
+/// decision.
 pub(super) fn of_approval(approval: &Approval) -> Option<Measurement> {
     let decision = approval.decision.filter(|decision| *decision != ApprovalDecision::Changed)?;
     let since = approval.held_us.unwrap_or(approval.created_us);
     Some(Measurement::Decided { decision: decision.as_str(), waited: seconds(since, approval.decided_us?) })
 }
 
-/// Returns what an event counts. `run` is the run as it is now.
+/// Returns the measurement of an event. `run` is the run as it is now.
 pub(super) fn of_event(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Measurement> {
     if event.source != EventSource::System {
         return None;
@@ -124,7 +126,7 @@ fn claimed(event: &LoggedEvent, run: &Sandbox) -> Option<Measurement> {
 
 fn ended(event: &LoggedEvent, run: Option<&Sandbox>) -> Option<Measurement> {
     let Stopped { outcome, failure_code } = serde_json::from_str(&event.event_data).ok()?;
-    // The deadline is set at the first claim.
+    // The deadline is set at the first claim, and moves by the time for which the clocks were stopped.
     let begun = run.and_then(|run| Some(run.deadline_us?.saturating_sub(run.run_time_us)));
     let took = begun.map(|begun| seconds(begun, event.created_us));
     Some(Measurement::Ended { outcome: outcome?, failure_code, took })

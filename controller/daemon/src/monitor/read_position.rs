@@ -17,7 +17,7 @@ impl ReadPosition {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves it.
+    /// Sets the position.
     pub(super) fn set(&self, seq: i64) {
         self.0.store(seq, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Monitor;
 use super::instruments::Gauges;
 
-/// Type of the text.
+/// Content type of the metrics.
 pub(crate) const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Time for which one reading is served to all clients.
 const KEPT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Connects to the upstream, again and again. No request is sent.
+//! Connects to the upstream periodically. No request is sent.
 
 use std::sync::Arc;
 use std::time::Duration;

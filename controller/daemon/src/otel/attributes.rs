@@ -116,8 +116,8 @@ fn of_run(all: &mut Attributes, run: &RunFacts) {
     }
 }
 
-/// Sets the attributes of the trace. Langfuse needs them on each span: a view of spans has no trace to look them up in. A
-/// trace that others have begun keeps its name and its metadata.
+/// Sets the attributes of the trace. Langfuse needs them on each span: a view of spans has no trace to look them up in.
+/// A trace that the caller has begun keeps its name and its metadata.
 fn langfuse_trace(all: &mut Attributes, run: &RunFacts) {
     all.set("langfuse.user.id", run.metadata.trace_user());
     all.set("langfuse.session.id", run.metadata.session_id.clone());
@@ -141,7 +141,7 @@ fn langfuse_generation(all: &mut Attributes, call: &EndedCall) {
     if usage.any() {
         let cached = usage.cached_input.unwrap_or(0);
         let details = json!({
-            // Langfuse counts cached tokens apart.
+            // Langfuse counts tokens that are read from a cache separately.
             "input": usage.input.map(|input| input.saturating_sub(cached)),
             "output": usage.output,
             "total": usage.total,

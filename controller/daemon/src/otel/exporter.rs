@@ -53,9 +53,9 @@ pub(crate) struct Exporter {
     meters: Meters,
     next_try: Instant,
     next_metrics: Instant,
-    /// Fault for which spans wait for the next try.
+    /// Fault of the last request with spans, until the next try succeeds.
     spans_fault: Option<LoopFault>,
-    /// Fault for which metrics wait for the next try.
+    /// Fault of the last request with metrics, until the next try succeeds.
     metrics_fault: Option<LoopFault>,
 }
 
@@ -214,8 +214,8 @@ impl Exporter {
         Ok(())
     }
 
-    /// Sends the metrics, if they have changed. They are sums, so that a request that is lost loses nothing.
-    /// Before the next try, the last fault is returned again.
+    /// Sends the metrics, if they have changed. They are sums since the start, so a lost request loses no data. Before
+    /// the next try, the last fault is returned again.
     async fn send_metrics(&mut self) -> Result<(), LoopFault> {
         let Some(path) = self.target.metrics_path() else { return Ok(()) };
         if !self.meters.is_changed() {
@@ -249,7 +249,8 @@ impl Exporter {
         if let Some(authorization) = &self.target.authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
-        // The ingestion that takes the attributes of a trace from each span.
+        // Selects the ingestion of Langfuse that reads the attributes of a trace from each span. Other targets ignore
+        // it.
         headers.insert("x-langfuse-ingestion-version", HeaderValue::from_static("4"));
         let to = Destination { address, ca: self.target.ca.as_deref(), reach: Reach::Any };
         let status = post(to, request, WITHIN).await.map_err(ExportFault::Later)?;
@@ -299,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Every turn without a request was a success: a dead target was reported and taken back again and again.
+    /// Bug: every turn without a request counted as a success, so a dead target was reported, and then reported as
+    /// working, again and again.
     #[tokio::test]
     async fn a_fault_stays_until_its_data_is_sent() {
         let daemon = TestDaemon::start().await;

@@ -1,6 +1,7 @@
 //! Metrics of calls, named by the conventions for generative AI.
 //!
-//! Pure. Sums since the start of the exporter. Models come from sandboxes, so the number of series is bounded.
+//! Pure. All values are sums since the start of the exporter. Models come from sandboxes, so the number of series is
+//! bounded.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use super::target::Semconv;
 
 /// Maximum number of series of one metric; further models are `other`.
 const SERIES_MAX: usize = 200;
-/// Seconds, as the conventions advise.
+/// Bucket bounds in seconds, as the conventions advise.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-/// Tokens, as the conventions 1.41 advise.
+/// Bucket bounds in tokens, as the conventions 1.41 advise.
 const TOKENS: [f64; 14] = [
     1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0,
     67_108_864.0,
 ];
-/// Sums since the start, instead of sums since the last request.
+/// Temporality of OTLP for sums since the start, instead of sums since the last request.
 const CUMULATIVE: i32 = 2;
 
 /// Names of the counters of tokens, in the order of [`Series::tokens`].

@@ -1,6 +1,6 @@
 //! OTLP as JSON: the bodies of `/v1/traces` and `/v1/metrics`.
 //!
-//! Pure. The JSON encoding of OTLP writes ids as hexadecimal digits, 64-bit integers as texts, and words as numbers.
+//! Pure. The JSON encoding of OTLP writes ids as hexadecimal digits, 64-bit integers as strings, and enums as numbers.
 
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ impl Span {
             "startTimeUnixNano": nanos(self.start_us),
             "endTimeUnixNano": nanos(self.end_us.max(self.start_us)),
             "attributes": attributes(self.attributes.iter().map(|(name, value)| (name.as_str(), value))),
-            // 1 may only be set by people; 0 is unset.
+            // Code 1 (ok) is reserved for application developers; without a code, the status is unset.
             "status": match &self.error {
                 Some(message) => json!({ "code": 2, "message": message }),
                 None => json!({}),

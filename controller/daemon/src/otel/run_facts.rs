@@ -53,7 +53,8 @@ impl RunFacts {
         }
     }
 
-    /// Returns the trace at a kind of target. Langfuse has a trace of its own if the caller named one.
+    /// Returns the id of the trace at a kind of target: at Langfuse, the id of the existing trace, if the caller named
+    /// one.
     pub(super) fn trace_at(&self, kind: OtelKind) -> String {
         match &self.metadata.existing_trace_id {
             Some(existing) if kind == OtelKind::Langfuse => langfuse_trace(existing),
@@ -61,8 +62,8 @@ impl RunFacts {
         }
     }
 
-    /// Returns the parent of the run's span at a kind of target: the caller's span is in another trace than the one that the
-    /// caller has named.
+    /// Returns the parent of the run's span at a kind of target. In an existing trace of Langfuse it has none: the
+    /// caller's span is in another trace.
     pub(super) fn parent_at(&self, kind: OtelKind) -> Option<&str> {
         let is_elsewhere = kind == OtelKind::Langfuse && self.metadata.existing_trace_id.is_some();
         self.parent_id.as_deref().filter(|_| !is_elsewhere)
@@ -79,7 +80,7 @@ impl RunFacts {
     }
 }
 
-/// Returns the trace that Langfuse's own SDKs make of a name.
+/// Returns the id of the trace that Langfuse's own SDKs derive from a name.
 fn langfuse_trace(name: &str) -> String {
     let digits = name.to_ascii_lowercase().replace('-', "");
     let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,6 +1,6 @@
 //! Events of the log as spans.
 //!
-//! Pure. Only events of the system count: an agent's are claims.
+//! Pure. Only events of the system count: events of an agent are claims.
 
 use std::collections::HashMap;
 

@@ -21,7 +21,7 @@ pub enum OtelKind {
     Langfuse,
 }
 
-/// Version of the names for generative AI.
+/// Version of the semantic conventions for generative AI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Semconv {
     /// The conventions for generative AI 0.1, which have a repository of their own.
@@ -30,7 +30,7 @@ pub enum Semconv {
     V1_41,
 }
 
-/// A receiver of the settings.
+/// A receiver that the settings name.
 #[derive(Clone)]
 pub struct OtelTarget {
     /// Name.

@@ -1,4 +1,4 @@
-//! Styles and scripts of the pages. Their paths have their hash, so that a browser may keep them.
+//! Styles, scripts and icons of the pages. Their paths have one hash of all files, so that a browser may keep them.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use sluice_contract::Hash;
 use crate::api_error::ApiError;
 use crate::extract::PathNames;
 
-/// A file that is built in.
+/// A file that is built into the daemon.
 struct Asset {
     name: &'static str,
     content: &'static str,
@@ -114,7 +114,7 @@ pub(super) fn import_map() -> &'static str {
     &IMPORT_MAP
 }
 
-/// Returns the source expression of a policy that permits that map: its hash.
+/// Returns the source expression that permits the import map in a content security policy: its hash.
 pub(super) fn import_map_source() -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Hash::of(IMPORT_MAP.as_bytes()).as_bytes()))
 }
@@ -159,7 +159,7 @@ fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns a module and its static imports.
+    /// Adds a module and its static imports to `found`.
     fn imported<'a>(name: &'a str, found: &mut Vec<&'a str>) {
         if found.contains(&name) {
             return;
@@ -175,7 +175,8 @@ mod tests {
         }
     }
 
-    /// Each page with its style, one icon and its modules. A chart is loaded when it is shown.
+    /// The size of a page is its style, one icon and its modules. The library for charts is loaded only when a chart is
+    /// shown.
     #[test]
     fn each_page_is_small() {
         for page in ["list.js", "run.js", "new.js", "approvals.js", "chat.js", "agents.js", "spending.js", "host.js"] {

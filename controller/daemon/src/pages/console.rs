@@ -23,9 +23,9 @@ use crate::principal::Principal;
 
 type Context = State<Arc<ApiContext>>;
 
-/// Rows of a page without its script.
+/// Maximum number of rows of a page without its script.
 const ROWS: u32 = 100;
-/// Characters of a search.
+/// Maximum number of characters of a search.
 const SEARCH_MAX: usize = 200;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {
@@ -45,7 +45,7 @@ struct ListQuery {
     waiting_for: Option<String>,
 }
 
-/// Leads to the list.
+/// Redirects to the list of runs.
 async fn home(principal: Option<Principal>, Query(EmptyQuery {}): Query<EmptyQuery>) -> Response {
     match principal {
         Some(_) => (StatusCode::SEE_OTHER, [(LOCATION, "/sandboxes")]).into_response(),

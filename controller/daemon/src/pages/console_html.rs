@@ -15,7 +15,7 @@ use sluice_state::sandboxes::{Sandbox, SandboxPage, SandboxState, SandboxVerdict
 use super::foreign::{foreign, from_agent};
 use super::html::escape;
 
-/// Characters of an event.
+/// Maximum number of characters that a page shows of an event.
 const EVENT_MAX: usize = 500;
 /// Members that describe an event best, by priority.
 const TELLING: [&str; 8] = ["text", "message", "name", "file_path", "to", "model", "reason", "content"];
@@ -75,7 +75,7 @@ fn row(run: &Sandbox, cause: Option<&WaitCause>) -> String {
     )
 }
 
-/// Returns what a run in the queue waits for, if it is not its turn.
+/// Returns what a run in the queue waits for, if that is a retry or other runs.
 fn wait(cause: &WaitCause) -> String {
     if !matches!(cause.waiting_for, "retry" | "dependencies") {
         return String::new();

@@ -1,10 +1,10 @@
-//! The query of pages that take none.
+//! The query of pages that take no parameters.
 //!
 //! Pure.
 
 use serde::Deserialize;
 
-/// A query that has nothing.
+/// A query without parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EmptyQuery {}

@@ -1,6 +1,7 @@
 //! Text that a sandbox wrote, as HTML that shows it and does nothing else.
 //!
-//! Pure. The rule is that of `controller/console/text.js`: a page shows the same before and after its script runs.
+//! Pure. The rule is the same as in `controller/console/text.js`, so a page shows the same before and after its script
+//! runs.
 
 use std::fmt::Write;
 
@@ -9,11 +10,11 @@ use icu_properties::props::{GeneralCategory, GeneralCategoryGroup};
 
 use super::html::escape_char;
 
-/// Combining marks on one letter: more than any language has.
+/// Maximum number of combining marks on one letter. No language needs more.
 const MARKS_MAX: usize = 8;
-/// Codes that one text shows. More of them would make the page slow, and nobody reads them.
+/// Maximum number of codes that one text shows. More of them would make the page slow, and are not readable.
 const CODES_MAX: usize = 1000;
-/// Digits and semicolons of the longest sequence that is a colour.
+/// Maximum number of digits and semicolons in the escape sequence of a colour.
 const COLOUR_MAX: usize = 64;
 
 /// What a text has shown so far. A colour between two characters resets no counter.
@@ -21,11 +22,12 @@ const COLOUR_MAX: usize = 64;
 struct Shown {
     /// Combining marks on the last letter.
     marks: usize,
-    /// Codes.
+    /// Number of codes.
     codes: usize,
 }
 
-/// Returns a text as an element. Characters that lie about a text are codes, and colours of a terminal are left out.
+/// Returns a text as an element. Characters that hide or reorder a text are shown as codes, and terminal colours are
+/// left out.
 pub(super) fn foreign(text: &str) -> String {
     let mut html = String::from("<bdi>");
     let mut shown = Shown::default();
@@ -46,12 +48,12 @@ pub(super) fn foreign(text: &str) -> String {
     html
 }
 
-/// Returns the text of a sandbox in its own frame, with a label that the text cannot reach.
+/// Returns the text of a sandbox in its own frame, with a label outside of the text.
 pub(super) fn from_agent(text: &str) -> String {
     format!("<div class=\"from-agent\"><span class=\"label\">from the agent</span>{}</div>", foreign(text))
 }
 
-/// Returns the length of the colour that a text begins with.
+/// Returns the length of the escape sequence of a colour at the beginning of a text.
 fn colour_len(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("\u{1b}[").or_else(|| text.strip_prefix('\u{9b}'))?;
     let digits = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
@@ -99,7 +101,7 @@ impl Shown {
     }
 }
 
-/// Returns whether a character lies about a text: controls, direction, zero width, tags, variation selectors.
+/// Returns whether a character can hide or reorder text: controls, direction, zero width, tags, variation selectors.
 fn is_hidden(c: char) -> bool {
     (c.is_control() && !matches!(c, '\t' | '\n'))
         || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
     use crate::pages::html::escape;
 
-    /// Texts, and what a page shows of each, with codes in brackets: those of the test in a browser.
+    /// Returns texts, and what a page shows of each, with codes in brackets. The test in a browser has the same texts.
     fn texts() -> Vec<(String, String)> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/console/foreign_texts.json");
         let file = std::fs::read_to_string(path).expect("the tests of the console have it");
@@ -130,7 +132,7 @@ mod tests {
         let texts = texts();
         assert!(texts.len() >= 200, "{} texts", texts.len());
         for (text, shown) in texts {
-            // What is between the brackets came as HTML, and nothing else did.
+            // The brackets replace the only elements that the HTML of a text may have.
             let html = foreign(&text).replace("<span class=\"codepoint\">", "[").replace("</span>", "]");
             let inner = html.strip_prefix("<bdi>").and_then(|html| html.strip_suffix("</bdi>"));
             let plain = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

@@ -35,7 +35,7 @@ pub(super) struct Page {
 struct Console {
     /// Name of the page.
     name: &'static str,
-    /// Id of its run.
+    /// Id of the run that the page shows; empty on other pages.
     run: String,
     who: String,
     has_session: bool,
@@ -46,7 +46,7 @@ impl Page {
         Self { status: StatusCode::OK, title: title.to_owned(), main, console: None }
     }
 
-    /// Returns a page of the console. Its script replaces `main`, which is readable without one.
+    /// Returns a page of the console. Its script replaces `main`, which is readable without the script.
     pub(super) fn of_console(principal: &Principal, name: &'static str, title: &str, run: &str, main: String) -> Self {
         let who = format!("{} ({})", escape(&principal.owner), principal.role.as_str());
         let has_session = principal.way == Way::Session;
@@ -155,7 +155,8 @@ pub(super) fn not_logged_in() -> Response {
         .into_response()
 }
 
-/// Returns a text of our own, or one for an attribute or a title, as HTML. What a sandbox wrote passes `foreign`.
+/// Returns a text of our own, or a text for an attribute or a title, as HTML. Elsewhere, a text that a sandbox wrote
+/// passes `foreign`.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     sluice_contract::text::sanitize(text).chars().for_each(|c| escape_char(c, &mut escaped));

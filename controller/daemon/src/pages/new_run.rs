@@ -21,7 +21,7 @@ use crate::run_policy::RunPolicy;
 
 type Context = State<Arc<ApiContext>>;
 
-/// Agents that the form lists.
+/// Maximum number of agents that the form lists.
 const AGENTS: u32 = 200;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {

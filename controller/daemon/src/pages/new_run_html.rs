@@ -75,7 +75,8 @@ pub(super) fn form(choices: &Choices) -> String {
     main
 }
 
-/// Adds the members of a repository, for an owner whose projects have one. The script shows them with such a project.
+/// Adds the fields for a repository, if a project of the owner has one. The script shows them when such a project is
+/// chosen.
 fn repository(main: &mut String, projects: &[String]) {
     if projects.is_empty() {
         return;
@@ -140,7 +141,7 @@ fn select(main: &mut String, name: &str, label: &str, note: &str, options: &[(&s
     let _ = writeln!(main, "</select></label><p class=\"small quiet\">{note}</p>");
 }
 
-/// Adds an optional choice, if there is one.
+/// Adds a selection of one of these names or none, if there are any names.
 fn named(main: &mut String, name: &str, label: &str, note: &str, names: &[String]) {
     if names.is_empty() {
         return;

@@ -21,7 +21,7 @@ use crate::principal::Principal;
 
 type Context = State<Arc<ApiContext>>;
 
-/// Agents of a page without its script.
+/// Maximum number of agents of a page without its script.
 const AGENTS: u32 = 200;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {

@@ -70,7 +70,7 @@ pub(super) fn balances(budgets: &[(String, Balance, Vec<BudgetHold>)]) -> String
     )
 }
 
-/// Returns the sums of accounts.
+/// Returns the calls and the costs of accounts.
 pub(super) fn totals(usage: &UsageTable) -> String {
     let mut rows = String::new();
     for (account, total) in &usage.groups {
@@ -93,7 +93,7 @@ pub(super) fn totals(usage: &UsageTable) -> String {
     )
 }
 
-/// Returns the part that other users than admins see instead of the figures.
+/// Returns the part that users who are not admins see instead of the figures.
 pub(super) fn host_refusal(creates_runs: bool) -> String {
     let creates =
         if creates_runs { "creates sandboxes" } else { "creates no sandboxes: <code>sandbox_enabled</code> is off" };

@@ -33,7 +33,7 @@ const TOOL_MAX: Duration = Duration::from_secs(15 * 60);
 const KEY_AGAIN: Duration = Duration::from_secs(10);
 /// Steps without a rest between them.
 const STEPS_MAX: usize = 16;
-/// Name of the asking program, in the audit log of the run. The control log has the person.
+/// Name of the requester in the audit log of the run. The control log has the person.
 const BY: &str = "daemon";
 
 /// Pauses and resumes one attempt.
@@ -49,7 +49,7 @@ pub(crate) struct PauseKeeper {
     gate: GateState,
     /// Clock state that was last sent to the sidecar; `None` if an earlier daemon sent it.
     clocks_stopped: Option<bool>,
-    /// True if the virtual key may end before the run.
+    /// True if the virtual key may expire before the run ends.
     key_is_due: bool,
     /// False if the container is known to run.
     may_be_frozen: bool,
@@ -128,7 +128,7 @@ impl PauseKeeper {
         let mut rests = self.gate == GateState::Open;
         loop {
             if rests {
-                // The sender is in `live`, which is ours.
+                // `live` holds the sender, so this cannot fail.
                 let _ = wishes.changed().await;
             }
             wishes.mark_unchanged();
@@ -204,7 +204,7 @@ impl PauseKeeper {
         Ok(step)
     }
 
-    /// Observes the run; `None` if it is about to end, which thaws its container.
+    /// Observes the run; `None` if it is about to end: the teardown thaws its container.
     async fn look(&mut self) -> Result<Option<PauseLook>, KeeperError> {
         let run = self.context.store.find_sandbox(None, &self.key.run_id).await?;
         let works = |run: &Sandbox| run.key == self.key && run.state.is_active() && run.verdict.is_none();
@@ -231,7 +231,7 @@ impl PauseKeeper {
             is_at_work = !is_frozen && (is_bound || self.has_running_tool().await?);
         }
         if is_asked && held.iter().all(|call| call.cause == HoldCause::Paused) {
-            // Its client has left, and does not wait for the decision any more.
+            // No call waits at a cap: the client has left, and does not wait for the decision any more.
             cause = None;
         }
         if open_calls > 0 || waiting > 0 {
@@ -274,7 +274,8 @@ impl PauseKeeper {
     async fn unmark(&mut self, run: &Sandbox, cause: Option<Cause>) -> Result<(), KeeperError> {
         let now = now_us();
         if cause.is_none() {
-            // Its key was made for the time that the run had without the pause. A LiteLLM that is away does not hold up the run.
+            // The key was made for the time that the run had without the pause. The run continues even if LiteLLM
+            // cannot be reached.
             self.key_is_due = self.raise_key(run).await.is_err();
             self.set_clock(false).await?;
         }
@@ -283,7 +284,7 @@ impl PauseKeeper {
         self.take_clock(ended)
     }
 
-    /// Lets the virtual key live as long as the run.
+    /// Extends the life of the virtual key to the end of the run.
     async fn raise_key(&self, run: &Sandbox) -> Result<(), RaiseKeyError> {
         if run.stopped_total_us == 0 && run.clocks_stopped_us.is_none() {
             return Ok(());
@@ -313,7 +314,7 @@ impl PauseKeeper {
         let set = SetClock { stopped, by: Some(BY.to_owned()), reason: Some(reason.to_owned()) };
         match self.control.set_clock(&set).await {
             Ok(_) => {}
-            // It has been paused for the maximum time and continues, or it has no deadline.
+            // The run has been paused for the maximum time and its clock continues, or it has no deadline.
             Err(error) if error.is_moot() => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,8 +1,8 @@
 //! The next step of a pause.
 //!
-//! Pure. The calls under way end first. Then waiting calls get the answer to retry later, and a second after that, with
-//! no call open or waiting and no tool at work, the container is frozen: a client whose call waits while it is frozen would find
-//! its timer expired, and a tool would find its time used up.
+//! Pure. The open calls end first. Then waiting calls get the answer to retry later. A second after that, the container
+//! is frozen, if no call is open or waits and no tool works: a client that is frozen during a call would find its timer
+//! expired, and a tool would find its time used up.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ pub(super) enum Cause {
     Approval,
 }
 
-/// State of the sidecar's gate: new calls pass, or none does.
+/// State of the sidecar's gate: new calls pass, or they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum GateState {
-    /// Unknown: this daemon has not requested either yet.
+    /// This daemon has neither opened nor closed the gate yet.
     Unknown,
     Open,
     Closed,
-    /// The sidecar is of an older version, and has none.
+    /// The sidecar is of an older version, and has no gate.
     Missing,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct PauseView {
     pub(super) failed: Option<Duration>,
 }
 
-/// A step.
+/// A step of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PauseStep {
     CloseGate,
@@ -122,7 +122,7 @@ fn pause(view: &PauseView) -> PauseStep {
 
 fn hold(view: &PauseView) -> PauseStep {
     if view.is_marked {
-        // It was paused as well, and no longer is.
+        // The run was paused as well, and no longer is.
         return if view.is_frozen { PauseStep::Thaw } else { PauseStep::Unmark };
     }
     if view.gate == GateState::Closed || view.gate == GateState::Unknown {
@@ -142,7 +142,7 @@ fn hold(view: &PauseView) -> PauseStep {
     freeze_when_quiet(view)
 }
 
-/// Returns the step of a frozen container: a call that came in just before is answered first.
+/// Returns the step for a frozen container: a call that arrived just before the freeze is answered first.
 fn frozen(view: &PauseView, mark: PauseStep) -> PauseStep {
     if view.open_calls > 0 || view.waiting > 0 {
         return PauseStep::Thaw;

@@ -15,7 +15,7 @@ use crate::extract::JsonBody;
 /// Maximum number of messages in one request.
 const IDS_MAX: usize = 100;
 
-/// Messages that the agent has.
+/// Ids of messages that the agent has received.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MessageIds {

@@ -15,7 +15,7 @@ use crate::context::ApiContext;
 use crate::conversations::Counted;
 use crate::injection;
 
-/// Time for which the first request of a worker waits until its messages are taken back from the sidecar.
+/// Maximum time that the first request of a worker waits until its messages are taken back from the sidecar.
 const WITHDRAW_WITHIN: Duration = Duration::from_secs(2);
 
 /// The attempt whose sidecar sends a request.
@@ -53,8 +53,8 @@ impl RelayCaller {
         })
     }
 
-    /// Records that the attempt has a worker that takes messages. A worker that only reports events gets none: the sidecar adds
-    /// them to its calls.
+    /// Records that the attempt has a worker that takes messages. A worker that only reports events is not recorded:
+    /// the sidecar adds the messages to its calls.
     ///
     /// # Errors
     /// 503

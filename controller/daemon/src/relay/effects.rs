@@ -71,7 +71,8 @@ pub(super) async fn apply(
         context.store.step_sandbox_by(&sandbox.key.run_id, reason, choose, now_us).await
     };
     let run = take().await?;
-    // An agent may be done before the start of its program is recorded, which is a step of its own.
+    // If an agent is done before the start of its program is recorded, that start was the first step, and the
+    // completion is the second.
     if step(&run, effect).is_some() {
         take().await?;
     }

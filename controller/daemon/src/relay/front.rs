@@ -20,7 +20,7 @@ use crate::context::ApiContext;
 use crate::credential::RequestCredential;
 use crate::limits::HttpLimits;
 
-/// Beginning of all paths.
+/// Beginning of the paths of the API.
 const ROOT: &str = "/api/v1/sandboxes/";
 /// Beginning of the paths of repositories.
 const GIT_ROOT: &str = "/git/";

@@ -1,8 +1,8 @@
 //! The relay socket of one attempt.
 //!
-//! It is in a directory of its own, below directories that only root can enter. The sidecar has the directory as its working
-//! directory, so it connects by a path that begins there. The socket belongs to the sidecar's user, with mode 0600, and its
-//! connections are accepted only from that user.
+//! It is in a directory of its own, below directories that only root can enter. The sidecar has the directory as its
+//! working directory, so it connects by a path that begins there. The socket belongs to the sidecar's user, with mode
+//! 0600, and its connections are accepted only from that user and from root.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -30,7 +30,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Pause after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The relay socket of one attempt. Its file is removed, and its requests are ended, when this is dropped.
+/// The relay socket of one attempt. Its file is removed, and its connections are closed, when the future of
+/// [`Self::serve`] is dropped.
 #[derive(Debug)]
 pub(crate) struct RelayListener {
     context: Arc<ApiContext>,
@@ -43,7 +44,7 @@ impl RelayListener {
         Self { context, key }
     }
 
-    /// Binds the socket as soon as its directory exists, and serves the sidecar until it is dropped.
+    /// Binds the socket as soon as its directory exists, and serves the sidecar until this future is dropped.
     pub(crate) async fn serve(self) -> std::convert::Infallible {
         let (socket, uid) = self.bound().await;
         let front = Arc::new(RelayFront::new(Arc::clone(&self.context), self.key.clone()));

@@ -87,7 +87,7 @@ pub(super) async fn take(
     let until = Instant::now() + Duration::from_secs(wait);
     let (mut committed, mut stop) = (context.store.events_committed(), context.stop.clone());
     loop {
-        // Marked before the check, so that the wait notices a message that arrives after it.
+        // The state is marked before the check, so that the wait notices a message that arrives after the check.
         committed.mark_unchanged();
         if context.store.has_messages_for_worker(&caller.key.run_id, now_us()).await? {
             let taken = context.store.take_messages(&caller.key, mode, limit, now_us()).await?;

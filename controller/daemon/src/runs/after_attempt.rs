@@ -12,8 +12,8 @@ use super::service::shown;
 use crate::context::ApiContext;
 use crate::injection::INTERRUPTED;
 
-/// Takes the token of a sidecar that has ended, records its last signs of life and the state of its messages, and forgets
-/// the conversation.
+/// Revokes the token of a sidecar that has ended, records its last signs of life and the state of its messages, and
+/// forgets the conversation.
 pub(super) async fn forget(context: &ApiContext, key: &RunKey) {
     let signs = context.conversations.take();
     if !signs.is_empty()
@@ -45,8 +45,8 @@ pub(super) async fn remove_workspace(context: &ApiContext, key: &RunKey) {
     }
 }
 
-/// Returns the failure code of an attempt: a program that failed after a person had interrupted it, and made no call since,
-/// ended by the interruption.
+/// Returns the failure code of an attempt. It is `interrupted` for a program that a person interrupted, and that failed
+/// without a further call.
 pub(super) async fn failure_code<'a>(context: &ApiContext, key: &RunKey, code: &'a str) -> &'a str {
     if code != ErrorCode::ContainerFailed.as_str() {
         return code;

@@ -45,7 +45,7 @@ use crate::stored_request::StoredRequest;
 mod adoption;
 mod follow;
 
-/// Time after which what could not be recorded is recorded again: the disk may have room by then.
+/// Pause before a step that could not be recorded is recorded again: the disk may have room by then.
 const STORAGE_AGAIN: Duration = Duration::from_secs(1);
 
 /// One attempt of a run.
@@ -61,7 +61,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Drives a run that was claimed, whose row has this generation.
+    /// Drives an attempt that was claimed. `generation` is the generation of its row.
     pub(super) async fn begin(self, generation: u32) {
         let (verdict, retry) = match self.prepare(generation).await {
             Ok((run, mut signals)) => {

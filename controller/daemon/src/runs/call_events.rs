@@ -40,7 +40,7 @@ pub(super) struct CallReporter {
     held: HeldCalls,
     /// Events that were read, and are not known to be in the log.
     pending: Vec<NewLoggedEvent>,
-    /// The first cost that cannot be true: it ends the run. It stays: a decided run is not decided again.
+    /// The first implausible cost, which ends the run. It is not cleared, because a decided run is not decided again.
     implausible: Option<ImplausibleCost>,
 }
 
@@ -113,7 +113,7 @@ impl CallReporter {
                     faults.for_each(|fault| self.log(&format!("an event of a call is refused: {fault}")));
                     self.record_work(worked).await;
                     self.fail_implausible().await;
-                    // Last: what is cancelled before this is done again.
+                    // The events are cleared last, so that a cancelled write is repeated.
                     return self.pending.clear();
                 }
                 Err(error) => error,
@@ -123,14 +123,14 @@ impl CallReporter {
                 is_reported = true;
             }
             if !error.is_retryable() {
-                // The audit file has them: the follower of a restarted daemon adds them.
+                // The audit file has these calls: the follower of a restarted daemon adds the events.
                 return self.pending.clear();
             }
             sleep(WRITE_AGAIN).await;
         }
     }
 
-    /// Ends a run with a cost that cannot be true. Its account is not touched.
+    /// Ends a run with a cost that cannot be true. The cost is not posted to its account.
     async fn fail_implausible(&self) {
         let Some(cost) = &self.implausible else { return };
         let message = cost.describe();
@@ -143,7 +143,7 @@ impl CallReporter {
         };
         if let Err(error) = take_step(&self.context.store, &self.run.key.run_id, "a cost is implausible", decide).await
         {
-            // The judgement at its end says the same.
+            // The verdict at the end of the run is the same.
             self.log(&format!("it is not stopped: {}", error_chain(&error)));
         }
     }

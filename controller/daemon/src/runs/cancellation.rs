@@ -1,4 +1,4 @@
-//! Cancellation of a run, whatever it does.
+//! Cancellation of a run in any state.
 
 use sluice_contract::RunId;
 use sluice_state::sandboxes::{DesiredState, Sandbox, SandboxError, SandboxState, SandboxStep, SandboxVerdict};
@@ -12,7 +12,7 @@ const TRIES: usize = 8;
 /// Cancels a run. A waiting run has ended afterwards; a working run is about to end.
 ///
 /// # Errors
-/// The run does not exist; it changes all the time; errors of the database.
+/// The run does not exist; it changes at each try; errors of the database.
 pub(crate) async fn cancel(context: &ApiContext, run_id: &RunId) -> Result<Sandbox, SandboxError> {
     let mut generation = 0;
     for _ in 0..TRIES {

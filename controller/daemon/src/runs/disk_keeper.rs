@@ -1,7 +1,7 @@
-//! Ends a run whose workspace takes more than its limit on disk.
+//! Ends a run when its workspace takes more than its limit on disk.
 //!
-//! The workspace is walked through now and then, so a fast program can be over its limit for some seconds before its end. What
-//! is measured is what names lead to: a file that was removed and is still open counts nothing.
+//! The workspace is measured at intervals, so a fast program can exceed its limit for some seconds before its end. Only
+//! files with a name are measured: a file that was removed and is still open does not count.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ use crate::live_run::LiveRun;
 const EVERY: Duration = Duration::from_secs(3);
 /// Rest after a measurement, as a multiple of the time that it took.
 const REST: u32 = 30;
-/// Measurements that a program may evade, less those that it does not.
+/// Maximum number of measurements that a program evades, minus the measurements that succeed.
 const EVASIONS_MAX: u32 = 10;
-/// Measurements at the same time. Each may keep a thousand directories open.
+/// Limits the measurements at the same time. Each may keep a thousand directories open.
 static MEASUREMENTS: Semaphore = Semaphore::const_new(8);
 /// Failure code.
 const CODE: &str = "disk_exceeded";
 
-/// Looks after the workspace of one attempt until it is dropped.
+/// Checks the size of one attempt's workspace until it is dropped.
 pub(super) async fn keep(context: &Arc<ApiContext>, run: &Sandbox, live: &Arc<LiveRun>) -> Infallible {
     let workspace = context.layout.run(&run.key).work;
     let (mut logged, mut evasions) = (None, 0_u32);

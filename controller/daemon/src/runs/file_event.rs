@@ -18,9 +18,9 @@ pub(crate) const FILE_EDITED: &str = "agent.file_edited";
 const LEFT_OUT: &str = "workspace.changes_left_out";
 /// Type of the events about the watch itself.
 const WATCH: &str = "workspace.watch";
-/// Lines of a preview.
+/// Maximum number of lines of a preview.
 const PREVIEW_LINES: usize = 100;
-/// Characters of a preview.
+/// Maximum number of characters of a preview.
 const PREVIEW_CHARACTERS: usize = 5000;
 
 /// Returns the event of a change.
@@ -82,7 +82,7 @@ pub(super) fn watch_event(run: &Sandbox, reason: &str, since: Option<String>, no
     event(run, WATCH, &data, now_us)
 }
 
-/// The id is fixed in advance, so that an event that is written twice is in the log once.
+/// Returns an event with an id that is fixed in advance, so that an event that is written twice is in the log once.
 fn event(run: &Sandbox, event_type: &str, data: &Value, now_us: i64) -> NewLoggedEvent {
     NewLoggedEvent {
         id: Some(format!("evt_{}", uuid::Uuid::new_v4().simple())),

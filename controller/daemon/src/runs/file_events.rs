@@ -37,7 +37,7 @@ pub(super) struct FileReporter {
     left_out_at: Option<Instant>,
     /// Events that are not known to be in the log.
     pending: Vec<NewLoggedEvent>,
-    /// Time of the last changes that are not recorded as work.
+    /// Time of the last changes that are not recorded as work yet.
     worked_us: Option<i64>,
     /// All changes before this time are in the log once the pending events are.
     seen_until: Option<SystemTime>,
@@ -63,7 +63,7 @@ impl FileReporter {
         }
     }
 
-    /// Watches the workspace of a run whose program has not started.
+    /// Watches the workspace of a run before its program starts.
     pub(super) fn begin(&mut self, prepared: SystemTime) {
         self.start(Some(prepared));
         self.seen_until = Some(prepared);
@@ -81,7 +81,7 @@ impl FileReporter {
         self.pending.push(watch_event(&self.run, "adopted", text, now_us()));
     }
 
-    /// Asks for the last look: no process of the run is left.
+    /// Asks the watch for a last check: no process of the run is left.
     pub(super) fn stop(&mut self) {
         self.watch.iter_mut().for_each(WorkspaceWatch::finish);
     }
@@ -202,12 +202,12 @@ impl FileReporter {
         }
     }
 
-    /// Path of the file whose time marks how far changes are in the log.
+    /// Returns the path of the marker file. All changes before its modification time are in the log.
     fn marker(&self) -> PathBuf {
         self.paths.conf.join("watched")
     }
 
-    /// Notes for the next daemon up to when changes are in the log.
+    /// Records for the next daemon the time up to which changes are in the log.
     fn mark(&mut self) {
         let Some(until) = self.seen_until.take() else { return };
         let marker = File::options().write(true).create(true).truncate(false).open(self.marker());

@@ -1,5 +1,5 @@
-//! Kept workspaces of runs, except those of chats: bounded for each owner when one is added. The upkeep removes expired
-//! ones.
+//! Kept workspaces of runs, except workspaces of chats: bounded for each owner when one is added. The upkeep removes
+//! expired ones.
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -13,7 +13,7 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::kept_workspaces::{OF_OWNER, list_kept, remove_kept};
 
-/// Bytes of all kept workspaces of an owner, as a multiple of those that the largest of them may take.
+/// Maximum size of all kept workspaces of an owner, as a multiple of the largest of their limits.
 const SPACE: u64 = 2;
 
 /// A kept workspace, and the bytes that its run was allowed.
@@ -48,8 +48,8 @@ pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox) {
     }
 }
 
-/// Returns the kept workspaces of the owner, the newest first; none if that of the run itself was not kept. Chats have limits of
-/// their own.
+/// Returns the kept workspaces of the owner, the newest first; none if the run's own workspace was not kept. Chats have
+/// limits of their own.
 async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptEntry>, ApiError> {
     let keys = list_kept(&context.layout).await.map_err(|error| ApiError::internal(&error))?;
     if !keys.contains(&run.key) {

@@ -1,5 +1,6 @@
-//! Ends the programs that an earlier daemon has started for clients, lets this daemon start its own, and ends those at its
-//! end. So a restart is the longest time by which a program outlives the request that it was started for.
+//! Ends the programs that an earlier daemon has started for clients, lets this daemon start its own, and ends its own
+//! programs when the daemon stops. So a program outlives the request that it was started for by at most the time of a
+//! restart.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -32,7 +32,7 @@ use crate::stop_signal::StopSignal;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Minimum time between two checks of the queue.
 const CLAIM_EVERY: Duration = Duration::from_millis(20);
-/// Cause of a stopped run, instead of a signal to this process.
+/// Cancellation of one run, in place of a signal to this process.
 const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
 
 /// Owns the tasks of all runs.
@@ -45,7 +45,7 @@ pub struct Orchestrator {
     driven: HashMap<RunId, DrivenAttempt>,
     /// State that the watches of all workspaces share.
     watches: Arc<WatchShare>,
-    /// Each returns its attempt.
+    /// Each task returns the key of its attempt.
     tasks: JoinSet<RunKey>,
 }
 
@@ -123,7 +123,7 @@ impl Orchestrator {
         }
     }
 
-    /// Claims as many runs as there is room for.
+    /// Claims as many runs as the limits allow.
     async fn claim(&mut self) -> Result<(), SandboxError> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let RunPolicy { running_max, owner_running_max, project_running_max, .. } = **policy;

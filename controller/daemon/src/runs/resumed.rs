@@ -13,7 +13,8 @@ use crate::stored_request::StoredRequest;
 /// Adds the transcript and the workspace with which a run begins, if its request names an earlier one.
 ///
 /// # Errors
-/// [`RunRefusal::Owner`]: they were removed since the request.
+/// [`RunRefusal::Owner`]: they were removed since the request. [`RunRefusal::Host`]: the kept workspace cannot be
+/// opened.
 pub(super) fn resume(host: &Host, stored: &StoredRequest, exchange: &mut FileExchange) -> Result<(), RunRefusal> {
     let Some(name) = &stored.resume_from else { return Ok(()) };
     let gone = |what: &str| {

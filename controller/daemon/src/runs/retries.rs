@@ -16,9 +16,9 @@ const LONGEST: Duration = Duration::from_micros(RETRY_WAIT_MAX_US.unsigned_abs()
 /// Another attempt after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// As the word of the failure says.
+    /// The failure code decides.
     ByCode,
-    /// None: it would fail for the same reason.
+    /// No other attempt: it would fail for the same reason.
     Never,
 }
 

@@ -1,4 +1,4 @@
-//! Needs of the execution of runs, beside the database.
+//! Parts that the execution of runs needs in addition to the database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::watchdog::RunTimes;
 use crate::stored_request::StoredRequest;
 use crate::variable_values::Variables;
 
-/// A request of the database as a request for a run.
+/// A run request that is made from a stored request.
 #[derive(Debug)]
 pub struct PlannedRun {
     /// The request.
@@ -30,9 +30,9 @@ pub struct PlannedRun {
 #[error("{0}")]
 pub struct PlanError(pub String);
 
-/// Makes requests for runs. It hides the settings of programs, images and sidecars.
+/// Makes run requests from stored requests. It hides the settings of programs, images and sidecars.
 pub trait Planner: fmt::Debug + Send + Sync {
-    /// Makes the request of an attempt.
+    /// Makes the run request of an attempt.
     ///
     /// # Errors
     /// [`PlanError`], for the owner of the run.
@@ -45,12 +45,12 @@ pub trait Planner: fmt::Debug + Send + Sync {
     fn collector(&self, stored: &StoredRequest) -> CloneCollector;
 }
 
-/// Parts that the execution of runs needs beside the database.
+/// Parts that the execution of runs needs in addition to the database.
 #[derive(Debug, Clone)]
 pub struct RunService {
     /// The host.
     pub host: Arc<Host>,
-    /// Makes requests.
+    /// Makes run requests from stored requests.
     pub planner: Arc<dyn Planner>,
     /// Maximum number of stored output bytes of each stream.
     pub output_max: u64,

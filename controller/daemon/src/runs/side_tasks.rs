@@ -1,4 +1,4 @@
-//! Tasks beside a run in progress: its pauses, its approvals, its conversation, and the size of its workspace.
+//! Tasks during a run: its pauses, its approvals, its conversation, and the size of its workspace.
 
 use std::convert::Infallible;
 use std::sync::Arc;

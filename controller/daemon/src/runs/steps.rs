@@ -7,7 +7,8 @@ use sluice_state::store::{Store, now_us};
 /// Maximum number of changes of one run between a read and a step.
 const TRIES: usize = 100;
 
-/// Takes the step that `choose` finds for the present state of a run; none if it finds none. Returns the run as it is then.
+/// Takes the step that `choose` returns for the present state of a run, if it returns one. Returns the run after the
+/// step.
 ///
 /// # Errors
 /// [`SandboxError`]; [`SandboxError::StaleGeneration`] only if the run changes without end.

@@ -20,7 +20,8 @@ pub(super) enum StoredRequestError {
 }
 
 impl StoredRequestError {
-    /// Returns whether another attempt may get it: the store may be readable by then, and the request stays what it is.
+    /// Returns whether another attempt may get the request: the store may be readable by then, but a missing or
+    /// unreadable request stays as it is.
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Store(_) => Retry::ByCode,

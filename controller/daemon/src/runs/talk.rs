@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time at which the sidecar is due to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
-    /// After the next event: it has nothing, and had nothing.
+    /// After the next event: no message waits, and none can still be lost.
     AfterEvent,
     /// After the next event, but not at once: a message can still be lost.
     Later,
@@ -39,7 +39,7 @@ pub(super) async fn talk(context: &Arc<ApiContext>, run: &Sandbox) -> Infallible
     if run.state == SandboxState::Creating {
         *context.conversations.given(key).lock().await = GivenMessages::Known(Vec::new());
     } else {
-        // An earlier daemon may have sent it some.
+        // An earlier daemon may have sent messages to the sidecar.
         context.conversations.note_injected(key);
     }
     let mut pusher = MessagePusher { context: Arc::clone(context), key: key.clone(), is_reported: false };

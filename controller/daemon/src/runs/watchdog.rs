@@ -1,4 +1,4 @@
-//! The rules that end a run for its time or its silence.
+//! The rules that end a run because of its time or its silence.
 //!
 //! Pure. The caller passes the time, and a clock that jumps back ends no run.
 //!
@@ -11,21 +11,21 @@ use sluice_state::sandboxes::{Sandbox, SandboxState};
 
 use crate::live_run::LiveFacts;
 
-/// Time for which work counts that only the agent claims.
+/// Time after the last observed work for which work counts that only the agent reports.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
 /// Statuses of heartbeats by which the worker reports work.
 const WORKING: [&str; 2] = ["running", "alive"];
 
-/// Times after which runs end. The times of silence may be zero: then they end no run.
+/// Times after which runs end. `idle`, `stuck` and `heartbeat` may be zero: then they end no run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunTimes {
     /// Time from the claim to the start of the program.
     pub stale_start: Duration,
     /// Time without work.
     pub idle: Duration,
-    /// Time without work of a run whose worker reports that it works.
+    /// Time without work of a run with a worker that reports that it works.
     pub stuck: Duration,
-    /// Time without a heartbeat, of a run whose worker sent some before.
+    /// Time without a heartbeat of a run with a worker that has sent some before.
     pub heartbeat: Duration,
 }
 
@@ -83,7 +83,7 @@ pub fn overdue(run: &Sandbox, facts: Option<LiveFacts>, times: &RunTimes, now_us
     }
 }
 
-/// Returns the reason to end a run whose worker stopped sending heartbeats. A call shows that the agent lives.
+/// Returns the reason to end a run with a worker that stopped sending heartbeats. A call shows that the agent lives.
 fn without_heartbeat(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Option<Overdue> {
     let limit = times.heartbeat;
     let last = run.last_heartbeat_us?.max(facts.watched_us).max(facts.last_call_us.unwrap_or_default());
@@ -115,7 +115,7 @@ fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Opt
     Some(Overdue { code, message })
 }
 
-/// Returns the time of the last work. Work that only the agent claims counts for an hour after the last that was observed.
+/// Returns the time of the last work. Work that only the agent reports counts for an hour after the last observed work.
 fn last_work(run: &Sandbox) -> Option<i64> {
     let observed = run.last_observed_work_us.max(run.started_us)?;
     let claimed = run.last_work_us.map(|work| work.min(observed.saturating_add(duration_micros(CLAIMED_WORK))));

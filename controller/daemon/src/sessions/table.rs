@@ -14,9 +14,9 @@ pub(crate) const CODE_LIFE: Duration = Duration::from_secs(60);
 pub(crate) const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// Time after the last request at which a session ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(3600);
-/// Maximum number of sessions, and of open codes, of one principal.
+/// Maximum number of sessions of one principal, and of its codes that are not older than [`CODE_LIFE`].
 const PER_PRINCIPAL: usize = 5;
-/// Ended sessions that wait for their line in the control log.
+/// Maximum number of ended sessions that wait for their line in the control log.
 const ENDED_MAX: usize = 1000;
 
 /// Channel to which a session is bound.
@@ -64,7 +64,7 @@ pub(crate) struct EndedSession {
     pub(crate) id: String,
     /// Owner.
     pub(crate) owner: String,
-    /// One word.
+    /// Reason of the end, as one word.
     pub(crate) reason: &'static str,
 }
 
@@ -96,7 +96,8 @@ struct Session {
 }
 
 impl Login {
-    /// Returns the login of a principal in a role. An admin has all accounts; as an owner, only the one that pays its runs.
+    /// Returns the login of a principal in a role. An admin has all accounts; in the role of an owner, it has only the
+    /// account that pays its runs.
     pub(crate) fn of(principal: &Principal, role: Role, payer: Option<&str>) -> Self {
         let accounts = match payer {
             Some(payer) if role == Role::Owner && principal.accounts.is_empty() => vec![payer.to_owned()],
@@ -128,7 +129,7 @@ impl Session {
 }
 
 impl SessionTable {
-    /// Adds a code. If a principal has too many, its oldest one is removed.
+    /// Adds a code. If a principal has too many codes, its oldest one is removed.
     pub(crate) fn add_code(&mut self, hash: Hash, id: String, maker: &str, login: Login, now: Instant) {
         self.codes.retain(|code| code.is_valid(now));
         let of_maker = |code: &Code| code.view.maker == maker;
@@ -147,7 +148,7 @@ impl SessionTable {
         found.map(|code| code.view.clone())
     }
 
-    /// Uses a code up.
+    /// Uses a code up, and returns the principal that it logs in.
     pub(crate) fn take_code(&mut self, hash: &Hash, now: Instant) -> Option<LoginView> {
         let found = self.codes.iter_mut().find(|code| code.hash == *hash && !code.is_used && code.is_valid(now))?;
         found.is_used = true;
@@ -160,7 +161,7 @@ impl SessionTable {
         Some(if found.is_used { CodeState::Used } else { CodeState::Waiting })
     }
 
-    /// Begins a session. If a principal has too many, its longest unused one is removed.
+    /// Begins a session. If a principal has too many sessions, the one that was unused for the longest time is ended.
     pub(crate) fn begin(&mut self, hash: Hash, id: String, view: LoginView, binding: Binding, now: Instant) {
         self.sweep(now);
         let own: Vec<_> = self.sessions.iter().filter(|session| session.view.maker == view.maker).collect();
@@ -186,7 +187,7 @@ impl SessionTable {
         found.map(|session| session.view.maker.clone())
     }
 
-    /// Returns the remaining time of a session.
+    /// Returns the time until the maximum lifetime of a session.
     pub(crate) fn left(&self, id: &str, now: Instant) -> Option<Duration> {
         let found = self.sessions.iter().find(|session| session.id == id)?;
         Some(LIFE.saturating_sub(now.saturating_duration_since(found.began)))
@@ -211,7 +212,7 @@ impl SessionTable {
         }
     }
 
-    /// Takes sessions back, so that their end is returned again.
+    /// Takes back ended sessions, so that the next call of `take_ended` returns them again.
     pub(crate) fn put_back(&mut self, ended: Vec<EndedSession>) {
         self.ended.splice(0..0, ended);
     }

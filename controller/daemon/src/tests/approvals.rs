@@ -16,7 +16,7 @@ use crate::live_run::LiveRun;
 use crate::run_policy::RunPolicy;
 use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 
-/// A daemon with one running run of alice, whose cap on calls is 10.
+/// A daemon with one running run of alice, with a cap of 10 calls.
 struct Asking {
     daemon: TestDaemon,
     id: String,
@@ -31,7 +31,7 @@ impl Asking {
         Self::created_by("slu_alice", json!({}), policy).await
     }
 
-    /// The same; the request has these members too.
+    /// Makes the same; the request has these members too.
     async fn created_by(token: &str, more: Value, policy: RunPolicy) -> Self {
         let daemon = TestDaemon::with_policy(Some(policy), |_| {}).await;
         let mut body = json!({ "task": "x", "on_cap": "ask", "limits": { "max_calls": 10 }, "max_cost_usd": 1 });

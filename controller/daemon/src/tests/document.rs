@@ -29,7 +29,7 @@ pub(super) fn operations() -> Vec<Documented> {
         for (method, operation) in methods.as_object().expect("methods") {
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
             let body = (!schema.is_null()).then(|| match path.as_str() {
-                // One of three members is needed, which no schema says.
+                // The request needs one of three members; its schema does not show this.
                 "/api/v1/sandboxes" => json!({ "task": "x" }),
                 _ => example(&document, schema),
             });
@@ -152,7 +152,7 @@ fn sources(directory: &std::path::Path) -> Vec<String> {
             path => texts.push(std::fs::read_to_string(path).expect("it is text").replace(".route(\n", ".route(")),
         }
     }
-    // The first file has the document's own route.
+    // `api.rs` beside the directory has the document's own route.
     if directory.ends_with("api") {
         texts.push(std::fs::read_to_string(directory.with_extension("rs")).expect("it is there"));
     }

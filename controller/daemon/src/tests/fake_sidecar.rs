@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// The control socket of a sidecar. It ends with its last handle's task.
+/// The control socket of a sidecar. A drop ends it.
 pub(crate) struct FakeSidecar {
     script: Arc<Mutex<Script>>,
     task: tokio::task::JoinHandle<()>,
@@ -46,7 +46,7 @@ impl FakeSidecar {
         Self { script, task }
     }
 
-    /// Adds a waiting call.
+    /// Sets the one call that waits.
     pub(crate) fn hold(&self, hold_id: &str, cause: &str, asked: &str) {
         let held = json!([{
             "hold_id": hold_id, "cause": cause, "asked": asked, "model": "m", "waiting": 1, "attempts": 1, "waited_ms": 5,

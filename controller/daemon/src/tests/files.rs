@@ -34,7 +34,7 @@ impl Files {
         self.daemon.get("slu_alice", &self.path(path)).await
     }
 
-    /// A file with one more header.
+    /// Reads a file with one more request header.
     async fn with(&self, path: &str, header: &str) -> TestAnswer {
         let headers = [format!("Host: {}", self.daemon.address()), self.daemon.bearer("slu_alice"), header.to_owned()];
         self.daemon.bare("GET", &self.path(path), &headers.each_ref().map(String::as_str)).await

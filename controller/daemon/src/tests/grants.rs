@@ -11,7 +11,7 @@ use crate::test_daemon::{TestAnswer, TestDaemon, policy};
 const AGENTS: &str = "/api/v1/agents";
 const RUNS: &str = "/api/v1/sandboxes";
 
-/// A directory with some that may be granted, and a daemon that grants directories under it.
+/// A directory with subdirectories that may be granted, and a daemon that grants directories under it.
 struct Granting {
     daemon: TestDaemon,
     scratch: TempDir,

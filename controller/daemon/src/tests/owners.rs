@@ -48,7 +48,7 @@ impl Objects {
         Self { daemon, mine, own, event_id, seq, login_id }
     }
 
-    /// Pairs of an id of alice's and one that never existed, for the first parameter of a path.
+    /// Returns pairs for the first parameter of a path: an id of alice's object, and an id that never existed.
     fn of_path(&self, collection: &str) -> Option<Vec<(String, String)>> {
         let pairs = |pairs: &[(&str, &str)]| {
             Some(pairs.iter().map(|(one, other)| ((*one).to_owned(), (*other).to_owned())).collect())
@@ -68,7 +68,7 @@ impl Objects {
         }
     }
 
-    /// The same for a member of a query.
+    /// Returns such pairs for a member of a query.
     fn of_query(&self, name: &str, schema: &Value) -> Option<Vec<(String, String)>> {
         let is_number = schema.to_string().contains("integer");
         let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
@@ -82,7 +82,7 @@ impl Objects {
             // The name that a client uses for its own user.
             "user_id" => vec![pair("ann", "nobody")],
             "q" => vec![pair("mine", "never")],
-            // Both are after what bob has.
+            // Both positions are after bob's objects.
             "cursor" | "after" if is_number => vec![pair(&self.seq.to_string(), "1000000")],
             "cursor" | "after" => {
                 vec![pair(&format!("1.{}", self.mine), &format!("1.{NEVER}")), pair("alice/bot", "alice/never")]

@@ -214,7 +214,7 @@ async fn an_agent_that_is_done_can_work_on() {
     assert_eq!(relay.run().await["failure_code"], "agent_failed", "the first verdict stays");
 }
 
-/// Bug: a run whose agent was done before the start was recorded worked on to its timeout.
+/// Bug: a run continued to its timeout if its agent was done before the start was recorded.
 #[tokio::test]
 async fn an_agent_can_be_done_at_once() {
     let daemon = TestDaemon::with_runs().await;

@@ -7,7 +7,7 @@ use crate::test_daemon::{TestDaemon, policy};
 
 /// Operations that need a token, of any role.
 const OF_ALL_ROLES: [&str; 3] = ["/api/openapi.json", "/api/v1/sandboxes/health", "/api/v1/session"];
-/// The operation that only sessions have: a token of any role has none.
+/// The operation that only sessions have: a token has no session to end.
 const LOGOUT: &str = "/api/v1/session/logout";
 /// Members that an owner never sets.
 const FORBIDDEN: [&str; 12] = [
@@ -58,7 +58,7 @@ async fn a_role_without_an_operation_is_refused() {
     let daemon = daemon().await;
     let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
     for operation in operations().iter().filter(|operation| !operation.is_anonymous) {
-        // Its own run, a missing one, and one of others: the role is checked before the object.
+        // A run of alice, a missing run, and a run of bob: the role is checked before the object.
         for first in [&*id, "x", "bob%2Fx"] {
             let mut values = vec!["x"; operation.parameters().len()];
             values.iter_mut().take(1).for_each(|value| *value = first);

@@ -31,7 +31,7 @@ impl Client {
         Self::over(stream, daemon, token, path, header).await
     }
 
-    /// The same over a connection that is made already.
+    /// Opens the stream over an existing connection.
     pub(super) async fn over(
         mut stream: TcpStream,
         daemon: &TestDaemon,

@@ -7,7 +7,7 @@ use crate::context::ApiContext;
 use crate::event_limits::{EventLimits, StoreLevel, store_full};
 use crate::loops::LoopFault;
 
-/// The part of the daemon in its readiness.
+/// Name of the event log in the readiness.
 const PART: &str = "event store";
 
 /// Measures the level, and refuses the events of runs or takes them again.

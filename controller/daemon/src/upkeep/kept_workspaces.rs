@@ -1,5 +1,5 @@
-//! Removal of kept workspaces of the daemon's runs: expired ones, and for each owner all but the newest. Workspaces of chats
-//! have limits of their own.
+//! Removal of kept workspaces of the daemon's runs: expired ones, and for each owner all except the newest `OF_OWNER`.
+//! Workspaces of chats have limits of their own.
 //!
 //! Workspaces of one-shot runs belong to their operator.
 
@@ -38,7 +38,7 @@ pub(super) async fn remove_old(context: &ApiContext, keep: Duration, now_us: i64
     Ok(count)
 }
 
-/// Gives up the workspaces of expired sessions.
+/// Releases the workspaces of expired sessions for removal.
 async fn expire_sessions(context: &ApiContext, now_us: i64) -> Result<(), LoopFault> {
     let sessions = context.chat.sessions;
     let before_us = match sessions.carried {
@@ -61,7 +61,8 @@ struct ExpirableWorkspace {
     ended_us: i64,
 }
 
-/// Returns the workspaces of runs that ended before this time, and of each owner those beyond the newest.
+/// Returns the workspaces of runs that ended before this time, and the workspaces of each owner except the newest
+/// `OF_OWNER`.
 fn old(mut kept: Vec<ExpirableWorkspace>, before_us: i64) -> Vec<RunKey> {
     kept.sort_by_key(|kept| std::cmp::Reverse((kept.ended_us, kept.key.attempt)));
     let mut counts: HashMap<String, usize> = HashMap::new();

@@ -40,7 +40,7 @@ pub(crate) struct WebhookQuota {
 }
 
 impl WebhookQuota {
-    /// Returns the equal share of each of this number of webhooks.
+    /// Returns the equal share of one of `webhooks` webhooks.
     pub(crate) fn of(webhooks: usize) -> Self {
         let webhooks = u32::try_from(webhooks.max(1)).unwrap_or(u32::MAX);
         Self { waiting_max: (OUTBOX_MAX / webhooks).max(1), dead_max: (DEAD_MAX / webhooks).max(1) }
@@ -64,7 +64,7 @@ pub(crate) struct Consumer {
 /// Positions in the event log.
 #[derive(Debug, Clone, Copy)]
 struct LogPosition {
-    /// The one in the database.
+    /// The position in the database.
     written: i64,
     /// The last event that was read.
     read: i64,
@@ -73,7 +73,7 @@ struct LogPosition {
 }
 
 impl Consumer {
-    /// Works until the signal. A try that the signal meets is repeated by the next daemon.
+    /// Works until the signal. The next daemon repeats a try that the signal cuts off.
     pub(crate) async fn run(self, mut stop: StopSignal) {
         let name = format!("webhook {}", self.webhook.name);
         self.loops.register(&name, LOOK_EVERY);
@@ -120,7 +120,7 @@ impl Consumer {
                 LogPosition { written, read: written, is_overdue: used.is_some_and(|used| used < kept_us) }
             }
         };
-        // Reset after an error, so that the position is read from the database.
+        // After an error, the cursor stays empty, so that the position is read from the database.
         *cursor = None;
         let (position, mut fault) = self.take(position).await?;
         let due = self.store.due_webhook_messages(&self.webhook.name, now_us(), MESSAGES).await?;
@@ -155,7 +155,7 @@ impl Consumer {
                 return Ok((at, fault));
             }
             let batch = self.store.events_after(at.read, filter.clone(), room).await?;
-            // Events of the system stay for 90 days at least: until then, a gap is one of events of agents.
+            // Events of the system stay for 90 days at least: until then, a gap has only events of agents.
             if let Some(gap) = batch.gap.filter(|_| selects_agents(types) || at.is_overdue) {
                 let reason = format!("events from {} to {} were removed before they were sent", gap.from, gap.to);
                 fault = Some(LoopFault::new(reason));

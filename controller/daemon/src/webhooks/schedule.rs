@@ -18,7 +18,7 @@ const WAITS: [Duration; 7] = [
     Duration::from_micros(WAIT_MAX_US.unsigned_abs()),
 ];
 
-/// Returns what follows a failed try. `failed` is the number of tries that failed before it.
+/// Returns the time of the next try after a failed one. `failed` is the number of tries that failed before it.
 pub(super) fn next_try(failed: u32, now_us: i64) -> NextTry {
     match WAITS.get(failed as usize) {
         Some(wait) => NextTry::At(now_us.saturating_add(duration_micros(*wait))),

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 /// Beginning of a secret as text.
 const PREFIX: &str = "whsec_";
-/// Fewest bytes of a secret.
+/// Minimum number of bytes of a secret.
 const BYTES_MIN: usize = 24;
 /// Maximum number of bytes of a secret.
 const BYTES_MAX: usize = 64;
@@ -24,7 +24,7 @@ pub struct WebhookSecret(hmac::Key);
 /// Reason why a text is not a secret. It repeats nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookSecretError {
-    /// Another form.
+    /// The text has another form.
     #[error("a secret is whsec_ and base64; make one with: printf 'whsec_%s\\n' \"$(openssl rand -base64 32)\"")]
     Form,
     /// Too short or too long.

@@ -69,7 +69,7 @@ impl Receiver {
     }
 }
 
-/// Makes a certificate for localhost, which certifies itself.
+/// Returns an acceptor with a self-signed certificate for localhost.
 fn acceptor(directory: &Path) -> TlsAcceptor {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])

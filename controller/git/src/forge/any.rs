@@ -1,4 +1,4 @@
-//! A forge of any kind: one set of operations, which each kind has.
+//! A forge of any kind, with the operations that all kinds have.
 
 use super::error::ForgeError;
 use super::gitea::Gitea;
@@ -37,7 +37,7 @@ impl From<LocalForge> for Forge {
     }
 }
 
-/// Calls the operation of the present forge.
+/// Calls the operation of the forge in this value.
 macro_rules! at {
     ($self:ident, $forge:ident => $call:expr) => {
         match $self {
@@ -57,7 +57,7 @@ impl Forge {
         at!(self, forge => forge.find_pull_request(new).await)
     }
 
-    /// Opens a pull request. Use [`Self::publish`], which opens no second one.
+    /// Opens a pull request. [`Self::publish`] also prevents a second one.
     ///
     /// # Errors
     /// [`ForgeError`]
@@ -115,7 +115,7 @@ impl Forge {
         .await
     }
 
-    /// Makes a pull request of a draft.
+    /// Marks a draft as ready for review.
     pub(super) async fn mark_ready(&self, draft: &PullRequest) -> Result<(), ForgeError> {
         at!(self, forge => forge.mark_ready(draft).await)
     }

@@ -195,7 +195,7 @@ pub(super) fn encoded_path(text: &str) -> String {
     utf8_percent_encode(text, RESERVED_IN_PATH).to_string()
 }
 
-/// A request without a complete answer.
+/// Reason why a request has no complete answer.
 enum SendFault {
     BeforeSending(io::Error),
     Interrupted(io::Error),
@@ -222,7 +222,7 @@ async fn exchange(address: &Address, ca: Option<&Path>, request: Request<String>
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection may end when the answer is complete.
+        // The connection may end before this future has read the complete answer.
         _ = connection => answer.await,
     }
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 const RETRIES: u32 = 3;
 /// Maximum time that a forge can make a retry wait.
 const AFTER_MAX: Duration = Duration::from_secs(60);
-/// Number of times that a pull request is read until the forge has decided whether it can be merged: 61 s in all.
+/// Maximum number of further reads of a pull request until the forge has decided whether it can be merged: 65 s in all.
 const POLLS: u32 = 9;
 /// Maximum time between two reads.
 const POLL_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the time before the `nth` retry, from 1: 1, 2 and 4 s. If a forge requests more, it is used, up to a minute.
+/// Returns the time before the `nth` retry, from 1: 1, 2 and 4 s. If a forge requests a longer time, that time is used,
+/// up to a minute.
 #[must_use]
 pub fn delay(nth: u32, asked: Option<Duration>) -> Option<Duration> {
     let own = (1..=RETRIES).contains(&nth).then(|| Duration::from_secs(1 << (nth - 1)))?;

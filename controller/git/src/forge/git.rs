@@ -1,4 +1,4 @@
-//! The git that a local forge needs, passed by the caller.
+//! Access to git for a local forge, implemented by the caller.
 
 use std::future::Future;
 use std::io;
@@ -10,11 +10,11 @@ pub type GitFuture<'a> = Pin<Box<dyn Future<Output = Result<GitOutput, GitFault>
 /// Runs git in one bare repository that no sandbox can write, with an empty environment, limits,
 /// and without hooks.
 pub trait RunGit: Send + Sync {
-    /// Runs git with these arguments, after those that name the repository.
+    /// Runs git with these arguments, after the arguments that select the repository.
     fn run<'a>(&'a self, arguments: &'a [&'a str]) -> GitFuture<'a>;
 }
 
-/// End of a process of git.
+/// Exit code and output of a git process.
 #[derive(Debug, Clone)]
 pub struct GitOutput {
     /// Exit code.
@@ -23,7 +23,7 @@ pub struct GitOutput {
     pub stdout: Vec<u8>,
 }
 
-/// A process of git without a usable end.
+/// Reason why a git process has no usable result.
 #[derive(Debug, thiserror::Error)]
 pub enum GitFault {
     /// The process did not start, or its output could not be read.

@@ -1,7 +1,7 @@
 //! Gitea and Forgejo, by their REST API.
 //!
-//! A draft is a pull request whose title begins with `WIP:`. Neither has a field for conflicts: `mergeable` is also false for
-//! drafts, and while the server checks for conflicts.
+//! A draft is a pull request with a title that begins with `WIP:`. Neither server has a field for conflicts:
+//! `mergeable` is also false for drafts, and while the server checks for conflicts.
 
 use http::Method;
 use serde::Deserialize;
@@ -22,14 +22,14 @@ const OPEN_MAX: u8 = 50;
 const HEADERS: [(&str, &str); 1] = [("accept", "application/json")];
 /// Beginning of a draft's title.
 const DRAFT: &str = "WIP: ";
-/// Beginnings of titles that make drafts by default.
+/// Beginnings of titles that mark a draft in the servers' default configuration.
 const DRAFT_MARKS: [&str; 2] = ["wip:", "[wip]"];
 
 /// A repository at Gitea or Forgejo.
 #[derive(Debug)]
 pub struct Gitea {
     api: ForgeClient,
-    /// Address for people, without a final slash.
+    /// Address of the web interface, without a final slash.
     web: String,
     repository: RepositoryName,
     authorization: Authorization,
@@ -77,7 +77,7 @@ struct GiteaCommit {
 }
 
 impl Gitea {
-    /// Makes a client. `server` is the address for people, `https://HOST`. Nothing is sent yet.
+    /// Makes a client. `server` is the address of the web interface, `https://HOST`. Nothing is sent yet.
     ///
     /// # Errors
     /// [`ForgeError::Address`]
@@ -96,7 +96,7 @@ impl Gitea {
             Err(ForgeError::NotFound(_)) => return Ok(None),
             found => vec![self.read(found?, &what)?],
         };
-        // The server names one of several: an old one may hide the open one.
+        // If there are several pull requests, the server returns one, possibly an old one instead of the open one.
         if found.iter().all(|one| one.state != PullRequestState::Open) {
             let answer =
                 self.ask(Method::GET, &format!("/pulls?state=open&sort=recentupdate&limit={OPEN_MAX}"), None).await?;
@@ -135,7 +135,7 @@ impl Gitea {
         let answer = self.ask(Method::POST, &path, Some(&merging(request))).await?;
         match (answer.status, answer.member("message")) {
             (409, Some(_)) if answer.text.contains("out of date") => Ok(MergeAnswer::HeadMoved),
-            // The server has put what git printed, and no message, into the answer.
+            // With conflicts, the answer has the output of git instead of a message.
             (409, None) => Ok(MergeAnswer::HasConflicts),
             (405, Some(_)) if answer.text.contains("try again later") => Err(ForgeError::Undecided(found.number)),
             (405 | 409 | 422 | 423, _) => Ok(MergeAnswer::Refused(answer.text)),

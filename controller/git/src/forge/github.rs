@@ -1,4 +1,5 @@
-//! GitHub and GitHub Enterprise Server, by their REST API; GraphQL only makes a pull request of a draft, which REST cannot.
+//! GitHub and GitHub Enterprise Server, by their REST API; GraphQL is used only to mark a draft as ready for review,
+//! which REST cannot do.
 
 mod app;
 mod shapes;
@@ -20,7 +21,7 @@ use super::repository::RepositoryName;
 
 /// Version of the REST API.
 const HEADERS: [(&str, &str); 2] = [("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")];
-/// Word before a token of GitHub.
+/// Word before the token in the `authorization` header.
 const SCHEME: &str = "Bearer";
 /// Maximum number of pull requests of one branch that are read.
 const PER_BRANCH: u8 = 5;
@@ -30,7 +31,7 @@ const PER_BRANCH: u8 = 5;
 pub struct GitHub {
     rest: ForgeClient,
     graphql: ForgeClient,
-    /// Address for people, without a final slash.
+    /// Address of the web interface, without a final slash.
     web: String,
     repository: RepositoryName,
     credential: ClientCredential,
@@ -52,7 +53,8 @@ enum ClientCredential {
 }
 
 impl GitHub {
-    /// Makes a client. `api` is `https://api.github.com`, or `https://HOST/api/v3` of an own server. Nothing is sent yet.
+    /// Makes a client. `api` is `https://api.github.com`, or `https://HOST/api/v3` of a GitHub Enterprise Server.
+    /// Nothing is sent yet.
     ///
     /// # Errors
     /// [`ForgeError::Address`]
@@ -165,7 +167,8 @@ impl GitHub {
         branch(&answer.data::<GitHubRepository>()?.default_branch, &what)
     }
 
-    /// Returns the scopes of a classic token. Other credentials have permissions in place of scopes, and no `workflow` here.
+    /// Returns the scopes of a classic token. Other credentials have permissions instead of scopes, which GitHub does
+    /// not report here.
     pub(super) async fn token_scopes(&self) -> Result<Option<Vec<String>>, ForgeError> {
         let answer = self.ask(Method::GET, "", None).await?.success()?;
         let Some(scopes) = answer.headers.get("x-oauth-scopes").and_then(|value| value.to_str().ok()) else {
@@ -175,7 +178,7 @@ impl GitHub {
         Ok(Some(scopes.map(super::api::shorten).collect()))
     }
 
-    /// Returns the token, for git. A GitHub App gets a new one if this value has none.
+    /// Returns the token, for git. For a GitHub App, a new token is requested if this value has no valid one.
     ///
     /// # Errors
     /// [`ForgeError`]
@@ -203,7 +206,7 @@ impl GitHub {
     }
 }
 
-/// Returns the address of the GraphQL API, and that for people.
+/// Returns the addresses of the GraphQL API and of the web interface.
 fn siblings(api: &str) -> (String, String) {
     let api = api.trim_end_matches('/');
     match api.strip_suffix("/api/v3") {

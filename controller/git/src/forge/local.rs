@@ -1,7 +1,8 @@
 //! A forge without a server: a bare repository of this host, and a file for each pull request.
 //!
-//! For people without a forge, and for tests. Merges are made only from objects (`git merge-tree`), without a work tree, by
-//! the git that the caller passes. A base moves only if it has not moved since the merge was made.
+//! It is for projects without a forge, and for tests. Merges are made only from objects (`git merge-tree`), without a
+//! work tree, by the git that the caller passes. A base branch is updated only if it has not moved since the merge
+//! commit was made.
 
 mod records;
 
@@ -141,12 +142,13 @@ impl LocalForge {
         let branches =
             self.done("for-each-ref", &["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/"]).await?;
         let branches: Vec<&str> = branches.lines().collect();
-        // A new bare repository names a branch that was never pushed.
+        // HEAD of a new bare repository may name a branch that was never pushed.
         let found = default_branch(Some(&head), |branch| branches.contains(&branch));
         found.map(str::to_owned).ok_or_else(|| ForgeError::NotFound("the default branch".to_owned()))
     }
 
-    /// Returns a pull request as it is now. A merge that a crash cut off is found by its commit in the base.
+    /// Returns a pull request as it is now. After a crash during a merge, the merge commit in the base shows that the
+    /// merge was made.
     async fn read(&self, number: u64, record: LocalRecord) -> Result<PullRequest, ForgeError> {
         let base = self.commit_of(&record.base).await?;
         let mut record = record;
@@ -163,7 +165,7 @@ impl LocalForge {
             (Some(head), Some(base)) => Some(self.merged_tree(base, head).await? != MergedTree::HasConflicts),
             _ => None,
         };
-        // If its branch is gone, it cannot be merged.
+        // A pull request without its branch cannot be merged.
         let state = if is_open && head.is_none() { PullRequestState::Closed } else { record.state };
         Ok(PullRequest {
             number,

@@ -1,4 +1,4 @@
-//! A request to merge, and its end.
+//! A request to merge, and its result.
 //!
 //! Pure.
 
@@ -14,7 +14,7 @@ pub enum MergeMethod {
     Squash,
     /// A commit with two parents.
     Merge,
-    /// The commits again, on top of the base.
+    /// The commits, applied again on top of the base.
     Rebase,
 }
 
@@ -51,9 +51,9 @@ pub struct UnknownMergeMethod;
 pub struct MergeRequest<'a> {
     /// Merge method.
     pub method: MergeMethod,
-    /// Commit that the person has seen. Another one is not merged.
+    /// Commit that the person reviewed; no other commit is merged.
     pub head_sha: &'a str,
-    /// Branch that the person wants it in. Another one gets nothing.
+    /// Base branch that the person expects; a pull request for another base is not merged.
     pub base: &'a str,
     /// First line of the new commit's message.
     pub title: &'a str,
@@ -61,21 +61,22 @@ pub struct MergeRequest<'a> {
     pub message: &'a str,
 }
 
-/// End of a merge.
+/// Result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeOutcome {
     /// The pull request is merged.
     Merged {
         /// Commit that merged it, if the forge names it.
         commit: Option<String>,
-        /// End of the deletion of the branch.
+        /// Result of the deletion of the branch.
         branch: BranchDeletion,
     },
-    /// The branches have conflicts. Nothing was attempted.
+    /// The branches have conflicts. Nothing was merged.
     HasConflicts,
     /// The branch is at another commit by now. Nothing was merged.
     HeadMoved,
-    /// The forge refuses, for example since a review is missing. The text is the forge's, cut and made visible.
+    /// The forge refuses the merge, for example because a review is missing. The text comes from the forge; it is cut,
+    /// and its hidden characters are made visible.
     Refused(String),
 }
 

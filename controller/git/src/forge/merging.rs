@@ -1,4 +1,5 @@
-//! The merge of a pull request: read first, attempted once the forge has decided, and bound to one commit.
+//! The merge of a pull request. It is read first, merged once the forge has decided that this is possible, and bound to
+//! one commit.
 //!
 //! The caller checks that merging is allowed, and that the requester is neither the creator nor the owner of the run.
 
@@ -9,7 +10,7 @@ use super::merge_request::{MergeAnswer, MergeOutcome, MergeRequest};
 use super::pull_request::{BranchDeletion, PullRequest, PullRequestState};
 use super::retry::{Pause, retrying};
 
-/// Next act for a pull request as it is now.
+/// Next step for a pull request in its present state.
 #[derive(Debug, PartialEq, Eq)]
 enum MergeStep {
     End(MergeOutcome),
@@ -19,8 +20,8 @@ enum MergeStep {
     Merge,
 }
 
-/// Merges a pull request and deletes its branch. After a temporary failure, it starts again with reading the pull request, so
-/// a merge with a lost answer is found.
+/// Merges a pull request and deletes its branch. After a temporary failure, it starts again with reading the pull
+/// request, so it detects a merge after a lost answer.
 ///
 /// # Errors
 /// [`ForgeError`] of the last attempt.
@@ -112,8 +113,8 @@ fn judges_drafts(forge: &Forge) -> bool {
     }
 }
 
-/// Returns the end of a merge that the forge did not decide in time. Gitea has one word for conflicts and for unfinished
-/// work; after a minute it means conflicts.
+/// Returns the result of a merge that the forge did not decide in time. Gitea reports conflicts and an unfinished check
+/// in the same way; after a minute, this is taken as conflicts.
 fn undecided(forge: &Forge, number: u64) -> Result<MergeOutcome, ForgeError> {
     match forge {
         Forge::GitHub(_) | Forge::Local(_) => Err(ForgeError::Undecided(number)),

@@ -11,9 +11,9 @@ use super::error::ForgeError;
 pub struct NewPullRequest<'a> {
     /// Branch with the changes.
     pub head: &'a str,
-    /// Commit of that branch. A pull request that is closed or merged counts as this one only if it has this commit.
+    /// Commit of that branch. A closed or merged pull request is used only if it has this commit.
     pub head_sha: &'a str,
-    /// Branch that they are for.
+    /// Base branch of the changes.
     pub base: &'a str,
     /// Title; see [`crate::pull_request_text::title`].
     pub title: &'a str,
@@ -28,15 +28,15 @@ pub struct NewPullRequest<'a> {
 pub struct PullRequest {
     /// Number at the forge.
     pub number: u64,
-    /// Page for people; it is made of the address of the forge, not taken from its answer.
+    /// Web page; its address is computed from the address of the forge, not taken from an answer.
     pub url: Option<String>,
     /// Branch with the changes.
     pub head: String,
     /// Commit of that branch.
     pub head_sha: String,
-    /// Branch that the changes are for.
+    /// Base branch of the changes.
     pub base: String,
-    /// State.
+    /// State at the forge.
     pub state: PullRequestState,
     /// True for a draft.
     pub is_draft: bool,
@@ -58,13 +58,13 @@ pub struct PullRequest {
 pub enum PullRequestState {
     /// Open: to be merged or closed.
     Open,
-    /// A person has closed it without merging.
+    /// Closed without a merge.
     Closed,
     /// Merged.
     Merged,
 }
 
-/// End of the deletion of a branch.
+/// Result of the deletion of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BranchDeletion {
     /// The branch no longer exists.

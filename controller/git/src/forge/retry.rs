@@ -1,4 +1,4 @@
-//! Repeats requests to a forge that may succeed later: those of its API, and those of git.
+//! Repeats requests to a forge that may succeed later: API requests and git commands.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::delays::delay;
 use super::error::ForgeError;
 use crate::error::GitError;
 
-/// Waits. Tests pass an implementation that does not.
+/// A way to wait. Tests pass an implementation that does not wait.
 pub trait Pause: Sync {
     /// Waits for this time.
     fn pause(&self, time: Duration) -> impl Future<Output = ()> + Send;

@@ -1,4 +1,4 @@
-//! A server that answers by a script, and what all forges promise.
+//! A server that answers by a script, and tests that apply to all forges.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ impl Scripted {
                 let (mut stream, _) = listener.accept().await.expect("a client connects");
                 let request = request(&mut stream).await;
                 noted.lock().expect("nobody panics").push(request);
-                // A client may have enough of a long answer.
+                // A client may close the connection before the end of a long answer.
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
@@ -100,7 +100,7 @@ pub(super) fn raw(status: u16, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Does not wait, and counts the time.
+/// Does not wait, and records the times.
 #[derive(Debug, Default)]
 pub(super) struct Counted(Mutex<Vec<u64>>);
 

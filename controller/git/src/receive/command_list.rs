@@ -1,12 +1,12 @@
-//! The list of commands at the begin of a push.
+//! The list of commands at the beginning of a push.
 //!
-//! Pure. The bytes are the sandbox's.
+//! Pure. The bytes come from the sandbox.
 
 use crate::object_id::ObjectId;
 
 /// Maximum number of commands that are read, so that each gets an answer.
 pub(super) const COMMANDS: usize = 64;
-/// Maximum number of boundaries of a history that are read.
+/// Maximum number of `shallow` lines that are read.
 pub(super) const SHALLOW: usize = 1000;
 
 /// One change of a ref.

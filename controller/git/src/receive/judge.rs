@@ -8,14 +8,14 @@ use super::command_list::CommandList;
 use crate::branch::Branch;
 use crate::object_id::ObjectId;
 
-/// Rights of a push.
+/// Conditions that a push must meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
-    /// The one branch.
+    /// The only branch that a push may change.
     pub(crate) branch: &'a Branch,
     /// Present head of the branch.
     pub(crate) head: &'a ObjectId,
-    /// Kind of the ids.
+    /// Object format of the ids: `sha1` or `sha256`.
     pub(crate) format: &'a str,
     /// Commits where the history of the repository begins.
     pub(crate) shallow: &'a [ObjectId],
@@ -30,7 +30,7 @@ pub(crate) enum PushRefusal {
         /// The allowed branch.
         branch: String,
     },
-    /// Another ref.
+    /// A ref other than the allowed branch.
     #[error("only the branch {branch} is accepted, not {}; run: git push origin HEAD:{branch}", truncate(.given))]
     Reference {
         /// The allowed branch.
@@ -47,10 +47,10 @@ pub(crate) enum PushRefusal {
     /// A capability that was not offered.
     #[error("the capability '{}' was not offered; use git without push options and certificates", truncate(.0))]
     Capability(String),
-    /// A boundary of a history that the clone does not have.
+    /// The client's history has a boundary that the repository does not have.
     #[error("the history of the clone was cut; push from the clone in /workspace/repo, which has it whole")]
     Shallow,
-    /// An id of another kind.
+    /// An id of another object format.
     #[error("ids of commits are {0} here")]
     Format(String),
     /// The branch has moved meanwhile.

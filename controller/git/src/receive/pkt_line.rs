@@ -30,7 +30,7 @@ pub(crate) fn pkt_length(bytes: [u8; 4]) -> Result<PktLength, ListError> {
     }
 }
 
-/// Writes a line; it is not longer than a line may be.
+/// Encodes a line. Bytes beyond the maximum length are cut off.
 pub(crate) fn data(line: &[u8]) -> Vec<u8> {
     let line = &line[..line.len().min(LONGEST - 4)];
     let mut packet = format!("{:04x}", line.len() + 4).into_bytes();

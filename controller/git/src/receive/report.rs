@@ -5,19 +5,19 @@
 use super::command_list::CommandList;
 use super::pkt_line::{self, FLUSH};
 
-/// Band of the report, and of text for the person at the client.
+/// Bands: the first one is for the report, the second one for text to the person at the client.
 const REPORT: u8 = 1;
 const TEXT: u8 = 2;
-/// Bytes of a packet of a band.
+/// Maximum number of bytes of text in a packet of a band.
 const PIECE: usize = 65515;
 
-/// Answer to a push that was done.
+/// Returns the answer to an accepted push.
 pub(crate) fn accepted(list: &CommandList) -> Vec<u8> {
     let lines = list.commands.iter().map(|command| format!("ok {}\n", command.reference));
     answer(list, "", lines)
 }
 
-/// Answer to a push that was refused, with the reason for each command.
+/// Returns the answer to a refused push, with the reason for each command.
 pub(crate) fn refused(list: &CommandList, reason: &str) -> Vec<u8> {
     let reason = one_line(reason);
     let lines = list.commands.iter().map(|command| format!("ng {} {reason}\n", command.reference));
@@ -30,7 +30,8 @@ fn answer(list: &CommandList, text: &str, lines: impl Iterator<Item = String>) -
         report.extend(pkt_line::data(line.as_bytes()));
     }
     report.extend_from_slice(FLUSH);
-    // A client whose list could not be read gets the reason as text, in a band: without one, it could not parse the answer.
+    // If the list could not be read, the client gets the reason as text in a band: without a band, it could not parse
+    // the answer.
     let has_bands = list.wants("side-band-64k") || list.commands.is_empty();
     let has_report = list.wants("report-status");
     match (has_bands, has_report) {
@@ -51,7 +52,7 @@ fn band(number: u8, bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(PIECE).flat_map(|piece| pkt_line::data(&[&[number], piece].concat())).collect()
 }
 
-/// Texts of git have several lines; a report has one.
+/// Returns a text of git, which may have several lines, as one line of at most 1,000 characters.
 fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).take(1000).collect()
 }

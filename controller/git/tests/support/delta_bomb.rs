@@ -1,13 +1,13 @@
-//! A pack of some kilobytes whose last object inflates to gigabytes, which no git client makes.
+//! A pack of some kilobytes, with a last object that inflates to gigabytes. No git client makes such a pack.
 
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 /// Bytes of the first object.
 const START: usize = 60_000;
-/// Most bytes that one instruction of a delta copies.
+/// Maximum number of bytes that one instruction of a delta copies.
 const COPY: usize = 0xff_ffff;
 
-/// Returns a pack of a blob and a chain of deltas, each of which makes twice what the one before it makes.
+/// Returns a pack of a blob and a chain of deltas: each delta makes twice as many bytes as the one before it.
 pub(crate) fn delta_chain(deltas: u32) -> Vec<u8> {
     let mut pack = [b"PACK\0\0\0\x02".as_slice(), &(deltas + 1).to_be_bytes()].concat();
     let mut last = pack.len();
@@ -26,7 +26,7 @@ pub(crate) fn delta_chain(deltas: u32) -> Vec<u8> {
     pack
 }
 
-/// Copies the whole source twice.
+/// Returns a delta that copies the whole source twice.
 fn doubling(size: usize) -> Vec<u8> {
     let mut delta = [number(size), number(2 * size)].concat();
     for _ in 0..2 {

@@ -20,7 +20,7 @@ pub(crate) struct SeenRequests {
     pub(crate) requests: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
-/// `me:s3cret/+`
+/// Value of the `authorization` header for `me:s3cret/+`.
 pub(crate) const AUTHORIZATION: &str = "Basic bWU6czNjcmV0Lys=";
 pub(crate) const USER: &str = "me";
 pub(crate) const TOKEN: &str = "s3cret/+";
@@ -115,7 +115,7 @@ fn cgi_response(output: &[u8]) -> Response<Whole> {
     response.body(Whole::new(output[end + 4..].to_vec())).expect("a response")
 }
 
-/// Serves the bare repositories below `root`, after this status for the first requests.
+/// Serves the bare repositories below `root`, but answers the first requests with this status.
 pub(crate) async fn failing_forge(root: &Path, status: u16, requests: usize) -> (Server, SeenRequests) {
     let seen = SeenRequests::default();
     let (root, known) = (root.to_owned(), seen.clone());

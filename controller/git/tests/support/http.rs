@@ -65,7 +65,7 @@ impl AsyncRead for BodyReader {
     }
 }
 
-/// A server that ends with this value.
+/// A server that stops when this value is dropped.
 pub(crate) struct Server {
     pub(crate) address: String,
     task: JoinHandle<()>,

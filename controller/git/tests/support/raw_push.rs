@@ -16,7 +16,7 @@ pub(crate) fn line(text: &str) -> Vec<u8> {
     format!("{:04x}{text}", text.len() + 4).into_bytes()
 }
 
-/// One command with capabilities, and the flush.
+/// Returns the commands, with the capabilities after the first one, and the flush.
 pub(crate) fn commands(list: &[(&str, &str, &str)], wishes: &str) -> Vec<u8> {
     let mut body = Vec::new();
     for (place, (old, new, reference)) in list.iter().enumerate() {

@@ -11,10 +11,10 @@ use sluice_git::{Credentials, SecretText};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Started by sshd's `-i` with a connection as its standard input. It has a directory `/run/sshd` of its own.
+/// Script that starts `sshd -i` with a connection as its standard input, and with a directory `/run/sshd` of its own.
 const SCRIPT: &str = r#"mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -i -e -f "$1" 2>>"$2""#;
 
-/// A server that ends with this value.
+/// A server that stops when this value is dropped.
 pub(crate) struct Sshd {
     pub(crate) port: u16,
     directory: PathBuf,
@@ -63,7 +63,7 @@ impl Sshd {
         Credentials::SshKey { key: SecretText::new(read(client.to_owned())), known_hosts }
     }
 
-    /// What the server has logged.
+    /// Returns the log of the server.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl Drop for Sshd {
     }
 }
 
-/// The process ends when the connection does.
+/// Serves one connection. The process ends when the connection does.
 async fn serve(stream: TcpStream, config: &str, log: &str) {
     let stream = stream.into_std().expect("a socket");
     stream.set_nonblocking(false).expect("a socket");

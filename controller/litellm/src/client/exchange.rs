@@ -32,7 +32,8 @@ pub(super) async fn send(
     request: Request<String>,
     most: usize,
 ) -> Result<HttpAnswer, SendError> {
-    // The roots are read once, the resolver's configuration each time: a long-lived process may outlast it.
+    // The system's roots are read once. The resolver's configuration is read each time, since it can change while the
+    // process lives.
     let connector =
         Connector::new(address.clone(), ca).map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
     let stream = connector.connect(CONNECT_WITHIN).await.map_err(|error| SendError::BeforeSending(error.into()))?;

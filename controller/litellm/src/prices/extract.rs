@@ -17,7 +17,7 @@ const ENTRY_MAX: usize = 16 * 1024;
 /// Maximum size of a list in bytes: each sidecar of a run with a cap in dollars reads it.
 const LIST_MAX: usize = 8 * 1024 * 1024;
 
-/// PriceFieldsVisitor with prices, or factors of prices, that have no `cost` in their names.
+/// Members with prices, or factors of prices, that have no `cost` in their names.
 const PRICES: [&str; 6] = [
     "off_peak_pricing",
     "provider_specific_entry",
@@ -26,9 +26,9 @@ const PRICES: [&str; 6] = [
     "regional_processing_uplift_multiplier_us",
     "tiered_pricing",
 ];
-/// PriceFieldsVisitor with a number of tokens.
+/// Members with a number of tokens.
 const COUNTS: [&str; 3] = ["max_input_tokens", "max_output_tokens", "max_tokens"];
-/// PriceFieldsVisitor with a text.
+/// Members with a text.
 const TEXTS: [&str; 3] = ["key", "litellm_provider", "mode"];
 
 /// An answer that cannot serve as a price list.

@@ -107,7 +107,7 @@ impl SpendLogError {
         }
     }
 
-    /// Returns whether the error lasts until that LiteLLM is changed.
+    /// Returns whether the error lasts until the operator changes that LiteLLM or the key.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::None { .. } | Self::Refused { .. } | Self::Unreadable(_))

@@ -282,7 +282,7 @@ fn shown(text: &str) -> String {
 }
 
 impl SpendRow {
-    /// Returns the hash of its facts. The notation of its numbers does not matter.
+    /// Returns the hash of the row's facts. The notation of the numbers does not matter.
     #[must_use]
     pub fn hash(&self) -> Hash {
         let amount = Usd::parse(&self.spend).map_or_else(|_| self.spend.clone(), |amount| amount.to_string());

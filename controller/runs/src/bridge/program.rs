@@ -14,7 +14,7 @@ pub struct BridgeProgram {
     pub loader: Option<String>,
 }
 
-/// A program that a sandbox cannot execute.
+/// Reason why a sandbox cannot execute the program.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeProgramError {
     /// The file cannot be read.

@@ -1,4 +1,4 @@
-//! The database's knowledge of a driven run.
+//! Records the state of a driven run in the database.
 
 use sluice_contract::Witness;
 use sluice_contract::text::error_chain;
@@ -9,11 +9,11 @@ use sluice_state::store::StoreError;
 use super::DriveContext;
 use crate::resources::RunSnapshot;
 
-/// Writes the state of a run when it has changed, and each new line of its audit file.
+/// Writes the state of a run when it has changed, and the witness of each new line of its audit file.
 pub(super) struct Recorder {
     recorded: Option<(RunPhase, Option<RunVerdict>, Option<Process>)>,
     record_error: Option<String>,
-    /// The last line that was read and not recorded; it vouches for those before it.
+    /// Witness of the last line that was read and is not recorded; it also covers all lines before it.
     pending_witness: Option<Witness>,
     witness_error: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Recorder {
     ) -> Result<(), StoreError> {
         self.record_witness(snapshot.witness, context).await;
         let sidecar = snapshot.sidecar.as_ref();
-        // The sidecar's pid is worth a write as long as another controller may have to find it.
+        // A change of the sidecar's process is recorded only while another controller may have to find it.
         let state = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
         if state != self.recorded {
             let result = context.host.store.record(&context.key, context.generation, run, sidecar).await;
@@ -54,7 +54,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the run, not closed if a part of it could not be recorded.
+    /// Returns the run. It is not closed if a part of it could not be recorded.
     pub(super) fn finish(self, mut run: Run) -> Run {
         if let Some(message) = self.record_error.or(self.witness_error) {
             run.phase = RunPhase::Completing;

@@ -28,7 +28,7 @@ use crate::tty;
 pub struct StdioConfig {
     /// Source of the program's stdin.
     pub stdin: Stdin,
-    /// Gives our terminal to the program.
+    /// True if the program gets the terminal of this process.
     pub tty: bool,
     /// Maximum number of bytes to capture of both streams together.
     pub max: usize,
@@ -46,13 +46,13 @@ pub struct AttachedContainer {
     closed: Arc<OnceLock<SystemTime>>,
     wait: watch::Sender<ForwardWait>,
     writer: Option<JoinHandle<()>>,
-    /// Follows the size of our window.
+    /// Task that follows the size of our window.
     resizer: Option<JoinHandle<()>>,
     exit: TaskEnd,
 }
 
 impl AttachedContainer {
-    /// Takes the streams of a container that was started. `init` is its first process, where the engine named it.
+    /// Takes the streams of a container that was started. `init` is its first process, if the engine reported it.
     pub(super) fn new(
         streams: ContainerStreams,
         output: StdioConfig,
@@ -81,8 +81,8 @@ impl AttachedContainer {
         Self { captures, reader, closed, wait, writer, resizer, exit }
     }
 
-    /// Waits until the container has ended or has closed its output, which mostly is the same; returns once for each.
-    /// Cancel-safe.
+    /// Waits until the container has ended or has closed its output. Both mostly happen together; the call returns once
+    /// for each. Cancel-safe.
     pub async fn changed(&mut self) {
         tokio::select! {
             () = self.exit.reported() => {}

@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Returns the error of a name that another container has, with the owner of that container.
+    /// Returns the error for a name that another container has; it tells which kind of owner that container has.
     async fn name_taken(&self, name: &str, labels: &BTreeMap<String, String>) -> EngineError {
         const INSTANCE: &str = "sluice.instance";
         let theirs = self.labels_of(name).await.unwrap_or_default().remove(INSTANCE);
@@ -102,7 +102,8 @@ impl Engine {
         }
     }
 
-    /// Attaches, waits for the exit, starts: in this order, neither the output nor the exit of a short program is lost.
+    /// Attaches, begins to wait for the exit, and starts the container: in this order, neither the output nor the exit
+    /// of a short program is lost.
     ///
     /// # Errors
     /// [`EngineError`]; the container is not running then.

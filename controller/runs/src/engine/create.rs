@@ -88,7 +88,7 @@ fn host(blueprint: &Blueprint) -> HostConfig {
     }
 }
 
-/// Returns the size of the engine's log. Of attached output it only holds the end of a crash.
+/// Returns the size of the engine's log. With attached output, the log is not read, so it is small.
 fn log_size(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "64k".to_owned(), |bytes| bytes.to_string())
 }

@@ -1,4 +1,4 @@
-//! Output that is forwarded while the program runs, and its fate when our own output is slow.
+//! Output that is forwarded while the program runs, and what happens to it when our own output is slow.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct LiveOutput {
     next_look: Instant,
     /// Number of bytes that may still be taken without room for them, once the program has ended.
     left: usize,
-    /// True once a chunk is missing: no later one follows it.
+    /// True once a chunk is missing: no later chunk is forwarded.
     is_cut: bool,
 }
 

@@ -33,7 +33,7 @@ struct StreamState {
     offset: u64,
     /// True if the last frame was a chunk of an unfinished line.
     is_within_line: bool,
-    /// The line of the last frame has ended, and its newline is missing.
+    /// True if the line of the last frame has ended, and the log driver has dropped its newline.
     owes_newline: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct LogPiece {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A frame that is not one of a log with times.
+/// Error about a frame that has no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the engine's log has a line without a time")]
 pub(super) struct LogFrameError;

@@ -35,11 +35,11 @@ pub struct LogConfig {
     pub max: usize,
     /// Size of the engine's log. Beyond it the engine removes output.
     pub log_max: u64,
-    /// Stores the output. It may already have a part of it.
+    /// Stores the output. It may already have a part of the output.
     pub record: Option<OutputLog>,
 }
 
-/// Output that is missing at the end.
+/// Reason why output at the end is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLoss {
     /// The program wrote more than the engine's log holds.
@@ -102,7 +102,7 @@ impl LoggedContainer {
         }
     }
 
-    /// Returns captured stdout and stderr, which output is missing, and the error of the record.
+    /// Returns captured stdout and stderr, the reason why output is missing, and the error of the record.
     #[must_use]
     pub fn finish(self) -> (Captured, Captured, Option<LogLoss>, Option<String>) {
         self.reader.abort();
@@ -121,7 +121,8 @@ impl Drop for LoggedContainer {
 }
 
 impl LogSink {
-    /// Returns false if the engine may have removed the beginning of the log, by the first frame of a pass or by the size.
+    /// Returns false if the first frame of a pass or the size of the log shows that the engine may have removed the
+    /// beginning of the log.
     fn can_continue(&mut self, first: Option<&LogPiece>, size: u64) -> bool {
         let is_same = first
             .map(|piece| (piece.stream, piece.time_us))

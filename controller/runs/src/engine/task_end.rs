@@ -2,7 +2,7 @@
 
 use tokio::task::JoinHandle;
 
-/// A task whose end somebody waits for, also if it comes before anybody waits.
+/// A task that reports its end once, even if it ends before the first wait.
 #[derive(Debug)]
 pub(super) struct TaskEnd(Option<JoinHandle<()>>);
 
@@ -12,7 +12,7 @@ impl TaskEnd {
         Self(Some(task))
     }
 
-    /// Waits until the task has ended. Once this has returned, it waits for ever. Cancel-safe.
+    /// Waits until the task has ended. After this has returned once, a later call waits for ever. Cancel-safe.
     pub(super) async fn reported(&mut self) {
         match &mut self.0 {
             Some(task) => {

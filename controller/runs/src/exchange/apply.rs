@@ -42,7 +42,7 @@ pub(super) struct Target<'a> {
     pub(super) owner: Owner,
     /// Paths that git on the host executes.
     pub(super) executed: &'a BTreeSet<Vec<u8>>,
-    /// Name of a file that is being written.
+    /// Name of files while they are written.
     temporary: Vec<u8>,
     interrupt: &'a CancelFlag,
     allowance: Allowance,
@@ -51,7 +51,7 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Returns a directory to which this run may write at most this many bytes.
+    /// Returns a target to which this run may write at most `BYTES_MAX` bytes.
     pub(super) fn new(
         host: &'a Tree,
         work: &'a Tree,
@@ -87,7 +87,7 @@ impl Target<'_> {
         for change in allowed.iter().filter(|change| is_gone(change) && !is_directory(change)) {
             self.perform(change, Self::delete);
         }
-        // Nested directories come first.
+        // Nested directories are deleted before the directories that contain them.
         for change in allowed.iter().rev().filter(|change| is_gone(change) && is_directory(change)) {
             self.perform(change, Self::delete_directory);
         }
@@ -101,7 +101,7 @@ impl Target<'_> {
         if !self.applied.left_out.contains_key(&change.path)
             && let Err(error) = self.interrupt.check().and_then(|()| action(self, change))
         {
-            // Later changes are not made either: each would need a copy to fail.
+            // Later changes fail at once, without a copy that would fail too.
             self.is_full |= error.kind() == io::ErrorKind::FileTooLarge;
             self.applied.left_out.insert(change.path.clone(), reason(&error));
         }
@@ -184,7 +184,7 @@ impl Target<'_> {
                     Some(from) => place.copy(from, Age::New, &mut self.allowance),
                     None => place.link(&after.target),
                 };
-                // Another program has this name, and its file stays.
+                // Another program uses this name; its file stays.
                 if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
                     return Err(name_taken(&temporary));
                 }
@@ -227,7 +227,7 @@ fn name_taken(name: &[u8]) -> io::Error {
     io::Error::other(format!("a file {name} is beside it, from a run of this name; remove that file"))
 }
 
-/// Renames the finished file. A new file never replaces another one.
+/// Renames the finished file. A new file never replaces another one, if the file system can prevent it.
 fn rename(finished: &NewEntry<'_>, name: &[u8], replaces: bool) -> io::Result<()> {
     let NewEntry { directory, name: temporary, .. } = *finished;
     if replaces {
@@ -266,7 +266,8 @@ fn check_unchanged(before: Option<&Original>, now: Option<&TreeEntry>) -> io::Re
     Err(io::Error::other(reason))
 }
 
-/// Returns the mode of a file on the host. A run decides which users may execute its files, and gives no write permission.
+/// Returns the mode of a file on the host. A run decides whether a file is executable, and gives no write permission to
+/// other users.
 fn mode_on_host(after: &TreeEntry, now: Option<&TreeEntry>) -> u32 {
     match now.filter(|now| now.kind == after.kind) {
         Some(now) if now.is_executable() == after.is_executable() => now.mode & 0o777,
@@ -276,8 +277,8 @@ fn mode_on_host(after: &TreeEntry, now: Option<&TreeEntry>) -> u32 {
     }
 }
 
-/// Returns whether the text of a link may lead out of the tree, or through a name of git. After a name, `..` depends on
-/// the target of another link, so it is refused.
+/// Returns whether the text of a link may lead out of the tree, or through a name of git. After a name, `..` could
+/// depend on the target of another link, so it is refused.
 fn leads_out(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") || super::git_names::has_git_name(target) {
         return true;

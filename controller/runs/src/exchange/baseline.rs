@@ -24,7 +24,7 @@ pub(super) const CONFIG_MAX: u64 = 1 << 20;
 /// A file, directory or link at the start of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Original {
-    /// On the host.
+    /// Entry on the host.
     pub(super) host: TreeEntry,
     /// Entry in the run's copy, before the run.
     pub(super) copy: TreeEntry,
@@ -34,7 +34,7 @@ pub(super) struct Original {
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     pub(super) entries: BTreeMap<Vec<u8>, Original>,
-    /// Directories that are repositories of git, with everything in them.
+    /// Directories that are git repositories; everything in them is metadata.
     pub(super) repositories: BTreeSet<Vec<u8>>,
     /// Names of git that existed.
     pub(super) git_names: BTreeSet<Vec<u8>>,
@@ -187,8 +187,8 @@ impl Copies<'_> {
         Ok(Some(host))
     }
 
-    /// Writes the configuration of a repository without its credentials, and returns whether it did. Content that git does not
-    /// accept as a configuration, such as an old copy of one, is left out.
+    /// Writes a configuration of git without its credentials, and returns whether it did. An invalid `config` or
+    /// `config.worktree` is an error; any other file that git does not accept as a configuration is left out.
     fn write_config(&mut self, from: File, place: &NewEntry<'_>, path: &[u8]) -> Result<bool, ExchangeError> {
         let is_read = matches!(place.name, b"config" | b"config.worktree");
         let mut content = Vec::new();

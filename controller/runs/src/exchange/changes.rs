@@ -15,7 +15,7 @@ const ENTRIES_MAX: u64 = 1_000_000;
 pub(super) struct Changes<'a> {
     /// Changes by path. A changed file may have the same content.
     pub(super) entries: Vec<Change<'a>>,
-    /// New names of git and new repositories, which stay where they are.
+    /// New names of git and new repositories, which are not exported.
     pub(super) git: Vec<Vec<u8>>,
     /// Devices, FIFOs and sockets.
     pub(super) special: Vec<Vec<u8>>,

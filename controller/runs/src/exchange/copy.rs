@@ -39,7 +39,7 @@ pub(super) struct NewEntry<'a> {
     pub(super) mode: u32,
 }
 
-/// Time of change that a copy shows.
+/// Modification time of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
     /// As the original.
@@ -60,14 +60,14 @@ impl Allowance {
         self.max - self.used
     }
 
-    /// Copies the rest of a file. If it is too large, the call fails before it writes.
+    /// Copies the rest of a file. If the file is too large at the start, the call fails before it writes.
     fn copy(&mut self, mut from: &File, to: &mut File) -> io::Result<()> {
         if from.metadata()?.len() > self.left() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         loop {
             self.interrupt.check()?;
-            // A file that grows meanwhile has one byte more than expected.
+            // The additional byte shows that the file has grown beyond the allowance.
             let chunk = CHUNK.min(self.left() + 1);
             let copied = io::copy(&mut Read::by_ref(&mut from).take(chunk), to);
             let count = *copied.as_ref().unwrap_or(&chunk);
@@ -137,7 +137,7 @@ impl NewEntry<'_> {
         Ok(chownat(&made, "", uid, gid, AtFlags::EMPTY_PATH)?)
     }
 
-    /// The owner first: a change of owner takes bits of the mode away.
+    /// Sets the owner before the mode: a change of owner clears bits of the mode.
     fn set_owner(&self, file: impl AsFd) -> io::Result<()> {
         let (uid, gid) = ids(self.owner);
         fchown(&file, uid, gid)?;

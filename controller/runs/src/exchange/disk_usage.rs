@@ -1,9 +1,9 @@
 //! Bytes that a live workspace takes on disk.
 //!
-//! The sandbox changes names while they are counted. Each directory is opened from the one above it, through no link and no
-//! mount, so a rename further up hides nothing, and no file is opened at all. A directory that has no longer its name is
-//! searched for; if it escapes each search, the result says so. Blocks count, so a file with holes counts as what it takes, and
-//! a file with several names counts once.
+//! The sandbox changes names while they are counted. Each directory is opened from the one above it, through no link
+//! and no mount, so a rename further up hides nothing, and no file is opened at all. A directory that no longer has its
+//! name is searched for; if it escapes each search, the result says so. Allocated blocks are counted, so a file with
+//! holes counts with the space that it takes, and a file with several names counts once.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,32 +19,32 @@ use crate::exchange::ExchangeError;
 
 /// Bytes of a block in the answer of the kernel.
 const BLOCK: u64 = 512;
-/// Deepest directory that is entered. Each one on the way to it stays open.
+/// Maximum depth of directories that are entered. Each directory on the path stays open.
 const DEPTH_MAX: usize = 1000;
-/// Names that are counted.
+/// Maximum number of names that are counted.
 const NAMES_MAX: u64 = 4_000_000;
-/// Bytes of the names of directories that wait.
+/// Maximum number of bytes of the names of directories that wait to be entered.
 const WAITING_MAX: usize = 64 << 20;
-/// Readings of a directory in search of those that were renamed.
+/// Maximum number of readings of a directory in search of renamed directories.
 const SEARCHES_MAX: u32 = 8;
-/// Files with several names that are remembered. Further ones count once for each name.
+/// Maximum number of files with several names that are remembered. Further ones count once for each name.
 const LINKED_MAX: usize = 1_000_000;
 
 /// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskUsage {
-    /// Bytes on disk, as many as the limit or fewer.
+    /// Bytes on disk; at most the limit.
     Within(u64),
     /// More than the limit.
     Over,
-    /// A directory was renamed each time before it could be opened. An honest program does that once at most.
+    /// A directory was renamed each time before it could be opened. An honest program does that at most once.
     Evasive,
-    /// The workspace has more names, or deeper directories, than are counted, or one that cannot be read. What it takes is not
-    /// known.
+    /// The workspace has more names or deeper directories than are counted, or a directory that cannot be read. Its
+    /// usage is not known.
     Uncountable,
 }
 
-/// Measures a workspace, up to a limit in bytes. Blocks on the disk, and keeps up to 1000 directories open.
+/// Measures a workspace, up to a limit in bytes. Blocks the thread, and keeps up to 1000 directories open.
 ///
 /// # Errors
 /// [`ExchangeError::NoWorkspace`] if there is no such directory; the absence of a directory in it is never this error.
@@ -61,7 +61,7 @@ pub fn disk_usage(workspace: &Path, limit: u64) -> Result<DiskUsage, ExchangeErr
     }
 }
 
-/// Returns the error of opening a workspace; that of one that does not exist is [`ExchangeError::NoWorkspace`].
+/// Returns the error of opening a workspace; for a workspace that does not exist, it is [`ExchangeError::NoWorkspace`].
 fn absent(error: ExchangeError) -> ExchangeError {
     match error {
         ExchangeError::File { path, source } if source.kind() == io::ErrorKind::NotFound => {
@@ -95,7 +95,7 @@ struct DiskCount {
 struct CountedDirectory {
     directory: OwnedFd,
     waiting: Vec<Vec<u8>>,
-    /// True if one had no longer its name, and the search for those is not over.
+    /// True if a directory no longer had its name, and the search for renamed ones is not over.
     is_renamed: bool,
 }
 
@@ -129,7 +129,7 @@ impl DiskCount {
         Ok(())
     }
 
-    /// Counts the entries of a directory; `None` if that was done.
+    /// Counts the entries of a directory; `None` if it was entered before.
     fn enter(&mut self, directory: OwnedFd) -> Result<Option<CountedDirectory>, Stop> {
         if !self.entered.insert(fstat(&directory).map_err(Stop::Failed)?.st_ino) {
             return Ok(None);
@@ -174,7 +174,8 @@ impl DiskCount {
         Ok(Some(CountedDirectory { directory, waiting, is_renamed }))
     }
 
-    /// Opens a directory that was not entered, as soon as its name is read. `None` if there is none, or it escapes.
+    /// Opens a directory that was not entered, as soon as its name is read. `None` if there is none, or if each one was
+    /// renamed before it could be opened.
     fn search(&mut self, directory: &OwnedFd) -> Result<Option<OwnedFd>, Stop> {
         let mut has_escaped = false;
         for _ in 0..SEARCHES_MAX {
@@ -203,7 +204,7 @@ impl DiskCount {
     }
 }
 
-/// Opens a directory; `None` if it has no longer this name, or something is mounted there.
+/// Opens a directory; `None` if it no longer has this name, or something is mounted there.
 fn open(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Stop> {
     match open_directory(parent, name) {
         Ok(directory) => Ok(Some(directory)),
@@ -257,7 +258,8 @@ mod tests {
         assert_eq!((usage(bytes), usage(bytes - 1)), (DiskUsage::Within(bytes), DiskUsage::Over));
     }
 
-    /// Directories of this name in each other, as a sandbox makes them: each step from the directory before. Returns the last.
+    /// Makes nested directories of this name, as a sandbox does: each one relative to its parent. Returns the innermost
+    /// one.
     fn deep(root: &Path, name: &str, depth: usize) -> OwnedFd {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let mut directory = rustix::fs::open(root, flags, Mode::empty()).expect("it is there");
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(disk_usage(scratch.path(), u64::MAX).expect("it can be opened"), DiskUsage::Uncountable);
     }
 
-    /// A measurement that failed would never end a run.
+    /// If a measurement failed, a run over its limit would not be ended.
     #[test]
     fn directories_that_come_and_go_fail_no_measurement() {
         let scratch = tempfile::tempdir().expect("there is room");

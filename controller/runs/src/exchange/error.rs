@@ -22,7 +22,7 @@ pub enum ExchangeError {
         /// Maximum.
         max: u64,
     },
-    /// Directories are nested too deep.
+    /// A path in a directory is too long.
     #[error("{path} has a file whose path in it is longer than {max} bytes")]
     TooDeep {
         /// Path, made printable.

@@ -22,7 +22,7 @@ use super::tree::{is_beneath, join, look, read_found, show, split};
 
 /// Maximum number of configurations, with the included ones.
 const CONFIGS_MAX: usize = 10_000;
-/// Maximum size of all configurations, each multiplied by the length of the path before its words.
+/// Maximum size of all configurations, each multiplied by the length of the path of its work tree.
 const BYTES_MAX: u64 = 256 << 20;
 /// Maximum depth of inclusions, as in git.
 const DEPTH_MAX: usize = 10;
@@ -106,7 +106,7 @@ impl ConfigReader<'_> {
         Ok(())
     }
 
-    /// Reads an included file whatever its condition: branches and places change.
+    /// Reads an included file whatever its condition: the branch and the location may change later.
     fn include(&mut self, from: &Path, setting: &Setting, work_tree: &[u8], depth: usize) -> Result<(), ExchangeError> {
         let Some(value) = setting.value.as_deref().filter(|value| !value.is_empty()) else { return Ok(()) };
         let path = match value.strip_prefix(b"~/") {
@@ -122,14 +122,15 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns the path in a directory of an absolute path.
+/// Returns an absolute path relative to the directory; `None` if it is outside.
 fn inside(directory: &Path, path: &[u8]) -> Option<Vec<u8>> {
     let directory = directory.as_os_str().as_bytes();
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
     git_config::resolve(b"", path.strip_prefix(directory)?.strip_prefix(b"/")?)
 }
 
-/// Adds the targets of links: links in the metadata, in executed directories, and on the way to executed files.
+/// Adds the targets of links to the executed paths: links in the metadata, in executed directories, and on the way to
+/// executed files.
 fn follow_links(baseline: &Baseline, directory: &Path, executed: &mut BTreeSet<Vec<u8>>) {
     let destination = |link: &[u8], target: &[u8]| {
         let path = if target.starts_with(b"/") {
@@ -183,7 +184,7 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, ExchangeError> {
         return Err(ExchangeError::TooLarge { path: shown(path), max: CONFIG_MAX });
     }
     let mut content = Vec::new();
-    // Files of the kernel have no size, and reading them can block.
+    // Only this many bytes are read: files of the kernel state a size of 0, and reading them can block.
     file.take(entry.size).read_to_end(&mut content).map_err(failed)?;
     Ok(Some(content))
 }

@@ -13,7 +13,7 @@ const DATA: [&[u8]; 7] = [b"branch", b"user", b"url", b"color", b"extensions", b
 /// Parts of the names of settings that hold or print credentials, or lead to them.
 const SECRETS: [&str; 8] = ["extraheader", "helper", "pass", "token", "secret", "credential", "cookie", "proxy"];
 
-/// Directory of a configuration, for the paths in it.
+/// Directories by which the paths in a configuration are resolved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConfigPlace<'a> {
     /// The directory of the run's repository, on the host.

@@ -74,7 +74,7 @@ impl HostDirectory {
         let begun = Instant::now();
         loop {
             match flock(&self.descriptor, FlockOperation::NonBlockingLockExclusive) {
-                // Some file systems of networks have no such locks.
+                // Some network file systems have no such locks.
                 Ok(()) | Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     return Ok(DirectoryLock(&self.descriptor));
                 }

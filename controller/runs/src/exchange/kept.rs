@@ -10,7 +10,7 @@ pub(super) fn mark(paths: &RunPaths) -> io::Result<()> {
     std::fs::write(keep_marker(paths), b"")
 }
 
-/// Notes that the results are out.
+/// Notes that the results were exported.
 pub(super) fn unmark(paths: &RunPaths) -> io::Result<()> {
     std::fs::remove_file(keep_marker(paths))
 }
@@ -34,7 +34,7 @@ pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
     Ok(Some(to))
 }
 
-/// Returns whether the workspace has results that were not exported: its program was about to start, at least.
+/// Returns whether the workspace has results that were not exported: its program was started, or was about to start.
 pub(crate) fn expects_results(paths: &RunPaths) -> bool {
     keep_marker(paths).exists()
 }

@@ -11,7 +11,7 @@ use imara_diff::{Algorithm, Diff, Hunk, InternedInput, Token};
 /// Maximum number of lines, of both texts together, that are compared without a cut.
 const PART_MAX: usize = 4096;
 
-/// Work that the comparison of all files of a patch may take: the squares of the numbers of compared lines.
+/// Work that the comparison of all files of a patch may take: the sum of the squares of the numbers of compared lines.
 #[derive(Debug)]
 pub(super) struct LineBudget(u64);
 
@@ -75,7 +75,7 @@ impl Comparison<'_> {
         (before, after)
     }
 
-    /// Returns the lines that occur exactly once in both parts: as many as have the same order.
+    /// Returns the longest sequence of lines that occur exactly once in both parts and have the same order in both.
     fn cuts(&self, before: &Range<usize>, after: &Range<usize>) -> Vec<(usize, usize)> {
         let [old, new] = [(&self.input.before, before), (&self.input.after, after)]
             .map(|(tokens, range)| places(tokens, range, self.input.interner.num_tokens() as usize));

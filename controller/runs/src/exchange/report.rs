@@ -10,7 +10,7 @@ const NAMES_MAX: usize = 10;
 /// Maximum number of names in the report.
 const REPORTED_MAX: usize = 1000;
 
-/// Results that came out of a run.
+/// Results that were exported from a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ExchangeReport {
     /// The directory of `--repo DIR:rw`.
@@ -81,7 +81,7 @@ pub struct OutReport {
     pub left_out: Vec<LeftOutFiles>,
 }
 
-/// Something that did not come out.
+/// An entry that was not exported, or the number of further ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutFiles {
     /// Path, made printable.

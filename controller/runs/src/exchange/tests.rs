@@ -1,4 +1,4 @@
-//! Copies into and out of workspaces on the disk, without a sandbox. As root.
+//! Copies into and out of workspaces on the disk, without a sandbox. They need root.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -117,7 +117,7 @@ fn no_run_touches_what_another_one_writes() {
     let run = TestRun::new("r.0");
     write(run.host("old"), "old");
     let files = run.bring_in();
-    // Another run writes these: of this version, and of the one before.
+    // Another run, of this or of the previous version, writes these files.
     let others = [".sluice-unfinished.other.0", ".sluice-unfinished"];
     others.iter().for_each(|name| write(run.host(name), "other"));
     write(run.work("old"), "new");

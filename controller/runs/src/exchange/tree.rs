@@ -76,7 +76,7 @@ impl Tree {
         Self { root, name: name.into(), reader: None, interrupt: interrupt.clone() }
     }
 
-    /// Opens only what this user may use.
+    /// Limits the tree to directories that this user may use.
     pub(super) fn read_by(self, reader: Owner) -> Self {
         Self { reader: Some(reader), ..self }
     }
@@ -212,7 +212,8 @@ impl TreeEntry {
         self == other
     }
 
-    /// Returns whether the content equals that in `other`, by all properties that a program of the host does not forge.
+    /// Returns whether kind, size, modification time and link target are equal in both entries; a program of the host
+    /// does not forge them.
     pub(super) fn has_same_content(&self, other: &Self) -> bool {
         let facts = |entry: &Self| (entry.kind, entry.size, entry.modified, entry.target.clone());
         facts(self) == facts(other)
@@ -235,7 +236,7 @@ pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<TreeEntry> {
     look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Returns the entry of this name in a directory, with a descriptor that cannot read.
+/// Returns the entry of this name in a directory, with an `O_PATH` descriptor, which cannot read.
 pub(super) fn find(directory: &OwnedFd, name: &[u8]) -> io::Result<(OwnedFd, TreeEntry)> {
     let found = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let entry = look(&found, b"", AtFlags::EMPTY_PATH)?;

@@ -1,9 +1,9 @@
 //! Watches the changes of a live workspace from the host, whichever program makes them.
 //!
-//! Each workspace has a thread. Kernel notices tell it which names to check, and the files themselves show the
-//! changes: each name is compared with its last known state, so a lost notice delays a change and hides none. If
-//! notices run out, the thread walks through the workspace at intervals. Its work is bounded: it rests four times as long as
-//! it works. `.sluice` and all metadata of git are left out. See docs/design/workspace-watch.md.
+//! Each workspace has a thread. Kernel notices tell it which names to check, and the files themselves show the changes:
+//! each name is compared with its last known state, so a lost notice delays a change and hides none. If notices do not
+//! cover all directories, the thread walks through the workspace at intervals. Its work is bounded: it rests four times
+//! as long as it works. `.sluice` and all metadata of git are left out. See docs/design/workspace-watch.md.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -35,7 +35,7 @@ use scanner::WorkspaceScanner;
 use sink::Sink;
 use thread::WatchThread;
 
-/// Reports that wait for their reader. Then the thread waits.
+/// Maximum number of reports that wait for their reader. With more, the thread waits.
 const REPORTS: usize = 2;
 
 /// A workspace to watch.
@@ -51,14 +51,14 @@ pub struct WatchSpec {
     pub share: OwnerShare,
 }
 
-/// The thread that watches one workspace. It ends when this is dropped.
+/// The thread that watches one workspace. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct WorkspaceWatch {
     reports: mpsc::Receiver<WatchReport>,
     control: Option<PipeWriter>,
 }
 
-/// A workspace that cannot be watched.
+/// Reason why a workspace cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The workspace cannot be opened.
@@ -94,17 +94,17 @@ impl WorkspaceWatch {
         self.reports.recv().await
     }
 
-    /// Asks for the last look: no process of the run is left. The last report follows.
+    /// Requests the last check, when no process of the run is left. The last report follows.
     pub fn finish(&mut self) {
         if let Some(mut control) = self.control.take() {
-            // A thread that has ended has no reader.
+            // If the thread has ended, the pipe has no reader.
             let _ = control.write_all(b"f");
             self.control = Some(control);
         }
     }
 }
 
-/// Holds the directory of the run, so that a sweep does not remove it during the last check.
+/// Locks the directory of the run, so that a sweep does not remove it during the last check.
 fn hold(workspace: &Path) -> io::Result<Flock<File>> {
     let root = workspace.parent().unwrap_or(workspace);
     Flock::lock(File::open(root)?, FlockArg::LockSharedNonblock).map_err(|(_, error)| error.into())

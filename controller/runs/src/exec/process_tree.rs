@@ -3,7 +3,7 @@
 //! API 1.41 has no call that ends an exec, so its processes are found on the host: in the container's namespace, the
 //! program, those that have its marker in their environment, and those that descend from such a process or are in its
 //! session. A process that escaped all three (a new session, an orphan, a new environment) is not found; it ends with
-//! the run, whose limits it cannot leave.
+//! the run, and cannot leave the limits of the run.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -93,7 +93,7 @@ fn namespace_of(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
-/// Reads parent and session from proc(5). The name before them may hold anything.
+/// Reads parent and session from the text of `/proc/PID/stat`. The name before them may hold anything.
 fn links_of(pid: i32) -> Option<ProcessLinks> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;

@@ -29,25 +29,25 @@ pub struct ExecRequest {
     pub tty: bool,
 }
 
-/// A request that breaks a rule.
+/// The rule that a request breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecRefused {
     /// The request names no program.
     #[error("argv is empty; name a program")]
     NoProgram,
-    /// Too many words.
+    /// The words are too long together.
     #[error("{0} has more than {max} bytes", max = WORDS_MAX)]
     TooLong(&'static str),
     /// A word has a NUL, which would end it.
     #[error("{0} has a NUL")]
     Nul(&'static str),
-    /// A name of a variable.
+    /// The name of a variable is invalid or reserved.
     #[error("env.{0} {1}")]
     Variable(String, &'static str),
-    /// A working directory elsewhere.
+    /// The working directory is not in the workspace.
     #[error("cwd is {0:?}; name a directory below {dir} without ..", dir = WORKSPACE)]
     Directory(String),
-    /// A time out of range.
+    /// The time is out of range.
     #[error("timeout is not between 1 s and {max} s", max = TIMEOUT_MAX.as_secs())]
     Timeout,
 }

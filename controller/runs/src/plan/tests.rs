@@ -196,7 +196,7 @@ proptest! {
                     }
                     Some(event) => run = run.apply(event).expect("steps come from the plan"),
                     None => {
-                        // The next controller.
+                        // The next controller adopts the run.
                         taken_down += 1;
                         if run.phase != RunPhase::Completing {
                             run = run.apply(RunUpdate::Orphaned).expect("it was not over");

@@ -1,4 +1,4 @@
-//! The recorded request of a run: everything that is needed to make it again, without secrets.
+//! The recorded request of a run: everything that is needed to repeat it, without secrets.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -26,7 +26,7 @@ pub struct RequestRecord {
     pub attempt: u32,
     /// Time of the request (RFC 3339).
     pub time: String,
-    /// Agent; for a program, the agent in whose name it runs.
+    /// Agent; for a program, the agent on behalf of which it runs.
     pub agent: String,
     /// Billing account.
     pub account: String,
@@ -64,8 +64,8 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Returns the record of a request made at this time, without what only its front end knows: program, message, variables,
-    /// files, flags and settings.
+    /// Returns the record of a request made at this time, without the members that only its front end knows: program,
+    /// message, variables, files, flags and settings.
     #[must_use]
     pub fn of(request: &RunRequest, time: SystemTime) -> Self {
         let RunRequest { key, agent, contract, spec } = request;

@@ -32,12 +32,12 @@ pub(super) enum SidecarHistory {
 }
 
 impl RunAudit {
-    /// Starts with the lines that an earlier controller recorded.
+    /// Starts with the witnesses that an earlier controller recorded.
     pub(super) fn with_witnesses(witnesses: Vec<Witness>) -> Self {
         Self { witnesses, ..Self::default() }
     }
 
-    /// Returns the last line of the file, if there is a new one.
+    /// Returns the witness of the last line of the file, if there is a new one.
     pub(super) fn read_on(&mut self, file: &Path) -> Option<Witness> {
         // A file that cannot be read now is judged when the run is over.
         let witness = self.tail.read_new(file).ok().flatten()?;
@@ -94,7 +94,7 @@ impl RunAudit {
     }
 }
 
-/// A file that cannot be checked.
+/// Reason why a file cannot be checked.
 #[derive(Debug, thiserror::Error)]
 enum Unverifiable {
     #[error(transparent)]

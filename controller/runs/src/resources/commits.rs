@@ -36,7 +36,8 @@ impl RunResources {
         Ok(())
     }
 
-    /// Takes over the clone of a run that another controller began. What that one has collected is not collected again.
+    /// Takes over the clone of a run that another controller began. Commits that the other controller has collected are
+    /// not collected again.
     pub(crate) async fn adopt_clone(&mut self, clone: AdoptedClone) {
         let recalled = match clone.home.run_repository(&self.key.run_id) {
             Ok(Some(repository)) => recall(&self.host.layout.records(), &self.key, &repository, &clone.url).await,
@@ -90,8 +91,8 @@ impl RunResources {
         }
     }
 
-    /// Takes the commits of a run that another controller began. Its workspace is kept for them alone, unless its request says
-    /// more.
+    /// Takes the commits of a run that another controller began. The workspace was kept only for these commits, unless
+    /// the request of the run says more.
     fn take_adopted(&mut self, report: CloneReport, clone: &AdoptedClone) {
         let collected = of_report(report);
         let keep = clone.keep_workspace;
@@ -100,7 +101,7 @@ impl RunResources {
         self.collected = Some(collected);
     }
 
-    /// Notes are for people: without them, the commits are out all the same.
+    /// Adds notes to the commits. A failure is only a remark: the commits are collected anyway.
     async fn note_commits(&mut self, live: &LiveClone) {
         let head = self.audit.head().map(|head| head.to_string());
         if let Err(error) = live.note_commits(&self.key, head.as_deref()).await {

@@ -17,7 +17,7 @@ use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::{blueprint, removal, rundir, workspace};
 
-/// Time that work on files has if the program has less.
+/// Minimum time for work on files; a longer time of the program is used instead.
 const WORK_MIN: Duration = Duration::from_secs(600);
 
 /// Creates the directories of a run whose id was never used.
@@ -34,7 +34,7 @@ pub(super) fn create(
     rundir::create(paths, key, users, sandbox_users).map_err(|error| failed(paths, error))
 }
 
-/// Writes the messages into the workspace, and the mount points of the volumes in it.
+/// Writes the messages into the workspace, and creates the mount points of the volumes in it.
 pub(super) fn fill_workspace(paths: &RunPaths, spec: &RunSpec) -> Result<(), StepError> {
     write(paths, spec).map_err(|error| failed(paths, error))
 }

@@ -53,7 +53,7 @@ pub(super) struct RunContainer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamsAtKill {
     Keep,
-    /// A stream that stalls keeps the engine from every other call.
+    /// A stream that stalls blocks every other call of the engine.
     Detach,
 }
 
@@ -95,7 +95,7 @@ impl RunContainer {
         self.stop.clone()
     }
 
-    /// Returns the time of the container's label, if the container exists.
+    /// Returns the expiry from the container's label, if the container exists.
     pub(super) fn expires(&self) -> Option<SystemTime> {
         self.expires
     }
@@ -117,7 +117,7 @@ impl RunContainer {
         Ok(exit)
     }
 
-    /// Returns the id as soon as it is known: another container may get the name later.
+    /// Returns the id, or the name while the id is not known: another container may get the name later.
     fn target(&self) -> &str {
         self.id.as_deref().unwrap_or(&self.name)
     }
@@ -174,7 +174,7 @@ impl RunContainer {
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop.grace);
         if matches!(self.running, Some(RunningContainer::Logged(_))) {
-            // Only daemon runs can be frozen, also after the last inspection.
+            // Only daemon runs can be frozen, and this may have happened after the last inspection.
             self.find().await?;
         }
         if let Some(running) = &self.running {
@@ -257,7 +257,7 @@ impl RunContainer {
         Some(event)
     }
 
-    /// Returns why a part of the output never came.
+    /// Returns why a part of the output is missing.
     pub(super) fn output_loss(&self) -> Option<OutputLoss> {
         self.output_loss
     }

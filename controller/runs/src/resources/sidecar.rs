@@ -70,7 +70,7 @@ impl RunSidecar {
         is_incomplete.then_some("the sidecar could not write its whole log to the disk")
     }
 
-    /// Returns the remarks about the start.
+    /// Returns the remarks about the start of the sidecar.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }

@@ -1,8 +1,8 @@
 //! The clone of a run that another controller began: its commits are collected with the stored data of the run.
 //!
-//! The repository of the run has its base, its branch and its committer. Only the request's data for the container is missing
-//! that packs the commits. The result of a collection is in the record of the run, so a later controller neither collects
-//! again nor has to guess.
+//! The repository of the run has its base, its branch and its committer. Only the data for the container that packs the
+//! commits is missing; the stored request has it. The result of a collection is in the record of the run, so a later
+//! controller neither collects again nor has to guess.
 
 use std::io;
 use std::path::PathBuf;
@@ -39,9 +39,9 @@ pub struct AdoptedClone {
     pub home: GitHome,
     /// Address of the repository, without credentials.
     pub url: String,
-    /// Container that packs what was committed.
+    /// Properties of the container that packs the commits.
     pub collector: CloneCollector,
-    /// True if the workspace stays also when its commits are out.
+    /// True if the workspace is kept even after its commits are collected.
     pub keep_workspace: bool,
 }
 
@@ -76,7 +76,7 @@ impl AdoptedClone {
         std::fs::write(collector_file(paths), serde_json::to_vec(&record)?)
     }
 
-    /// Returns the clone of a one-shot run whose controller was killed; `None` if the run has none.
+    /// Returns the clone of a one-shot run of a killed controller; `None` if the run has none.
     pub(crate) fn stored(paths: &RunPaths, home: &GitHome) -> Option<Self> {
         let record = std::fs::read(collector_file(paths)).ok()?;
         let CollectorRecord { url, collector, keep_workspace } = serde_json::from_slice(&record).ok()?;
@@ -110,7 +110,7 @@ impl AdoptedClone {
             volumes: &[],
             stdin: Stdin::Closed,
             tty: false,
-            // If its directory is missing, the engine refuses the container.
+            // If the workspace is missing, the engine refuses the container.
             uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
             log_max: None,
             limits,
@@ -134,8 +134,8 @@ pub(crate) fn remember(record: &RunRecord, report: &CloneReport) -> io::Result<(
     record.write_json(COMMITS, &CollectionRecord { uncommitted, uncommitted_fault, uncommitted_reason, faults })
 }
 
-/// Returns the result of an earlier collection of an attempt, with the commits now in the repository. `None` if it
-/// was not collected completely.
+/// Returns the result of an earlier collection of an attempt, with the commits now in the repository. `None` if the
+/// record has no result of a collection.
 pub async fn recall(records: &Records, key: &RunKey, repository: &RunRepository, url: &str) -> Option<CloneReport> {
     let kept: CollectionRecord = records.of(key).read_json(COMMITS).ok().flatten()?;
     let branch = repository.branch().ok().flatten()?;

@@ -20,13 +20,13 @@ use crate::engine::{Engine, EngineError, OutputConfig, StdioConfig};
 use crate::input::Stdin;
 use crate::rundir;
 
-/// Time of the container that collects.
+/// Maximum time of the container that collects.
 const WITHIN: Duration = Duration::from_secs(120);
-/// Kept output of that container.
+/// Maximum number of kept bytes of that container's output.
 const OUTPUT: usize = 4096;
 /// Mount point of the directory for the bundle.
 const TARGET: &str = "/bundle";
-/// Exit code of the script without git.
+/// Exit code of the script if the image has no git.
 const NO_GIT: i64 = 93;
 
 /// File in that directory, once the branch is packed or has no new commits. Later faults concern only uncommitted changes.
@@ -119,7 +119,7 @@ pub(super) async fn make(
     let file = CloneError::file("make the directory for what the run committed");
     let uid = rundir::sandbox_uid(paths).map_err(&file)?;
     remove_collector(engine, &container.name, &container.labels).await?;
-    // An earlier controller was killed while it collected. A sandbox has filled the directory.
+    // An earlier controller may have been killed while it collected; then a sandbox has filled the directory.
     let old = directory.clone();
     let removed = tokio::task::spawn_blocking(move || rundir::remove(&old, None)).await;
     removed.map_err(std::io::Error::other).and_then(|removed| removed).map_err(&file)?;
@@ -195,7 +195,7 @@ fn collecting(container: Blueprint, paths: &RunPaths, directory: &Path, plan: &B
     }
 }
 
-/// Opens a regular file, through no link. `None` if it is not there.
+/// Opens a regular file, through no link. `None` if it does not exist.
 fn open(path: &Path) -> std::io::Result<Option<File>> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {

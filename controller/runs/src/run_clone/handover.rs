@@ -1,4 +1,4 @@
-//! The clone's files become the sandbox's, before a container exists.
+//! Gives the files of a clone to the sandbox's user, before a container exists.
 
 use std::io;
 use std::os::unix::fs::lchown;
@@ -12,7 +12,7 @@ pub(super) fn give(directory: &Path, uid: u32) -> io::Result<()> {
         for entry in std::fs::read_dir(&directory)? {
             let entry = entry?;
             lchown(entry.path(), Some(uid), Some(uid))?;
-            // The type of the entry itself: a link to a directory is none.
+            // The type of the entry itself: a link to a directory is not one.
             if entry.file_type()?.is_dir() {
                 left.push(entry.path());
             }

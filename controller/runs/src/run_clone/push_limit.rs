@@ -1,8 +1,8 @@
 //! The limits of pushes: a run may push only so many times in any hour, and so many bytes in total.
 //!
-//! Each push starts processes of git and leaves files and an event, also if it is tiny, and a large one that is refused was
-//! received and checked. So all of them count. The record of the repository has the pushes that have ended, so a restart
-//! forgets none of them. Those that are being received are in memory.
+//! Each push starts processes of git and leaves files and an event, even if it is tiny, and a large one that is refused
+//! was received and checked. So all of them count. The record of the repository has the pushes that have ended, so a
+//! restart forgets none of them. Those that are being received are in memory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ const PUSHES_MAX: usize = 30;
 const MINUTE_US: u64 = 60_000_000;
 /// Microseconds for which a push counts.
 const COUNTED_US: u64 = 60 * MINUTE_US;
-/// Length of a body without a command: git probes a server so before a large push.
+/// Length of a body without a command, which git sends as a probe before a large push.
 const PROBE_BYTES: u64 = 4;
 
 /// Too many pushes within an hour. The text goes to the sandbox.
@@ -74,7 +74,7 @@ impl PushLimit {
     ) -> Result<OpenPush<'a, B>, PushLimitError> {
         let others = self.open(repository.run(), now_us);
         let body = RequestBytes::new(body);
-        // From here on, a return closes it.
+        // From here on, each return closes the push.
         let push = OpenPush { limit: self, repository, begun_us: now_us, is_open: true, body };
         check_room(&repository.push_history()?, &others, now_us)?;
         Ok(push)
@@ -127,7 +127,7 @@ impl<B> OpenPush<'_, B> {
         }
         let (begun_us, taken) = (self.begun_us, self.body.taken());
         if taken > PROBE_BYTES {
-            // By the end: a push that took an hour must not remove those that began during it.
+            // The time of the end counts: a push that took an hour must not remove those that began during it.
             let now_us = now_us();
             self.repository.record_push(begun_us, taken, |begun| counts(begun, now_us))?;
         }
@@ -148,7 +148,7 @@ fn check_room(history: &PushHistory, open: &[i64], now_us: i64) -> Result<(), Pu
     let begun = history.begun_us().iter().chain(open).copied();
     let mut recent: Vec<i64> = begun.filter(|begun| counts(*begun, now_us)).collect();
     recent.sort_unstable();
-    // When this push no longer counts, there is room.
+    // There is room when the push at this index no longer counts.
     let Some(index) = recent.len().checked_sub(PUSHES_MAX) else { return Ok(()) };
     let elapsed = now_us.saturating_sub(recent[index]).max(0).unsigned_abs();
     Err(TooManyPushes { minutes: COUNTED_US.saturating_sub(elapsed) / MINUTE_US + 1 }.into())

@@ -97,6 +97,6 @@ async fn connection(stream: UnixStream, service: PushService) {
             Ok(answer.response)
         }
     });
-    // The error of a sidecar that hangs up is not ours.
+    // An error of a sidecar that closes the connection is not a fault of this host.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
 }

@@ -65,7 +65,8 @@ where
     }
 }
 
-/// Answers the request with which each push begins. Git shows the text of a refusal here, and not that of a later one.
+/// Answers the request with which each push begins. Git shows the text of a refusal here, but not of a refusal of the
+/// later request.
 async fn advertise(repository: &RunRepository, limit: &PushLimit) -> PushAnswer {
     if let Err(error) = limit.check(repository, now_us()) {
         return PushAnswer::refused(error);

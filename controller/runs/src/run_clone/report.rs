@@ -22,7 +22,7 @@ pub struct CloneReport {
     pub branch: String,
     /// Head of that branch; the base if the run committed nothing.
     pub head: String,
-    /// Commits, the last one first; at most 100.
+    /// Commits, the newest one first; at most 100.
     pub commits: Vec<ReportedCommit>,
     /// Number of commits.
     pub ahead: u64,
@@ -36,9 +36,9 @@ pub struct CloneReport {
     pub pushes: u32,
     /// Commit with the uncommitted changes, under `refs/sluice/wip/RUN`; never published.
     pub uncommitted: Option<String>,
-    /// Changed files that run a program or decide at the forge.
+    /// Changed files that need an approval.
     pub guarded: Vec<GuardedChange>,
-    /// True if the change is too large to be examined; then it is never published without a person.
+    /// True if the change is too large to be examined; then it is never published without approval by a person.
     pub too_large: bool,
     /// Branch at the forge; null if it was not published.
     pub published: Option<String>,
@@ -62,18 +62,18 @@ pub struct CloneReport {
 /// One commit of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedCommit {
-    /// Commit.
+    /// Id of the commit.
     pub id: String,
     /// First line of its message, made printable.
     pub subject: String,
 }
 
-/// A change that needs a person.
+/// A change that a person has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GuardedChange {
     /// Path, made printable.
     pub path: String,
-    /// Kind of the file.
+    /// Reason why the change needs an approval.
     pub guard: &'static str,
 }
 
@@ -100,7 +100,7 @@ impl CloneReport {
             Ok(look) => report.take(&look),
             Err(error) => {
                 report.faults.push(format!("cannot look at the run's branch: {}", error_chain(&error)));
-                // Its changes are unknown, so it needs a person; its head may still be readable.
+                // The changes of the branch are unknown, so a person has to approve it; its head may still be readable.
                 report.too_large = true;
                 match repository.head().await {
                     Ok(head) => report.head = head.to_string(),

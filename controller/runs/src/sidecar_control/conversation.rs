@@ -21,7 +21,7 @@ impl SidecarControl {
         Ok(())
     }
 
-    /// Returns the states of messages, after this entry.
+    /// Returns the states of messages in the entries after this one.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -29,7 +29,8 @@ impl SidecarControl {
         self.request(&format!("GET {INJECTED_PATH}?after={after}"), "").await
     }
 
-    /// The same, for a caller that cannot wait otherwise: the thread is blocked, for no longer than `within`.
+    /// The same, for a caller that cannot wait otherwise: the thread is blocked, and each read or write waits for at
+    /// most `within`.
     ///
     /// # Errors
     /// [`ControlError`].

@@ -1,4 +1,4 @@
-//! Teardown of runs whose controller was killed.
+//! Teardown of runs of killed controllers.
 
 use std::io;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use crate::verdict::{ErrorCode, Judgement};
 /// Maximum time that the end of a run waits for the deletion of another run's key.
 const REVOKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Error message of a run whose controller was killed.
+/// Error message of a run of a killed controller.
 const INTERRUPTED: &str = "the controller of the run was killed, and another one took the run down";
 
-/// Takes down the runs of killed controllers other than daemons; a later call tries again where this one fails. Returns the faults of their
-/// audit files, which are reported once.
+/// Takes down the runs of killed controllers other than daemons; if this fails for a run, a later call tries again.
+/// Returns the faults of their audit files, which are reported once.
 pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> Vec<String> {
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
@@ -110,7 +110,7 @@ async fn record_commits(host: &Host, key: &RunKey, report: &CloneReport) {
     }
 }
 
-/// Records the result. It is for people, and an error must not keep the resources.
+/// Records the result for people. An error must not keep the resources.
 async fn record_result(host: &Host, key: &RunKey, generation: u32, end: &TeardownEnd) {
     let (error, code) = match end.totals.fault {
         Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),

@@ -1,4 +1,4 @@
-//! The words, codes and messages of ends.
+//! Tests of the words, exit codes and messages for all outcomes.
 
 use std::time::Duration;
 

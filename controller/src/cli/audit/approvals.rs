@@ -72,7 +72,7 @@ struct AuditedApproval {
     role: Option<String>,
     /// Way on which the decision came.
     way: Option<String>,
-    /// Address from which it came.
+    /// Address from which the decision came.
     source: Option<String>,
     reason: Option<String>,
     /// Number of its line in the control log.
@@ -81,7 +81,7 @@ struct AuditedApproval {
     /// Commit of a publication.
     head_sha: Option<String>,
     applied_at: Option<String>,
-    /// Disagreement of database and control log; null without one.
+    /// Difference between database and control log; null if there is none.
     fault: Option<&'static str>,
 }
 
@@ -141,8 +141,8 @@ pub(super) async fn approvals(state: &Path, args: &AuditApprovalsArgs) -> Result
     }
 }
 
-/// Returns the decisions about runs that an account pays for, and those about runs that the database does not know: it does
-/// not say who pays for them.
+/// Returns the decisions about runs that an account pays for, and the decisions about runs that the database does not
+/// know: the control log does not say who pays for these.
 async fn paid_by(
     store: &Store,
     missing: Vec<MissingDecision>,
@@ -226,7 +226,7 @@ fn head_sha(approval: &Approval) -> Option<String> {
     subject["head_sha"].as_str().map(str::to_owned)
 }
 
-/// Returns what does not agree.
+/// Returns the first difference between an approval and its line in the control log.
 fn fault(approval: &Approval, line: Option<&ControlLine>) -> Option<&'static str> {
     let is_of_person = matches!(
         approval.decision,

@@ -15,7 +15,7 @@ pub(super) enum FileVerdict {
     UnknownRun(Box<Verdict>, RunKey),
     /// Nothing shows an alteration, but no key or witness that this host trusts confirms the file.
     Doubtful(Doubt, Box<Fault>),
-    /// The same, where the command line names the keys that must have signed it.
+    /// Like `Doubtful`, but the command line names the keys that must have signed the file.
     Refused(Doubt, Box<Fault>),
     /// The log of the actions of people and tokens.
     Control(Result<ControlSummary, ControlLogFault>),
@@ -39,7 +39,7 @@ impl FileVerdict {
         }
     }
 
-    /// Returns the word of the result.
+    /// Returns the word for the result, such as `complete`.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "unreadable",

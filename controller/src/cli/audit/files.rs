@@ -19,8 +19,8 @@ pub(super) const ADVICE: &str = "name an audit file, or a run of this host";
 /// Name of the log of the actions of people and tokens.
 const CONTROL: &str = "control";
 
-/// Returns the file that a name means: of a run of this host, by RUN.ATTEMPT or RUN with its last attempt; else the
-/// given path, if something is there; else of the run that `sluice inspect` finds.
+/// Returns the file that a name means: the file of a run of this host, by RUN.ATTEMPT, or by RUN for its last attempt;
+/// else the given path, if something is there; else the file of the run that `sluice inspect` finds.
 ///
 /// Complete ids go first: a file of that name in the working directory may come from anywhere.
 ///
@@ -78,8 +78,8 @@ async fn named_run(state: &Path, name: &str) -> Result<RunKey, CommandError> {
     Ok(find_run(&store, name).await?.entry.key)
 }
 
-/// Returns the fate of a pruned run's file; `None` for a run that was not pruned, or if the log of decisions cannot be
-/// read.
+/// Returns a text about the file of a pruned run; `None` for a run that was not pruned, or if the log of decisions
+/// cannot be read.
 fn pruned(state: &Path, name: &str) -> Option<String> {
     let (key, run, when_us) = pruned_run(state, name)?;
     Some(format!(
@@ -99,7 +99,7 @@ pub(super) fn is_own(state: &Path, path: &Path) -> bool {
     }
 }
 
-/// Returns whether a file is the log of the actions of people and tokens, which has other lines than that of a run.
+/// Returns whether a file is the log of the actions of people and tokens, which has other lines than the log of a run.
 pub(super) fn is_control_log(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "control.jsonl")
 }
@@ -128,7 +128,7 @@ pub(super) fn cannot_read(path: &Path, reason: &str) -> CommandError {
     CommandError { code: exit::UNREADABLE, message: format!("cannot read {}: {reason}", path.display()) }
 }
 
-/// Returns number and hash of the last line.
+/// Returns the number and the hash of the last line.
 pub(super) fn last_line(bytes: &[u8]) -> Result<(u64, Hash), CommandError> {
     let mut last = None;
     for line in reader::lines(bytes) {

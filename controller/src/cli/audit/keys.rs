@@ -17,7 +17,7 @@ pub(in super::super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, C
     for key in given {
         match key.parse() {
             Ok(key) => all.push(key),
-            // As long as a key, and no path of anybody.
+            // A text with the length and the digits of a key is not taken for a path.
             Err(_) if key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 let message = format!("--key {key}: it is not a public key; sluice audit keys prints those of a host");
                 return Err(CommandError::wrong_usage(message));

@@ -235,7 +235,7 @@ fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerd
 enum SeenLines {
     /// These lines; none if the run has just started.
     Lines(Vec<Witness>),
-    /// The file has no line, although the run ended here.
+    /// The database has seen no line, although the run has ended.
     Missing,
     /// The database does not know the run.
     UnknownRun,

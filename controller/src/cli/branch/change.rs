@@ -32,7 +32,7 @@ pub(super) struct ShownFile {
     pub(super) removed: Option<u64>,
 }
 
-/// Address of a pull request.
+/// Branch, number and address of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PullRequestPlace {
     pub(super) branch: String,
@@ -66,7 +66,7 @@ impl BranchChange {
             let path = sanitize(&one.path);
             text.push_str(&format!("  +{} -{}  {path}{mark}\n", count(one.added), count(one.removed)));
         }
-        // A file that a later commit took back is in the commits alone.
+        // If a later commit reverts the change of a file, the list of changed files does not have it.
         for path in self.guarded.iter().filter(|path| !self.files.iter().any(|one| one.path == **path)) {
             text.push_str(&format!("  {}  (in an earlier commit; CI or the forge obey it)\n", sanitize(path)));
         }
@@ -78,7 +78,7 @@ impl BranchChange {
 }
 
 impl PullRequestPlace {
-    /// Returns the pull request for people.
+    /// Returns the address of the pull request, or its number if it has none.
     pub(super) fn shown(&self) -> String {
         match (self.url.as_deref().unwrap_or_default(), self.number) {
             ("", Some(number)) => format!("#{number}"),

@@ -42,7 +42,7 @@ pub(super) enum Source {
 /// # Errors
 /// Errors of the kernel.
 pub(super) fn open(path: &Path) -> io::Result<Source> {
-    // A device is not opened for reading: some do things then.
+    // A device is not opened for reading, since this alone can have effects.
     let found = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())?;
     Ok(match kind_of(&found)? {
         EntryKind::Directory => Source::Directory(HostTree { root: found }),
@@ -92,7 +92,7 @@ impl HostTree {
     }
 }
 
-/// Reads a file, up to one byte more than this.
+/// Reads at most `max` + 1 bytes of a file: with one byte more than `max`, the file is too large.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -102,7 +102,7 @@ pub(super) fn read(file: File, max: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Returns whether a path has become another object, or none, since its directory was read.
+/// Returns whether an error means that an entry was removed or replaced since its directory was read.
 pub(super) fn is_changed(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN))

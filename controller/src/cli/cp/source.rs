@@ -1,4 +1,4 @@
-//! A file, or a directory, of this host as a new one of a sandbox.
+//! Copies a file or a directory of this host into a sandbox.
 
 use std::ffi::OsStr;
 use std::fs::File;

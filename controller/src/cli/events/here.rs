@@ -69,7 +69,7 @@ pub(super) async fn follow(args: &EventsArgs) -> Result<(), CommandError> {
     let mut look = tokio::time::interval(EVERY);
     loop {
         look.tick().await;
-        // The end comes first: what happened before it is read after it.
+        // The end is checked first, so that events before it are read after the check.
         let is_over = match &run_id {
             Some(run_id) => {
                 let found = store.find_sandbox(None, run_id).await;

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub(super) struct RawTerminal(Termios);
 
 impl RawTerminal {
-    /// Passes all keys of the terminal that stdin is.
+    /// Sets the terminal on stdin to raw mode, so that all keys are passed on.
     pub(super) fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
@@ -90,7 +90,7 @@ impl ExecTarget {
             match self.api.bytes(request.clone()).await {
                 Ok(_) => return true,
                 Err(error) if is_too_fast(&error) => tokio::time::sleep(AGAIN).await,
-                // It has ended, or has closed its input.
+                // The program has ended, or has closed its input.
                 Err(_) => return false,
             }
         }

@@ -31,7 +31,7 @@ pub(super) async fn inspect(api: &ApiClient, name: &str) -> Result<Inspection, C
     })
 }
 
-/// Returns the last lines of its output; none for a run that has not begun, or no longer has a record.
+/// Returns the last lines of a run's output; none for a run that has not begun, or no longer has a record.
 async fn tails(api: &ApiClient, id: &str) -> LogTails {
     let selection = LogSelection { sandbox: id.to_owned(), ..LogSelection::default() };
     let mut logs = ApiLogStream::new(api, selection);

@@ -18,7 +18,7 @@ pub(super) fn text(inspection: &Inspection) -> String {
     if let Some(message) = result.as_ref().and_then(|result| result.error_message.as_ref()) {
         text += &row("cause", message);
     }
-    // A run of the API, and one whose record was removed, have no result here.
+    // A run of the API, and a run without a record, have no result here.
     let ended = result.as_ref().map(|result| result.time.as_str()).or(inspection.sandbox["ended_at"].as_str());
     let time = match ended {
         Some(end) => format!("{} to {end}, {} s", run.started, run.age_s),

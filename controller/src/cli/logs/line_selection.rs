@@ -13,7 +13,7 @@ use super::super::sandbox_object::timestamp;
 /// Maximum number of bytes of a line that is kept together.
 const LINE_MAX: usize = 1 << 20;
 
-/// Lines to show.
+/// Flags that select the lines to show.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineFlags {
     /// Lines that were written since this time, in microseconds since 1970.
@@ -36,7 +36,7 @@ pub(super) struct SelectedLine {
 }
 
 impl SelectedLine {
-    /// Returns the line as an object of one line.
+    /// Returns the line as a JSON object on one line.
     pub(super) fn json(&self) -> Vec<u8> {
         let stream = ["stdout", "stderr"][self.stream];
         let time = (self.time_us != 0).then(|| timestamp(self.time_us));

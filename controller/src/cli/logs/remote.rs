@@ -32,7 +32,7 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
         (false, true) => stderr.put(&line.bytes),
         (false, false) => stdout.put(&line.bytes),
     };
-    // If only the last lines are wanted, the existing output is read first.
+    // If lines are selected, the existing output is read first: the last lines are known only then.
     let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
     loop {
         // Read before the output, so that all output of an ended run is included.
@@ -63,7 +63,7 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
     Ok(if args.follow { exit_code(&RunStatus::of_api(&run)) } else { ExitCode::SUCCESS })
 }
 
-/// Returns a piece of output.
+/// Returns a line of the API as a piece of output.
 fn content(line: &ApiLogLine) -> SelectedLine {
     let bytes = line.missing.map_or_else(|| line.bytes(), left_out);
     let time_us = humantime::parse_rfc3339_weak(&line.ts).ok().and_then(unix_micros).unwrap_or_default();

@@ -160,7 +160,8 @@ impl RunView {
         Self { waiting_for, reason, ..Self::of_api(&run.sandbox, used) }
     }
 
-    /// Returns the state for people, who also see that a run is paused, or what it waits for if it is not its turn.
+    /// Returns the state for people, with `paused` for a paused run, or with the thing that the run waits for, unless
+    /// that is its turn.
     pub(in crate::cli) fn shown_state(&self) -> String {
         let shown = match self.waiting_for.as_deref() {
             _ if self.paused_at.is_some() => "paused",

@@ -287,7 +287,7 @@ impl RunArgs {
         self.recorded.clone().into_iter().chain(flags).chain(self.lists()).collect()
     }
 
-    /// Returns the flags that a run of a daemon does not have.
+    /// Returns the given flags that a run of a daemon does not take.
     pub(super) fn not_for_daemons(&self) -> Vec<String> {
         const TAKEN: [&str; 14] = [
             "agent", "image", "model", "memory", "cpus", "pids", "timeout", "max_calls", "max_tokens", "max_cost_usd",
@@ -311,7 +311,7 @@ impl RunArgs {
         others.chain(settings).map(|name| format!("--{}", name.replace('_', "-"))).collect()
     }
 
-    /// Returns the limits as the API takes them; none without one.
+    /// Returns the limits as the API takes them; `None` if no flag sets one.
     pub(super) fn limits_of_daemon(&self) -> Option<Map<String, Value>> {
         let limits = [
             ("timeout", &self.timeout),

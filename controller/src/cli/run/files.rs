@@ -61,7 +61,7 @@ pub(super) fn exchange(args: &RunArgs, settings: &Settings, volumes: &[Volume]) 
 /// Returns the file of `--patch`.
 ///
 /// # Errors
-/// It cannot be written.
+/// The flag does not name a file, or its directory cannot be opened.
 fn patch(args: &RunArgs) -> Result<Option<OutputFile>, RequestError> {
     let Some(path) = &args.patch else { return Ok(None) };
     let invalid = |reason| RequestError::Volume { flag: "patch", given: path.display().to_string(), reason };
@@ -106,7 +106,7 @@ fn input(given: &str, places: &ForbiddenPlaces, taken: &mut Vec<String>) -> Resu
         _ => (given, None),
     };
     let path = real(source, places)?;
-    // As named, and not as the link leads.
+    // The name that the user gave, and not the name of a link's target.
     let own_name = Path::new(source).file_name().and_then(|name| name.to_str());
     let name = name.or(own_name).ok_or_else(|| InvalidValue::new("its name is not UTF-8; write FILE:NAME"))?;
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));

@@ -84,7 +84,7 @@ pub(super) async fn read(args: &RunArgs, settings: &Settings) -> Result<RunReque
     })
 }
 
-/// Checks that an agent gets what it takes.
+/// Checks that an agent gets a task, in a form that it takes.
 fn check_prompt(agent: &CatalogueAgent, prompt: &Prompt) -> Result<(), RequestError> {
     if prompt.messages.is_none() {
         return Err(RequestError::Nothing);

@@ -148,7 +148,7 @@ fn work_on_clone(again: &mut RunArgs, earlier: NewGitRun) {
     again.publish = Some(earlier.publish.as_str().to_owned());
 }
 
-/// Returns the text of recorded messages that are one message of the user: some agents take no other.
+/// Returns the text of recorded messages that consist of one message of the user: some agents take only such a message.
 fn only_message(path: &Path) -> Option<String> {
     let messages: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
     match messages.as_array()?.as_slice() {

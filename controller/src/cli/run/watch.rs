@@ -18,7 +18,7 @@ use super::args::RunArgs;
 
 /// The view of one run on stderr.
 pub(super) enum RunWatch {
-    /// Nothing.
+    /// Nothing is shown.
     Silent,
     /// Lines on a terminal.
     Terminal(Arc<TerminalProgress>),
@@ -39,7 +39,7 @@ impl RunWatch {
         }
     }
 
-    /// Returns whether the result of a run is an event, which has its error.
+    /// Returns whether the result of a run, with its error, is reported as an event.
     pub(super) fn has_result_event(args: &RunArgs) -> bool {
         stderr_log::is_json() && !Self::is_unwanted(args)
     }

@@ -1,7 +1,8 @@
 //! Policy of the daemon's runs, from the settings.
 //!
-//! Pure. The request sets the values of a run, else the settings for its agent and account, else those for the host. No value is
-//! higher than in `limits_max`; a value that it lacks is limited by the largest one that the settings give to any run.
+//! Pure. The request sets the values of a run, else the settings for its agent and account, else those for the host. No
+//! value is higher than in `limits_max`; a value that `limits_max` lacks is limited by the largest one that the
+//! settings give to any run.
 
 use sluice_daemon::grants::GrantPolicy;
 use sluice_daemon::run_policy::{AccountPolicy, Graph, RunPolicy};
@@ -21,7 +22,7 @@ pub(super) struct PolicyInput<'a> {
     pub(super) defaults: &'a AgentRunDefaults,
     /// Agents with the values of their runs.
     pub(super) agents: &'a [(CatalogueAgent, AgentRunDefaults)],
-    /// The same for accounts that have profiles.
+    /// Accounts that have profiles, with the values of their runs.
     pub(super) accounts: &'a [AccountDefaults],
     /// Places that no sandbox may see.
     pub(super) places: ForbiddenPlaces,
@@ -36,7 +37,7 @@ pub(super) struct AccountDefaults {
     pub(super) agents: Vec<(CatalogueAgent, AgentRunDefaults)>,
 }
 
-/// Returns what runs may be.
+/// Returns the policy: the values that runs get, and the values that requests may set.
 pub(super) fn policy(of: PolicyInput<'_>) -> RunPolicy {
     let PolicyInput { daemon, host, defaults, agents, accounts, places } = of;
     let every: Vec<_> = every(defaults, agents, accounts);

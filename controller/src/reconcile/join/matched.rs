@@ -15,8 +15,8 @@ const FAILED_THERE: &str = "; LiteLLM logged it as failed";
 /// Maximum difference between equal amounts, in nano-USD.
 const TOLERANCE: u128 = 1;
 
-/// Maximum difference between equal amounts, as a fraction of the amount. LiteLLM's amounts are float64 with 15 to 17
-/// digits: above a million dollars they cannot represent each nano-USD.
+/// Divisor of an amount; the quotient is the maximum difference between equal large amounts. LiteLLM's amounts are
+/// float64 with 15 to 17 digits: above a million dollars they cannot represent each nano-USD.
 const RELATIVE_TOLERANCE: u128 = 1_000_000_000_000_000;
 
 /// Rank of a row among the rows of a call; the receipt is compared with the first.
@@ -109,7 +109,7 @@ impl RowJudgement {
         Self { class, reason: reason.into(), remedy: Some(Remedy::Settle(addition(receipt, row))) }
     }
 
-    /// A difference, which a correction replaces by the row.
+    /// Makes the judgement of a difference. A correction replaces the receipt's entries by the row.
     fn differs(class: FindingClass, reason: String, receipt: &BookedReceipt, row: &SpendRow) -> Self {
         let remedy = Some(Remedy::Correct(replacement(receipt, row, &reason)));
         Self { class, reason, remedy }
@@ -163,8 +163,8 @@ fn judge_open(receipt: &BookedReceipt, row: &SpendRow) -> RowJudgement {
     RowJudgement::settles(class, format!("the spend log has its cost{failed}"), receipt, row)
 }
 
-/// Returns true for an amount that only a person may post: far more than was reserved for the call, or more than that at all if
-/// the answer stated an implausible cost. A wrong row must not use up the budget of an account.
+/// Returns true for an amount that only a person may post: far more than was reserved for the call or, if the answer
+/// stated an implausible cost, any amount above the reservation. A wrong row must not use up the budget of an account.
 fn is_implausible(receipt: &BookedReceipt, row: &SpendRow) -> bool {
     let reserved = receipt.reserved_nanos().unwrap_or(0);
     if receipt.null_reason.as_deref() == Some(IMPLAUSIBLE) {

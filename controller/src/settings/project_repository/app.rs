@@ -40,7 +40,7 @@ pub(super) fn read(table: &DeTable<'_>, forge: ForgeKind, url: &RepositoryUrl) -
     }
     match url.kind() {
         UrlKind::Https => {}
-        // The usual address of an API is one of https.
+        // The default address of the API has https.
         UrlKind::Http if table.contains_key("forge_api") => {}
         UrlKind::Http => return Err(fault(id, &format!("{named} needs forge_api for a repository with http"))),
         UrlKind::Ssh | UrlKind::Local => {

@@ -46,7 +46,7 @@ pub struct AgentTransition {
 /// A move that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionError {
-    /// The move does not exist.
+    /// The move does not exist, or the agent is not in the state that the caller has seen.
     #[error("an agent that is {from} cannot become {to}; read its state, and ask for a move that is possible")]
     InvalidTransition {
         /// Present state.
@@ -86,14 +86,14 @@ impl AgentState {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Returns true if an agent may move to this state.
+    /// Returns true if an agent may move from this state to `target`.
     fn leads_to(self, target: Self, is_explicit: bool) -> bool {
         match (self, target) {
             (Self::Unknown | Self::Idle, Self::Connected)
             | (Self::Connected, Self::Idle)
             | (Self::Unknown | Self::Connected | Self::Idle, Self::Suspended) => true,
             (Self::Suspended, Self::Connected) => is_explicit,
-            // A run takes an agent that a person has connected. With the move, it is checked that the agent has no other.
+            // A run takes an agent that a person has connected. The caller checks that the agent has no other run.
             (Self::Connected, Self::Connected) => !is_explicit,
             _ => false,
         }

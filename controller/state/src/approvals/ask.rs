@@ -44,8 +44,8 @@ pub enum ApprovalOutcome {
 }
 
 impl Store {
-    /// Makes the approval of a cap, or brings the open one up to date: a call that needs more than is proposed makes another
-    /// proposal with another digest.
+    /// Makes the approval of a cap, or updates the open one: if a call needs more than the proposed value, the approval
+    /// gets another proposal and another digest.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -90,7 +90,7 @@ fn settle(
         seq = Some(decide::close(transaction, sandbox, open, (ApprovalDecision::Changed, "daemon"), now_us)?.1);
     }
     let clause =
-        // No person had to decide about an approval that no call waited for.
+        // An approval that expired while no call waited denies nothing: no person had to decide.
         format!(
             "{of_cap} AND old_value = ?4 AND (decision = 'deny' OR decision = 'expired' AND held_us IS NOT NULL)
              ORDER BY decided_us DESC LIMIT 1"

@@ -11,7 +11,8 @@ use crate::events::announce;
 use crate::sandboxes::{self, DesiredState, Sandbox};
 use crate::store::Store;
 
-/// Open approvals that were not decided in time, and those of attempts that are over. Publications follow the end of a run.
+/// Open approvals that were not decided in time, and those of attempts that are over. An approval of a publication
+/// stays open after the end of its run, until another attempt begins.
 const DUE: &str = "decision IS NULL AND (expires_us <= ?1 OR NOT EXISTS (
     SELECT 1 FROM sandboxes WHERE sandboxes.run_id = approvals.run_id AND sandboxes.attempt = approvals.attempt
     AND (approvals.kind = 'publish' OR outcome IS NULL AND ended_us IS NULL)))";
@@ -31,18 +32,20 @@ pub struct DecisionRequest {
     pub raise: Option<i64>,
     /// Cap of all attempts in nano-USD, as it was when the raise of a cost was judged.
     pub run_cap: Option<i64>,
-    /// Principal.
+    /// Principal that decides.
     pub by: String,
     /// Reason.
     pub reason: Option<String>,
 }
 
 impl Store {
-    /// Decides about an approval. A raise of the cost is held of the account's budget, or nothing changes. It is refused as
-    /// [`ApprovalError::Changed`] if the cap of the run is another one than the judged one.
+    /// Decides about an approval. A raise of the cost is added to the hold on the account's budget; if the budget is
+    /// too small, nothing changes. The raise is refused as [`ApprovalError::Changed`] if the cap of the run is no
+    /// longer the judged one.
     ///
     /// # Errors
-    /// [`ApprovalError`]; then nothing is decided, unless the cap has moved: the approval is closed then.
+    /// [`ApprovalError`]; then nothing is decided. If the cap has changed or the attempt is over, the approval is
+    /// closed.
     pub async fn decide_approval(&self, request: DecisionRequest, now_us: i64) -> Result<Approval, ApprovalError> {
         let signal = self.event_signal();
         self.write(move |connection| {
@@ -145,7 +148,7 @@ fn decide(
     Ok(close(transaction, &sandbox, approval, (request.decision, &request.by), now_us)?)
 }
 
-/// Writes a decision with its event, and returns the position of that.
+/// Writes a decision with its event, and returns the approval and the position of the event.
 pub(super) fn close(
     transaction: &Transaction<'_>,
     sandbox: &Sandbox,

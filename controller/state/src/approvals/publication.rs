@@ -14,7 +14,7 @@ use crate::events::announce;
 use crate::sandboxes;
 use crate::store::Store;
 
-/// A branch that waits for a person.
+/// Request for the approval of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicationAsk {
     /// Id for a new approval.
@@ -28,7 +28,8 @@ pub struct PublicationAsk {
 }
 
 impl Store {
-    /// Makes the approval of a publication. The same subject is asked about once; `None` if another attempt has begun.
+    /// Makes the approval of a publication, or returns the one that the same subject has. Returns `None` if another
+    /// attempt has begun.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -56,7 +57,7 @@ impl Store {
         .await
     }
 
-    /// Records that a person has published a run by other means: nothing of its approvals is left to do.
+    /// Records that a person has published a run by other means: its decided approvals need no further step.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -87,7 +88,8 @@ impl Store {
     }
 }
 
-/// Closes the open approvals of publications of a run whose branch has left this host. Returns the position of the last event.
+/// Closes a run's open approvals of publications after its branch has left this host. Returns the position of the last
+/// event.
 pub(crate) fn close_published(
     transaction: &Transaction<'_>,
     run_id: &RunId,

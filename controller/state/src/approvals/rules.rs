@@ -21,15 +21,15 @@ pub enum RaisableCap {
 /// Decision about an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApprovalDecision {
-    /// The cap is raised.
+    /// The cap is raised, or the branch is published.
     Approve,
-    /// The waiting call is refused permanently.
+    /// The waiting call is refused permanently, or the branch is not published.
     Deny,
     /// The run is cancelled.
     Cancel,
     /// No decision was made in time, which denies the approval.
     Expired,
-    /// The cap is another one, or the attempt is over.
+    /// The cap has changed, the attempt is over, or the branch was published by other means.
     Changed,
 }
 

@@ -12,7 +12,7 @@ use crate::ledger::usd;
 pub struct BudgetHold {
     /// `RUN.ATTEMPT`.
     pub run: String,
-    /// Amount at the beginning of the run.
+    /// Amount that the run held at its beginning, with the raises since then.
     pub hold_usd: String,
     /// Amount that is still held.
     pub held_usd: String,

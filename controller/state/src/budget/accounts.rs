@@ -195,7 +195,8 @@ pub(super) fn insert_budget(transaction: &Transaction<'_>, change: &BudgetChange
     Ok(())
 }
 
-/// Adds an amount to the hold of an attempt, if the account has a budget with this remainder.
+/// Adds an amount to the hold of an attempt, if the remaining budget of the account is large enough. An account without
+/// a budget has no limit.
 pub(crate) fn raise_hold(
     transaction: &Transaction<'_>,
     account: &str,

@@ -10,7 +10,7 @@ use sluice_contract::{Hash, PublicKey, RunKey};
 use crate::append_log::whole_lines;
 use crate::signed_line::{self, ALTERED, NOT_CANONICAL, NOT_NEXT, OTHER_VERSION};
 
-/// Content of a line.
+/// Kind of a change of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ChangeKind {
@@ -176,7 +176,7 @@ pub(super) struct DatabaseState {
     pub logged: Vec<Hash>,
     /// Changes that are not recorded as logged.
     pub unlogged: Vec<BudgetChange>,
-    /// True if this database has admitted a run, or no run exists that another one could have admitted.
+    /// True if this database has admitted a run, or no run exists that another database could have admitted.
     pub is_original: bool,
 }
 

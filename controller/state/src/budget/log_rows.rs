@@ -1,4 +1,4 @@
-//! Rows of the database that follow the budget log.
+//! Rows of the database that record the lines of the budget log.
 
 use std::collections::HashSet;
 

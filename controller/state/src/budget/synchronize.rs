@@ -31,8 +31,8 @@ pub struct BudgetLog<'a> {
 }
 
 impl BudgetLog<'_> {
-    /// Checks that runs of this account may be admitted: the database has all budgets and, where the account has one, all
-    /// audit files. Returns damage of the log that does not prevent it.
+    /// Checks that runs of this account may be admitted: the database has all budgets and, where the account has one,
+    /// all audit files. Returns damage of the log that does not prevent the admission.
     ///
     /// # Errors
     /// The reason that runs must not be admitted.
@@ -99,8 +99,8 @@ impl BudgetLog<'_> {
         }
     }
 
-    /// Restores the changes that only the log has, each after the receipts of the runs that were paid
-    /// before it. Returns their number.
+    /// Restores the changes that only the log has. The receipts of runs that were paid before a change are posted
+    /// before it. Returns the number of changes.
     ///
     /// # Errors
     /// The reason that it cannot be done. Changes that were restored before stay.

@@ -1,7 +1,7 @@
 //! Sessions of chats: the turns of one end user's conversation with one agent, and their kept workspaces.
 //!
-//! A session has at most one kept workspace: that of its newest successful turn. The rows name it; the sweep removes
-//! directories without a row.
+//! A session has at most one kept workspace: the workspace of its newest successful turn. The rows name it; the sweep
+//! removes directories without a row.
 
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use sluice_contract::{RunId, RunKey};
@@ -83,10 +83,11 @@ impl Store {
         .await
     }
 
-    /// Keeps the workspace of the newest turn for the next one of its session. Returns the attempts whose workspaces are no
-    /// longer needed: the session's previous one, and those beyond the principal's limits, which are the longest
-    /// unused. The workspace of a session with a live turn is needed. A turn that was retried after a later one began keeps
-    /// nothing: its own workspace is the one that is not needed. `None`: the run is not a turn of a session.
+    /// Keeps the workspace of the newest turn for the next one of its session. Returns the attempts whose workspaces
+    /// are no longer needed: the session's previous one, and those beyond the principal's limits, which are the longest
+    /// unused. The workspace of a session with a live turn is needed. A turn that was retried after a later one began
+    /// keeps nothing: its own workspace is the one that is not needed. Returns `None` if the run is not a turn of a
+    /// session.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -218,11 +219,11 @@ fn give_up(transaction: &Transaction<'_>, key: &RunKey) -> rusqlite::Result<()> 
 struct KeptTurn {
     key: RunKey,
     bytes: u64,
-    /// End of the newest turn of its session, in microseconds; the end of time if it has not ended.
+    /// End of the newest turn of its session, in microseconds since 1970; `i64::MAX` if that turn has not ended.
     used_us: i64,
 }
 
-/// Returns kept workspaces, of one principal or of all, the last used first.
+/// Returns kept workspaces, of one principal or of all, the most recently used first.
 fn unused(transaction: &Transaction<'_>, principal: Option<&str>) -> rusqlite::Result<Vec<KeptTurn>> {
     let mut query = transaction.prepare_cached(
         "SELECT kept.run_id, kept.kept_attempt, kept.kept_bytes,

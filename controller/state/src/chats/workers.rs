@@ -44,11 +44,11 @@ pub struct ChatWorker {
 pub struct ChatTurn {
     /// Number in the run, from 1.
     pub number: u32,
-    /// Message of the turn, and the state of that; none for the first turn.
+    /// Id and state of the message of the turn; none for the first turn.
     pub message: Option<(String, MessageState)>,
     /// True if a client that was cut off may reconnect to it.
     pub is_resumable: bool,
-    /// Newest event before it.
+    /// Position of the newest event before the turn.
     pub begin_seq: i64,
     /// Number of interrupts since its client has left.
     pub interrupts: u32,
@@ -104,10 +104,10 @@ pub enum AbandonedTurn {
 /// Reason that a worker does not get a turn.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatTurnError {
-    /// Has another turn, or ends.
+    /// The worker has another turn, or is ending.
     #[error(transparent)]
     Busy(#[from] SessionBusy),
-    /// A cap of the token.
+    /// The turn would exceed a cap of the token.
     #[error(transparent)]
     Cap(#[from] super::ChatCapError),
     /// The message cannot be sent.
@@ -180,8 +180,8 @@ impl Store {
         .await
     }
 
-    /// Returns the number of unfinished runs of each owner, and the owners that have had a run in the queue
-    /// since a time that could begin, but for the limits.
+    /// Returns the number of runs of each owner that have begun and not ended, and the owners of runs that have been in
+    /// the queue since a time and wait only for a slot.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -272,7 +272,7 @@ fn worker(row: &Row<'_>) -> rusqlite::Result<ChatWorker> {
 fn turn(row: &Row<'_>, first: usize) -> rusqlite::Result<ChatTurn> {
     let (id, state): (Option<String>, Option<String>) = (row.get(first + 1)?, row.get(first + 7)?);
     let state = state.map(|word| MessageState::of(&word).expect("the column has no other word"));
-    // Its owner, too, can take back a message of a run.
+    // The owner of a run can also withdraw its messages.
     let deleted_us = if state == Some(MessageState::Deleted) { Some(row.get(first + 8)?) } else { None };
     let withdrawn = row.get::<_, Option<i64>>(first + 5)?.or(deleted_us).map(TurnEnd::Withdrawn);
     let waiting = row.get::<_, Option<i64>>(first + 6)?.map(TurnEnd::Waiting);

@@ -14,7 +14,7 @@ use crate::signed_line::{self, ALTERED, NOT_CANONICAL, NOT_NEXT, OTHER_VERSION, 
 pub struct ControlEntry {
     /// Principal: `token:ID`, `uid:N`, `session:ID`, or `daemon`.
     pub principal: String,
-    /// Role.
+    /// Role of the principal.
     pub role: String,
     /// Channel on which the request came: `admin_socket`, `bearer`, `session`, `command`, `daemon`.
     pub way: String,
@@ -28,9 +28,9 @@ pub struct ControlEntry {
     pub owner: Option<String>,
     /// SHA-256 of the request's body.
     pub request: Option<Hash>,
-    /// Values before; no number but integers.
+    /// Values before the operation. Numbers must be integers.
     pub before: Option<Value>,
-    /// Values after; no number but integers.
+    /// Values after the operation. Numbers must be integers.
     pub after: Option<Value>,
     /// Reason that someone stated.
     pub reason: Option<String>,

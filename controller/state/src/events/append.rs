@@ -47,8 +47,8 @@ impl Store {
         .await
     }
 
-    /// Returns a signal of commits: its value changes when this process has appended events. It says only that there may be
-    /// more, also when events of other processes are not signalled.
+    /// Returns a signal of commits: its value changes when this process has appended events. A change says only that
+    /// there may be new events. Events of other processes are not signalled.
     #[must_use]
     pub fn events_committed(&self) -> watch::Receiver<u64> {
         self.event_signal().subscribe()

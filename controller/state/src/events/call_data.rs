@@ -43,7 +43,7 @@ struct CostMembers {
 pub struct KnownCost {
     /// Dollars.
     pub usd: String,
-    /// Where it is from.
+    /// Source of the amount.
     pub source: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct CallTimes {
 }
 
 impl CallData {
-    /// Reads the data of an event; `None` if it is not that of a call.
+    /// Reads the data of an event; `None` if it is not the data of a call.
     #[must_use]
     pub fn read(event_data: &str) -> Option<Self> {
         serde_json::from_str(event_data).ok()

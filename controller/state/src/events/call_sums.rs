@@ -1,4 +1,4 @@
-//! Sums over the calls of a run so far, which grow with the events of their ends.
+//! Sums over the calls of a run so far, which grow with the event at the end of each call.
 
 use rusqlite::{Transaction, params};
 use sluice_contract::Usd;

@@ -13,7 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 pub const EVENT_DATA_MAX: usize = 100_000;
 /// Maximum length of the type of an event, in bytes.
 pub const EVENT_TYPE_MAX: usize = 100;
-/// Deepest nesting of arrays and objects.
+/// Maximum nesting depth of arrays and objects.
 pub const JSON_DEPTH_MAX: u32 = 32;
 /// Maximum number of members of one object.
 pub const JSON_MEMBERS_MAX: usize = 1_000;
@@ -30,10 +30,10 @@ pub enum EventFault {
     /// The data is too large.
     #[error("event_data has {0} bytes; the limit is {EVENT_DATA_MAX}")]
     TooLarge(usize),
-    /// The event and its diff are larger than the quota of the run.
+    /// The event without its diff, or the diff, is larger than the quota of the run for it.
     #[error("the event has {bytes} bytes, and the quota of its run is {quota}")]
     OverQuota {
-        /// Size of the event and its diff.
+        /// Size of the event without its diff, or of the diff.
         bytes: u64,
         /// Limit of the run.
         quota: u64,

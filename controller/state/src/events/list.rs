@@ -39,9 +39,10 @@ pub struct EventQuery {
 pub struct EventPage {
     /// Events, newest first.
     pub events: Vec<LoggedEvent>,
-    /// Number of selected events on all pages, at most [`TOTAL_COUNT_MAX`].
+    /// Number of selected events on all pages, at most [`TOTAL_COUNT_MAX`]. Only the newest [`SEARCH_ROWS_MAX`] events
+    /// of the owner and the run are examined.
     pub total_count: u32,
-    /// True if there are more than that.
+    /// True if more than [`TOTAL_COUNT_MAX`] events were counted.
     pub is_count_capped: bool,
     /// Cursor of the next page; none if this is the last one. A page of a search may be empty before the last one.
     pub next_cursor: Option<i64>,
@@ -60,7 +61,7 @@ pub struct TrajectoryQuery {
     pub limit: u32,
 }
 
-/// A part of a run's trajectory: its events but for heartbeats.
+/// A part of a run's trajectory: its events without heartbeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trajectory {
     /// Events, oldest first.
@@ -78,7 +79,7 @@ pub struct Trajectory {
 /// Number and times of heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeartbeatSummary {
-    /// Number.
+    /// Number of heartbeats.
     pub count: u64,
     /// Time of the first one, in microseconds since 1970.
     pub first_us: Option<i64>,
@@ -143,7 +144,7 @@ fn walk(
         let next = events.last().map(|event| event.seq);
         return Ok((events, next));
     }
-    // The search may have ended before the log.
+    // The search may have ended before the end of the log.
     let last = if order == "ASC" { "max" } else { "min" };
     let query = format!("SELECT {last}(seq), count(*) FROM ({})", conditions.searched_rows("seq", order));
     let (last, rows): (Option<i64>, u32) = parameters.row(snapshot, &query, |row| Ok((row.get(0)?, row.get(1)?)))?;

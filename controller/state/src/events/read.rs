@@ -39,7 +39,7 @@ impl Store {
     /// Errors of SQLite.
     pub async fn events_after(&self, after: i64, filter: EventFilter, limit: u32) -> Result<EventBatch, StoreError> {
         self.query(move |connection| {
-            // Events and removals of the same moment.
+            // One snapshot, so that events and removals are of the same moment.
             let snapshot = connection.transaction()?;
             Ok(batch(&snapshot, after, &filter, limit.max(1))?)
         })

@@ -14,7 +14,7 @@ pub struct EventQuota {
     pub bytes: u64,
     /// Number of events.
     pub events: u64,
-    /// Size of all diffs in bytes, which the size of events leaves out.
+    /// Size of all diffs in bytes, which `bytes` does not include.
     pub diff_bytes: u64,
 }
 
@@ -37,11 +37,11 @@ struct Removal {
     is_evictable: bool,
 }
 
-/// Columns of a removal.
+/// Columns and tables of a removal.
 const REMOVAL: &str = "events.seq, owner, sandbox_id, events.bytes, coalesce(event_diffs.bytes, 0), evictable
                        FROM events LEFT JOIN event_diffs ON event_diffs.seq = events.seq";
 
-/// Events that are removed in one transaction.
+/// Maximum number of events that are removed in one transaction.
 const BATCH: u32 = 2_000;
 
 impl Default for EventQuota {

@@ -1,4 +1,4 @@
-//! Tools of an agent that work, as far as its events say.
+//! Tools of an agent that are running, according to its events.
 
 use rusqlite::params;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::store::{Store, StoreError};
 
 /// Members that name a tool call, in the events of different workers.
 const IDS: [&str; 5] = ["tool_use_id", "tool_call_id", "toolCallId", "call_id", "id"];
-/// Events that are read: an agent has few tools at work at once.
+/// Maximum number of events that are read: an agent runs few tools at once.
 const READ_MAX: u32 = 500;
 
 impl Store {

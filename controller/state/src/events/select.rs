@@ -17,7 +17,8 @@ pub struct EventFilter {
     pub sandbox_id: Option<String>,
     /// Only events of this agent.
     pub agent_id: Option<String>,
-    /// Only events of these types; one that ends in `.*` selects all with this beginning. None selects all types.
+    /// Only events of these types; one that ends in `.*` selects all with this beginning. An empty list selects all
+    /// types.
     pub types: Vec<String>,
 }
 

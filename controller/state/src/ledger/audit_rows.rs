@@ -36,7 +36,7 @@ impl Iterator for LedgerRows<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.file.is_some() {
             match self.piece() {
-                // A piece in which no call ended.
+                // No call ended in this piece.
                 Ok(rows) if rows.is_empty() => {}
                 Ok(rows) => return Some(Ok(rows)),
                 Err(error) => {
@@ -190,7 +190,7 @@ fn entry(receipt: &ReceiptRow, outcome: &Outcome<'_>, hash: Hash) -> io::Result<
     })
 }
 
-/// Returns the entry of a call whose cost is implausible: like that of one whose cost is not known.
+/// Returns the entry of a call with an implausible cost, which counts as unknown.
 fn without_cost(entry: LedgerEntry) -> LedgerEntry {
     LedgerEntry {
         status: ReceiptStatus::PendingCost,

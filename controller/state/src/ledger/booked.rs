@@ -14,7 +14,7 @@ use super::status::ReceiptStatus;
 
 /// A receipt with its entries so far.
 ///
-/// Members that the receipts of a run's report also have are named and filled in the same way there.
+/// A receipt of a run's report names and fills the members that it shares with this one in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[allow(missing_docs, reason = "as in `ReceiptRow` and `LedgerEntry`")]
 pub struct BookedReceipt {
@@ -184,8 +184,8 @@ impl BookedReceipt {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
     }
 
-    /// Returns true if a budget holds the amount reserved for the call: its cost is unknown, and its status is not one that no
-    /// provider bills. A later row is billed all the same.
+    /// Returns true if a budget holds the amount reserved for the call: its cost is unknown, and a provider could bill
+    /// its HTTP status. A row that arrives later is billed in any case.
     #[must_use]
     pub fn holds_budget(&self) -> bool {
         self.is_open() && (self.status != ReceiptStatus::PendingCost || could_be_billed(self.http_status))

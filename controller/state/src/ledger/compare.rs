@@ -156,7 +156,7 @@ impl RebuildReport {
         self.differences.push(Difference { run, source_reference: None, found: DifferenceKind::BudgetLog, detail });
     }
 
-    /// Adds sums that are wrong: the run of each, and a description.
+    /// Adds a difference for each wrong sum, which is given as its run and a description.
     pub(super) fn report_sums(&mut self, wrong: Vec<(String, String)>) {
         let difference =
             |(run, detail)| Difference { run, source_reference: None, found: DifferenceKind::WrongSum, detail };

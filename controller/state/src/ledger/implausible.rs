@@ -11,12 +11,12 @@ use sluice_contract::Usd;
 use sluice_contract::reader::Record;
 use sluice_contract::record::{Control, Intent, Outcome};
 
-/// Costs above so many times the reservation of their call are implausible.
+/// Multiple of a call's reservation above which a cost is implausible.
 pub const IMPLAUSIBLE_FACTOR: i64 = 10;
-/// Least amount in nano-USD that a reservation counts as if it is not an upper bound. A cap of a cent must not turn a true cost of
-/// dollars into an implausible one, which the account would not pay.
+/// Minimum amount in nano-USD with which a reservation counts that is not an upper bound. A cap of a cent must not turn
+/// a true cost of dollars into an implausible one, which the account would not pay.
 pub const GUESS_FLOOR: i64 = 1_000_000_000;
-/// Reason for which such a cost is not known.
+/// Reason word for an implausible cost, which counts as unknown.
 pub const IMPLAUSIBLE: &str = "implausible";
 
 /// A cost that is not posted.
@@ -52,7 +52,7 @@ struct CallReservation {
 }
 
 impl CostBounds {
-    /// Takes the next record of a file. Returns its cost, if that is implausible.
+    /// Takes the next record of a file. Returns its cost if the cost is implausible.
     pub fn take(&mut self, record: &Record) -> Option<ImplausibleCost> {
         match record {
             Record::Open(open) => self.cap = nanos_of(open.limits.max_cost_usd.as_deref()),
@@ -61,7 +61,7 @@ impl CostBounds {
             }
             Record::Outcome(outcome) => return self.open.remove(&outcome.call)?.implausible(outcome, self.cap),
             Record::Control(control) => self.cap = raised(self.cap, control),
-            // The calls of the sidecar before it have no outcome.
+            // The open calls of the earlier sidecar get no outcome.
             Record::Recovered(_) => self.open.clear(),
             Record::Refused(_)
             | Record::Epoch(_)

@@ -114,10 +114,11 @@ struct Checked {
 impl AuditArchive<'_> {
     /// Imports a file: verifies it, copies it to the audit files of this host, and posts its receipts.
     ///
-    /// `given` are further keys that the operator trusts; those that signed the file are trusted from then on.
+    /// `given` are further keys that the operator trusts; a key among them that signed the file is trusted from then
+    /// on.
     ///
     /// # Errors
-    /// [`ImportError`]; then nothing was imported.
+    /// [`ImportError`]. If only the posting failed, the copy of the file stays, and the import can be repeated.
     pub async fn import(
         &self,
         path: &Path,

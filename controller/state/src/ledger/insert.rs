@@ -72,7 +72,7 @@ pub(super) fn insert_row(
     append_receipt_event(change, id, Some(added), entry.status, now)
 }
 
-/// Returns the row of this name.
+/// Returns the id of the row with this name.
 ///
 /// # Errors
 /// [`LedgerError::Conflict`] if its content differs.

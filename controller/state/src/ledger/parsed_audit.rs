@@ -1,8 +1,8 @@
 //! Verification of an audit file, before its rows are posted.
 //!
-//! Pure: the same file gives the same result at any time. In an altered file, only the lines up to the last witness give
-//! rows: a bill must rest on a verified log, and an altered file could bill others. Such a run is never settled. Its other
-//! spending comes from LiteLLM's rows, whose calls are then missing here.
+//! Pure: the same file gives the same result at any time. In an altered file, only the lines up to the last witness
+//! give rows: a bill must rest on a verified log, and an altered file could bill others. Such a run is never settled.
+//! LiteLLM's rows show its other spending: the ledger does not have the calls of these rows.
 
 use std::io;
 
@@ -35,7 +35,7 @@ pub struct ParsedAudit {
     is_closed: bool,
     /// Number of lines that give rows: 0 if the file belongs to another run.
     pub(super) billed: u64,
-    /// Hash of the line before each multiple of [`PIECE`].
+    /// Hash of each line with a number that is a multiple of [`PIECE`], unless the line is the last one.
     pub(super) marks: Vec<Hash>,
     pub(super) source: AuditSource,
 }
@@ -214,7 +214,7 @@ impl ParsedAudit {
         }
     }
 
-    /// Takes the trust from a file without its end, for a run that this host does not know: no signature covers it.
+    /// Distrusts a file without its end, for a run that this host does not know: no signature covers the file.
     pub(super) fn doubt_without_end(&mut self) {
         if self.trust_level == TrustLevel::Incomplete && !self.is_closed {
             self.distrust(UNSIGNED.to_owned());
@@ -222,7 +222,7 @@ impl ParsedAudit {
         }
     }
 
-    /// Takes all trust from the file.
+    /// Distrusts the whole file, so that it gives no rows.
     pub(super) fn distrust(&mut self, fault: String) {
         self.trust_level = TrustLevel::Tampered;
         self.fault = Some(fault);

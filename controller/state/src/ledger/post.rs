@@ -27,7 +27,7 @@ impl PendingPost {
 impl Store {
     /// Posts an audit file. It counts as read when all of its rows are in the ledger; existing rows are compared.
     ///
-    /// The posting starts after the writes that were submitted before, also if it is not awaited.
+    /// The posting starts after the writes that were submitted before, even if it is not awaited.
     #[must_use]
     pub fn ingest(&self, reading: ParsedAudit) -> PendingPost {
         PendingPost(self.submit(move |connection| post_file(connection, &reading, now_us())))
@@ -79,7 +79,7 @@ impl Store {
     }
 }
 
-/// Number of rows in one commit, before others may write.
+/// Number of rows after which a transaction is committed, so that others may write.
 const ROWS_A_COMMIT: u64 = 16_384;
 
 /// Posts one file in a transaction with several files: either completely or not at all.

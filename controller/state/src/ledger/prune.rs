@@ -24,14 +24,14 @@ use crate::run::RunPhase;
 use crate::store::StoreError;
 use crate::witness;
 
-/// Order to prune.
+/// Request to prune audit files.
 #[derive(Debug, Clone)]
 pub struct PruneOrder {
     /// Only runs whose last booking is before this time, in microseconds since 1970.
     pub before_us: i64,
     /// Directory that takes the files.
     pub archive: Option<PathBuf>,
-    /// True if nothing is removed.
+    /// True if nothing is to be removed.
     pub dry_run: bool,
 }
 
@@ -86,12 +86,12 @@ enum Candidate {
     Settled(PrunedRun),
     /// The file stays.
     Kept(String),
-    /// The run is newer than the order.
+    /// The last booking of the run is not before the time of the request.
     Newer,
 }
 
 impl AuditArchive<'_> {
-    /// Removes the audit files of runs that are closed and settled, and whose ledger agrees with their files.
+    /// Removes the audit files of runs that are closed and settled, if the ledger agrees with the files.
     ///
     /// # Errors
     /// [`PruneError`]

@@ -37,7 +37,7 @@ pub struct PostedFiles {
     pub late: Vec<LateOutcome>,
 }
 
-/// Files that are verified together, while those before them are compared or posted.
+/// Number of files that are verified together, while the files before them are compared or posted.
 pub(super) const BATCH: usize = 64;
 
 impl AuditArchive<'_> {

@@ -14,7 +14,7 @@ use super::filter::Filter;
 pub struct Unsettled {
     /// `RUN.ATTEMPT`.
     pub run: String,
-    /// Reason that it is not.
+    /// Reason that the bill is not final.
     pub reason: String,
 }
 
@@ -68,7 +68,8 @@ struct LedgerRun {
     span_us: (i64, i64),
 }
 
-/// Query of [`LedgerRun`]. A receipt is known by its day, at the beginning and at the end of a run.
+/// Query of [`LedgerRun`]. The times of receipts are known to the day only: the first day counts from its beginning,
+/// and the last day to its end.
 const LEDGER_RUNS: &str = "
     WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM usage_sums
                    UNION SELECT run_id, attempt FROM readings),
@@ -107,7 +108,7 @@ impl LedgerRun {
     }
 
     /// Returns whether calls of the run that the ledger does not know could belong to the selection. Their model is not
-    /// known, nor is the account of a run that neither this host nor a receipt knows.
+    /// known. Their account is not known either, if neither this host nor a receipt knows the run.
     fn may_have_calls_in(&self, filter: &Filter) -> bool {
         let (first, last) = self.span_us;
         filter.run_id.as_ref().is_none_or(|wanted| *wanted == self.run_id)

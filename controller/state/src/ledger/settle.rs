@@ -21,7 +21,7 @@ pub enum PriceSource {
     /// A row of a call that failed in LiteLLM. Its amount is nearly always 0, also where the provider answered and
     /// billed before the call failed: only the provider's invoice shows that.
     FailureRow,
-    /// A row of a call that LiteLLM's cache answered, for nothing.
+    /// A row of a call that LiteLLM's cache answered free of charge.
     CacheHit,
     /// A row of an earlier try of the call. Its amount is added to the receipt, and replaces nothing.
     Retry,
@@ -153,7 +153,7 @@ fn settle(
 /// Returns true if a receipt in this state can take the settlement.
 fn may_follow(bill: &BookedReceipt, settlement: &Settlement) -> bool {
     if settlement.price_source == PriceSource::Retry {
-        // It would close an open receipt: the cost of the call itself must arrive first.
+        // A retry would close an open receipt: the cost of the call itself must arrive first.
         return matches!(bill.status, ReceiptStatus::Posted | ReceiptStatus::Settled);
     }
     let own = bill.without_retries();

@@ -10,18 +10,18 @@ use sluice_contract::record::{CallResult, NullReason, Outcome};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiptStatus {
-    /// Known.
+    /// The cost is known.
     Posted,
-    /// Tokens are known, or could be; the spend log has the rest.
+    /// The call has ended without a known cost; the spend log may have it.
     PendingCost,
-    /// A cost is impossible.
+    /// The call cannot have a cost, or the operator has voided the receipt.
     Voided,
     /// The end of the call is not known.
     Unknown,
-    /// In progress, according to the ledger.
+    /// The call is in progress, according to the ledger.
     #[default]
     Pending,
-    /// Completed from the spend log.
+    /// The spend log has completed the receipt.
     Settled,
     /// Reversed by a later entry.
     Reversed,

@@ -60,7 +60,7 @@ impl GroupBy {
 }
 
 impl Total {
-    /// Returns the total of no calls, for a ledger that is complete: it is known to be zero.
+    /// Returns zeros in place of an empty total if the ledger is complete: then the total is known to be zero.
     pub(super) fn or_zero(self, is_complete: bool) -> Self {
         if !is_complete || self != Self::default() {
             return self;

@@ -13,7 +13,7 @@ use super::run_state::{self, Unsettled};
 use super::totals::{GroupBy, TokenSums, Total, dollars};
 use crate::store::Store;
 
-/// Sums of all receipts, as one snapshot.
+/// Sums of selected receipts, as one snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageTable {
     /// Sum of each group.
@@ -41,8 +41,8 @@ impl GroupSum {
 }
 
 impl Store {
-    /// Sums up a selection: receipts and entries of its run, account and model that arrived in its time.
-    /// If no time is within a day, the query's duration grows with runs and days, and with receipts of unknown cost.
+    /// Sums up a selection: receipts and entries of its run, account, owner and model that arrived in its time. If each
+    /// time is the start of a day, the query's duration grows with runs and days, and with receipts of unknown cost.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -111,7 +111,7 @@ const HALVES: &str = "cache_write_high, cache_write_low, cached_input_high, cach
                       output_high, output_low, reasoning_high, reasoning_low, total_high, total_low, nano_usd_high, \
                       nano_usd_low";
 
-/// Condition of the columns of [`KEY`], with the values of [`named_values`].
+/// Condition on the columns of [`KEY`], with the values of [`named_values`].
 const SELECTED: &str = "(?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR attempt = ?2) AND (?3 IS NULL OR account = ?3) \
                         AND (?4 IS NULL OR model = ?4) \
                         AND (?7 IS NULL OR run_id IN (SELECT run_id FROM sandboxes WHERE owner = ?7))";

@@ -135,7 +135,7 @@ impl Store {
     }
 }
 
-/// Adds a message in a transaction.
+/// Adds a message in the caller's transaction. Also returns the position of its event.
 pub(crate) fn add(
     transaction: &Transaction<'_>,
     run_id: &RunId,

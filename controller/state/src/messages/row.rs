@@ -49,7 +49,8 @@ pub(crate) fn find(connection: &Connection, run_id: &RunId, id: &str) -> rusqlit
     connection.prepare_cached(&query)?.query_row(params![run_id.as_str(), id], message).optional()
 }
 
-/// Returns the messages of a run in the order of their delivery, that meet a condition on the columns.
+/// Returns the messages of a run that meet a condition on the columns, in the order of their delivery. `?2` in the
+/// condition is `now_us`.
 pub(super) fn select(
     connection: &Connection,
     run_id: &RunId,
@@ -100,7 +101,7 @@ pub(crate) fn report(
     sandboxes::report(transaction, sandbox, event_type, &data, now_us)
 }
 
-/// Returns the run of messages.
+/// Returns the run that has the messages.
 pub(super) fn run(transaction: &Transaction<'_>, run_id: &RunId) -> Result<Sandbox, MessageError> {
     sandboxes::find(transaction, run_id)?.ok_or_else(|| MessageError::NoRun(run_id.clone()))
 }

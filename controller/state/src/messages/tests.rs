@@ -54,7 +54,7 @@ impl Fixture {
         fixture
     }
 
-    /// Remains of a killed process.
+    /// Opens the database again, as after a killed process.
     fn reopen(&mut self) {
         self.store = Store::open(&self.directory.path().join("sluice.db")).expect("it is there");
     }

@@ -12,16 +12,16 @@ use crate::store::Store;
 /// Way in which a worker takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeMode {
-    /// They are delivered when the worker takes them.
+    /// Messages count as delivered when the worker takes them.
     Consume,
-    /// They are lent again after [`LEASE_US`], until they are acknowledged.
+    /// Messages are leased again after [`LEASE_US`], until they are acknowledged.
     Lease,
 }
 
 /// Maximum number of bytes of several texts that a worker takes at once: the sidecar passes no answer over 1 MiB.
 pub const TAKEN_BYTES_MAX: usize = 256 << 10;
 
-/// Those that a worker may take: the sidecar adds the others.
+/// Condition of the messages that a worker may take: the sidecar adds the others.
 const FOR_WORKER: &str =
     "(state = 'queued' OR (state = 'leased' AND leased_until_us <= ?2)) AND inject_mode = 'next_turn'";
 
@@ -66,7 +66,7 @@ impl Store {
         .await
     }
 
-    /// Records that the worker of an attempt has messages. Returns the ids of those that were on lease, or acknowledged
+    /// Records that the worker of an attempt has messages. Returns the ids of those that were leased, or acknowledged
     /// before.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub struct NewQuestion {
     pub id: String,
     /// Run and attempt.
     pub key: RunKey,
-    /// Question.
+    /// Text of the question.
     pub question: String,
     /// Answers to choose from; empty for a free text.
     pub options: Vec<String>,
@@ -48,9 +48,9 @@ pub struct Question {
 /// State of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionState {
-    /// Not answered yet.
+    /// The question waits for an answer.
     Open,
-    /// Answered.
+    /// The question was answered.
     Answered,
     /// The time for an answer is over, or the attempt is over.
     Expired,

@@ -1,4 +1,4 @@
-//! The text of questions: written by a sandbox, so hostile.
+//! The text of questions. A sandbox writes it, so it may be hostile.
 //!
 //! Pure. Characters that draw over other text or change its direction are removed, so that a question cannot look like a
 //! text of Sluice.

@@ -28,7 +28,7 @@ pub struct ArtifactList {
     pub left_out: u64,
     /// The first files that were left out.
     pub first_left_out: Vec<LeftOutFile>,
-    /// A stable reason word if some artifacts are neither in the list nor in the number.
+    /// A stable reason word if some artifacts are neither in `artifacts` nor counted in `left_out`.
     pub error: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct Artifact {
     pub path: Vec<u8>,
     /// Number of bytes.
     pub size: u64,
-    /// 0o644 or 0o755.
+    /// File mode: 0o644 or 0o755.
     pub mode: u32,
     /// SHA-256 in hex digits.
     pub sha256: String,
@@ -48,7 +48,7 @@ pub struct Artifact {
     pub modified: i64,
 }
 
-/// A file that is no artifact.
+/// A file or directory that was left out of the artifacts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutFile {
     /// Path below the directory of results, which need not be text.

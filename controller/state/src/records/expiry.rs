@@ -32,7 +32,8 @@ pub struct RemovedRecords {
     pub remaining: Vec<(RunKey, String)>,
 }
 
-/// Returns true if records have to be checked again: at most once an hour, and 24 times within their retention time.
+/// Returns true if records have to be checked again: an hour after the last check, or a 24th of their retention time if
+/// that is shorter.
 #[must_use]
 pub fn is_due(last: Option<SystemTime>, now: SystemTime, keep: Duration) -> bool {
     const HOUR: Duration = Duration::from_secs(3600);
@@ -94,7 +95,7 @@ impl RunRecord {
         file.or_else(|| changed(self.directory.clone()))
     }
 
-    /// Removes the record. A file that no record has stays, and with it the directory.
+    /// Removes the record. A file with a name that is not known here stays, and so does the directory.
     ///
     /// # Errors
     /// Errors of the file system.

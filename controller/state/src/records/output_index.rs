@@ -4,7 +4,7 @@
 
 use super::RecordedStream;
 
-/// Length of an entry.
+/// Length of an entry in bytes.
 pub(super) const ENTRY_LEN: usize = 24;
 
 /// One piece of output.

@@ -87,7 +87,7 @@ impl OutputLog {
         self.first.map(|entry| (entry.stream, entry.time_us))
     }
 
-    /// Stores the part of a piece that is not stored yet. Its stream is stored up to the piece.
+    /// Stores the part of a piece that is not stored yet. The stream must be stored up to the beginning of the piece.
     ///
     /// # Errors
     /// Errors of the file system; `FileTooLarge` when the index is full.

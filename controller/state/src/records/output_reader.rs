@@ -108,7 +108,7 @@ impl OutputReader {
         Ok(Some(bytes))
     }
 
-    /// Opens the segment with this offset of a stream. Returns false if there is none with a byte there.
+    /// Opens the segment with this offset of a stream. Returns false if no segment has a byte there.
     fn open_segment(&mut self, stream: RecordedStream, at: u64) -> io::Result<bool> {
         let mut found: Option<u64> = None;
         for entry in fs::read_dir(&self.directory)? {

@@ -1,6 +1,7 @@
 //! The transcript of a run in its record: what its worker wrote about the conversation, copied from its workspace.
 //!
-//! The content is the sandbox's. Size and cut are ours, in a file of their own.
+//! The sandbox writes the content. The controller records its size, and whether its end was cut off, in a separate
+//! file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -41,7 +42,7 @@ impl RunRecord {
         File::open(self.path(TRANSCRIPT))
     }
 
-    /// Begins a transcript. It replaces the transcript of a killed controller.
+    /// Begins a transcript. It replaces the unfinished transcript of a killed controller.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -50,7 +51,7 @@ impl RunRecord {
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
     }
 
-    /// Keeps a transcript that is complete.
+    /// Stores a transcript that is complete, with its facts.
     ///
     /// # Errors
     /// Errors of the file system; then no transcript is stored.

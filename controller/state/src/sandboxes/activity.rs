@@ -1,4 +1,4 @@
-//! Signs of life of runs, which are recorded in batches and do not count as a change of a run.
+//! Activity of runs, which is recorded in batches and does not count as a change of a run.
 
 use rusqlite::{TransactionBehavior, params};
 use sluice_contract::RunKey;
@@ -20,7 +20,8 @@ pub struct SandboxActivity {
 }
 
 impl Store {
-    /// Records signs of life in one transaction. A time never goes back, and an attempt that is over is not changed.
+    /// Records the activity of runs in one transaction. A time never goes back, and an attempt that is over is not
+    /// changed.
     ///
     /// # Errors
     /// Errors of SQLite.

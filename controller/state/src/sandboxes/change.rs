@@ -34,7 +34,7 @@ pub struct NextAttempt {
 pub struct Reopening {
     /// The attempt.
     pub next: NextAttempt,
-    /// Runs of the owner that may wait in the queue.
+    /// Maximum number of runs of the owner in the queue.
     pub queued_max: u32,
     /// Key of the request: it is completed with the attempt, or not at all.
     pub idempotency: Option<IdempotencyKey>,
@@ -93,8 +93,9 @@ impl Store {
     /// its name must not be in use. It has a new deadline, and no new cap.
     ///
     /// # Errors
-    /// As of [`Store::step_sandbox`]; [`SandboxError::Agent`], [`SandboxError::NameTaken`], [`SandboxError::CapSpent`],
-    /// [`SandboxError::Budget`].
+    /// As of [`Store::step_sandbox`]; [`SandboxError::Agent`], [`SandboxError::NameTaken`],
+    /// [`SandboxError::QueueFull`], [`SandboxError::CapSpent`], [`SandboxError::Budget`],
+    /// [`SandboxError::Idempotency`].
     pub async fn reopen_sandbox(
         &self,
         run_id: &RunId,

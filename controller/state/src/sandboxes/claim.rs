@@ -13,17 +13,17 @@ use crate::events::announce;
 use crate::process::Process;
 use crate::store::Store;
 
-/// Maximum wait before a further attempt.
+/// Maximum wait before a further attempt, in microseconds.
 pub const RETRY_WAIT_MAX_US: i64 = 300 * 1_000_000;
 
 /// Maximum numbers of runs that are being created, run or removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
-    /// On this host.
+    /// Maximum number on this host.
     pub host: u32,
-    /// Maximum number of one project.
+    /// Maximum number for one project.
     pub project: u32,
-    /// Maximum number of one owner.
+    /// Maximum number for one owner.
     pub owner: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct ClaimLimits {
 pub struct Claim {
     /// The run that begins now.
     pub claimed: Option<ClaimedSandbox>,
-    /// Runs that have ended in the queue: one on which they depend did not succeed, or their attempt is closed.
+    /// Runs that have ended in the queue: a run on which they depend did not succeed, or their attempt is closed.
     pub ended: Vec<Sandbox>,
 }
 
@@ -45,7 +45,7 @@ pub struct ClaimedSandbox {
     pub run_generation: u32,
 }
 
-/// Failure of a run whose attempt was closed by another process while it waited.
+/// Failure code of a run if another process closed its attempt while the run waited.
 const CLOSED: &str = "internal";
 
 impl Store {

@@ -1,4 +1,5 @@
-//! The clocks of a run: its deadline and its idle time are stopped while it is paused, or while an approval waits.
+//! The clocks of a run: its deadline and its idle time are stopped while it is paused, or while a call waits for an
+//! approval.
 //!
 //! They stop for at most [`STOPPED_MAX_US`] in all: after that the deadline continues, so that every run ends.
 
@@ -16,7 +17,7 @@ pub const STOPPED_MAX_US: i64 = 24 * 3600 * 1_000_000;
 /// Reason why the clocks of a run are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockStop {
-    /// A person or a rule has paused it, and no call is open.
+    /// A person or a rule has paused the run, and no call is open.
     Paused,
     /// A call waits for an approval.
     Approval,
@@ -52,7 +53,7 @@ impl Sandbox {
 }
 
 impl Store {
-    /// Records that the clocks of a running run are stopped. A pause is an event.
+    /// Records that the clocks of a running run are stopped. The beginning of a pause appends an event.
     ///
     /// # Errors
     /// As of [`Store::step_sandbox`].

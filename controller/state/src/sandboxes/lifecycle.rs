@@ -9,28 +9,28 @@ use crate::run::RunPhase;
 /// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SandboxState {
-    /// Waits for its turn.
+    /// The run waits in the queue.
     Pending,
-    /// Was claimed; its resources are being created.
+    /// The run was claimed; its resources are being created.
     Creating,
     /// The program works.
     Running,
     /// The resources are being removed, or the program has said that it is done.
     Completing,
-    /// Ended by success or cancellation.
+    /// The run has succeeded, or was cancelled.
     Completed,
-    /// Ended by a failure.
+    /// The run has failed.
     Failed,
 }
 
 /// State that its owner wants a run to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DesiredState {
-    /// Work to its end.
+    /// The run works to its end.
     Running,
-    /// Paused.
+    /// The run is paused.
     Paused,
-    /// End.
+    /// The run is stopped.
     Stopped,
 }
 
@@ -53,9 +53,9 @@ pub enum SandboxVerdict {
 /// A step in the life of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxStep {
-    /// An orchestrator takes it from the queue.
+    /// A daemon takes the run from the queue.
     Claim,
-    /// The program gave the first sign of life.
+    /// The program has started.
     Start,
     /// The program said that it is done. It may still work, and nothing is decided.
     Complete,
@@ -216,7 +216,7 @@ pub fn after_step(
         (Creating | Running, _, SandboxStep::Decide(verdict)) | (Completing, None, SandboxStep::Decide(verdict)) => {
             Ok((Completing, Some(verdict.clone())))
         }
-        // A cancellation affects every live run. For all others, the first verdict stays.
+        // A cancellation replaces an earlier verdict. Otherwise, the first verdict stays.
         (Completing, Some(_), SandboxStep::Decide(Cancelled)) => Ok((Completing, Some(Cancelled))),
         (Completing, Some(verdict), SandboxStep::Finish) => Ok((verdict.end(), Some(verdict.clone()))),
         (Completing, Some(SandboxVerdict::Failed { .. }), SandboxStep::Retry) => Ok((Pending, None)),

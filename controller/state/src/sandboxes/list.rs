@@ -15,7 +15,7 @@ use crate::store::{Parameters, Store, StoreError, all_of};
 pub struct SandboxFilter {
     /// Only runs of this owner; none for an admin.
     pub owner: Option<String>,
-    /// Only runs in one of these states; none for all.
+    /// Only runs in one of these states; an empty list selects all.
     pub states: Vec<SandboxState>,
     /// Only runs of this agent.
     pub agent_id: Option<String>,
@@ -51,11 +51,12 @@ pub struct SandboxCursor {
 pub struct SandboxPage {
     /// Runs, newest first.
     pub sandboxes: Vec<Sandbox>,
-    /// Number of selected runs in each state, for the selection without its states.
+    /// Number of selected runs in each state, for the selection without `states` and `awaited`.
     pub counts: BTreeMap<SandboxState, u64>,
-    /// Number of selected runs with a call that waits for an approval, for the selection without its states.
+    /// Number of selected runs with a call that waits for an approval, for the selection without `states` and
+    /// `awaited`.
     pub awaiting_approval: u64,
-    /// Number of selected runs with an open approval or question, for the selection without its states.
+    /// Number of selected runs with an open approval or question, for the selection without `states` and `awaited`.
     pub awaiting_person: u64,
     /// Cursor of the next page; none if this is the last one.
     pub next: Option<SandboxCursor>,
@@ -160,7 +161,7 @@ impl Store {
         .await
     }
 
-    /// Returns each owner's run of this name: the live ones, otherwise the newest ones that have ended.
+    /// Returns the live runs of this name, of all owners. If no run is live, returns the newest run of each owner.
     ///
     /// # Errors
     /// Errors of SQLite.

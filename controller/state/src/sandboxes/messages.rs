@@ -1,4 +1,4 @@
-//! The messages of a run whose attempt or whose life is over.
+//! The messages of a run after the end of an attempt, or of the run.
 
 use rusqlite::{Transaction, params};
 use serde_json::json;

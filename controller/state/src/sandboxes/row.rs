@@ -38,7 +38,7 @@ pub struct Sandbox {
     pub verdict: Option<SandboxVerdict>,
     /// Number of automatic retries.
     pub max_retries: u32,
-    /// Failure codes that are retried besides those that always are.
+    /// Failure codes that are retried in addition to the codes that are always retried.
     pub retry_on: Vec<String>,
     /// Time before which a pending run is not claimed.
     pub next_try_us: i64,
@@ -58,7 +58,7 @@ pub struct Sandbox {
     pub created_us: i64,
     /// Time of the claim of the present attempt.
     pub claimed_us: Option<i64>,
-    /// Time of the first sign of life of the present attempt.
+    /// Time at which the program of the present attempt started.
     pub started_us: Option<i64>,
     /// Time of the end.
     pub ended_us: Option<i64>,
@@ -70,7 +70,7 @@ pub struct Sandbox {
     pub paused_us: Option<i64>,
     /// Time since which its clocks are stopped.
     pub clocks_stopped_us: Option<i64>,
-    /// Time for which they were stopped before, in all attempts.
+    /// Duration of earlier stops of its clocks, in all attempts, in microseconds.
     pub stopped_total_us: i64,
     /// Time of the last work of any kind.
     pub last_work_us: Option<i64>,
@@ -154,7 +154,7 @@ pub(crate) fn find(connection: &Connection, run_id: &RunId) -> rusqlite::Result<
     connection.prepare_cached(&query)?.query_row([run_id.as_str()], sandbox).optional()
 }
 
-/// Reads a run that its caller wants to change, as it was when the caller has seen it.
+/// Reads a run that the caller wants to change, if it is still at the generation that the caller has seen.
 pub(super) fn seen(transaction: &Transaction<'_>, run_id: &RunId, generation: u64) -> Result<Sandbox, SandboxError> {
     let sandbox = find(transaction, run_id)?.ok_or_else(|| SandboxError::NotFound(run_id.clone()))?;
     if sandbox.generation == generation {

@@ -76,7 +76,7 @@ fn ids_of(sandboxes: &[&Sandbox]) -> String {
     json!(ids).to_string()
 }
 
-/// Reads what is open for runs.
+/// Reads the open approvals, questions and dependencies of runs.
 fn open_things(connection: &Connection, ids: &str, now_us: i64) -> Result<OpenThings, StoreError> {
     let mut approvals = connection.prepare_cached(
         "SELECT run_id, attempt FROM approvals

@@ -114,7 +114,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY)?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if mode != "wal" {
-        // Private to the owner, and so are the files that SQLite creates beside it. By its name: see below.
+        // Makes the file, and the files that SQLite creates beside it, private to the owner. The mode is set by path,
+        // not by a descriptor: see below.
         let _ = std::fs::set_permissions(path, Permissions::from_mode(0o600));
         // SQLite does not wait for this change, so first starts take turns by a lock. The lock is on another file,
         // since closing any descriptor of the database would release SQLite's own locks.

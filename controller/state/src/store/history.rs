@@ -98,8 +98,8 @@ impl Store {
         .await
     }
 
-    /// Returns the last attempts of the runs whose ids begin with this text, newest first, after the run
-    /// with exactly this id; no more than this many.
+    /// Returns the last attempt of each run with an id that begins with this text, at most `limit`: first the run with
+    /// exactly this id, then the newest first.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -55,7 +55,8 @@ impl Readers {
         (Self { pool: Arc::new(pool), limit: limit.max(1) }, ReadersEnded(ended))
     }
 
-    /// Submits a job to a thread that waits, or to a new one. The job is dropped if no thread can be started.
+    /// Submits a job to a thread that is ready, or to a new one. At the limit, the job waits for a thread. It is
+    /// dropped if there is no thread, and none can be started.
     pub(super) fn submit(&self, job: ReadJob) {
         let mut queue = self.pool.lock();
         queue.jobs.push_back(job);

@@ -15,22 +15,22 @@ const USE_RECORD_US: i64 = 60 * SECOND_US;
 /// Role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenRole {
-    /// Everything.
+    /// May do everything.
     Admin,
-    /// Everything with objects of its owner.
+    /// May do everything with objects of its owner.
     Owner,
-    /// Read objects of its owner.
+    /// May read objects of its owner.
     Viewer,
-    /// Chat.
+    /// May chat.
     Chat,
-    /// Read the metrics and the state of the daemon.
+    /// May read the metrics and the state of the daemon.
     Metrics,
 }
 
 /// A token to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// Owner of what it makes.
+    /// Owner of the objects that are made with the token.
     pub owner: String,
     /// Role of the token.
     pub role: TokenRole,
@@ -73,7 +73,7 @@ pub struct Token {
 pub enum TokenLookup {
     /// The token is valid.
     Valid(Token),
-    /// The time is over.
+    /// The token has expired.
     Expired(Token),
     /// The token was revoked.
     Revoked(Token),
@@ -183,7 +183,7 @@ impl Store {
         .await
     }
 
-    /// Returns a token by its id, for those that hold a stream open with it.
+    /// Returns a token by its id, for a client that holds a stream open with it.
     ///
     /// # Errors
     /// Errors of SQLite.

@@ -11,11 +11,11 @@ use crate::store::{Store, StoreError};
 pub struct WebhookRow {
     /// Name.
     pub name: String,
-    /// All events up to this one are in the outbox, or are not for it.
+    /// Position in the event log. All events up to it are in the outbox, or are not for this webhook.
     pub position: i64,
-    /// Messages that wait.
+    /// Number of messages that wait.
     pub waiting: u32,
-    /// Messages that were given up.
+    /// Number of messages that were given up.
     pub dead: u32,
     /// Time of the last delivery, in microseconds since 1970.
     pub last_success_us: Option<i64>,

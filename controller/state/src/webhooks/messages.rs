@@ -35,7 +35,7 @@ pub struct WebhookMessage {
     pub body: String,
     /// Time at which it was added, in microseconds since 1970.
     pub created_us: i64,
-    /// Failed tries.
+    /// Number of failed tries.
     pub attempts: u32,
     /// Reason of the last failure.
     pub fault: Option<String>,

@@ -91,8 +91,8 @@ impl Store {
         .await
     }
 
-    /// Removes messages that were given up before a time, and all data of webhooks that have not been used since then.
-    /// Returns the number of messages and webhooks.
+    /// Removes messages that were given up before a time, and all data of webhooks that are not configured and have not
+    /// been used since then. Returns the number of messages and webhooks.
     ///
     /// # Errors
     /// Errors of SQLite.

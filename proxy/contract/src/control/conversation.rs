@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Path of the messages to add, for `PUT` with [`InjectMessages`].
 pub const INJECT_PATH: &str = "/inject";
-/// Path of their states, for `GET` with the query `after=NUMBER`; answers with [`InjectedMessages`].
+/// Path of the states of messages, for `GET` with the query `after=NUMBER`; answers with [`InjectedMessages`].
 pub const INJECTED_PATH: &str = "/injected";
 /// Path that ends the calls under way, for `POST` with [`Interrupt`].
 pub const INTERRUPT_PATH: &str = "/interrupt";
@@ -17,11 +17,12 @@ pub const INJECT_BODY_MAX: usize = 4 << 20;
 pub const PENDING_MAX: usize = 100;
 /// Maximum number of messages of a run that stay in its conversation.
 pub const KEPT_MAX: usize = 1000;
-/// Bytes of all messages of a run at most.
+/// Maximum number of bytes of all messages of a run.
 pub const KEPT_BYTES_MAX: usize = 8 << 20;
 /// Maximum length of a message, in characters.
 pub const CONTENT_MAX: usize = 20_000;
-/// Bytes of messages that one call gets at most; one message alone may be longer. The others wait for the next call.
+/// Maximum number of bytes of messages that are new in one call; one message alone may be longer. The others wait for
+/// the next call.
 pub const INJECTED_BYTES_MAX: usize = 32 << 10;
 
 /// Code of a refusal for more messages than the sidecar keeps.
@@ -30,11 +31,12 @@ pub const TOO_MANY_MESSAGES: &str = "too_many_messages";
 /// Maximum number of entries in one [`InjectedMessages`].
 pub const INJECTED_MAX: usize = 500;
 
-/// All messages of the run that are not delivered yet, in the order of their delivery, and those that were added before.
+/// All messages of the run that are not delivered yet, in the order of their delivery, and the messages that an earlier
+/// sidecar added.
 ///
-/// The list takes the place of the one before. A message that is missing in it and was not sent yet is forgotten; one that
-/// was sent stays in the conversation, and a second message with its id is ignored. So a sidecar that was started again
-/// can be given its messages in several requests: those with an anchor stay.
+/// The list replaces the previous list. A message that is missing in it and was not sent yet is forgotten; one that was
+/// sent stays in the conversation, and a second message with its id is ignored. So a sidecar that was started again can
+/// be given its messages in several requests: those with an anchor stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InjectMessages {
@@ -85,7 +87,8 @@ pub struct Anchor {
     /// Id of the tool call that the anchor answers, if it answers one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// SHA-256 of the stored object that the request continued, in hex: the provider keeps a message that was added then.
+    /// SHA-256 of the stored object that the request continued, in hex: the provider keeps a message that was added
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
 }
@@ -107,7 +110,7 @@ pub struct InjectedMessage {
     pub message_id: String,
     /// Status of the message.
     pub status: InjectionStatus,
-    /// Call that carried it, or that should have; left out while the call with it waits.
+    /// Id of the call that carried the message, or should have; left out while that call waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// Place in the conversation; left out for a message that is lost.
@@ -119,12 +122,12 @@ pub struct InjectedMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectionStatus {
-    /// A call with it was sent; or it was withdrawn while a call with it waited, which sends it. Until it is acknowledged, a
-    /// later call can carry it again.
+    /// A call with the message was sent; or the message was withdrawn while a call with it waited, and that call will
+    /// send it. Until it is acknowledged, a later call can carry it again.
     Sent,
-    /// A request with it was answered with success.
+    /// A request with the message was answered with success.
     Acknowledged,
-    /// The conversation went on without the place at which it was.
+    /// The conversation continued without the item after which the message was added.
     Lost,
 }
 

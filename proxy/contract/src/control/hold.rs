@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Path of the calls that wait, for `GET`, which answers with a list of [`HeldCall`]; and, followed by `/` and a `hold_id`,
-/// for `POST` with [`DecideHold`].
+/// Path of the calls that wait, for `GET`, which answers with a list of [`HeldCall`]; and, followed by `/` and a
+/// `hold_id`, for `POST` with [`DecideHold`].
 pub const HELD_PATH: &str = "/held";
 /// Path of the pause, for `POST` with [`SetPause`].
 pub const PAUSE_PATH: &str = "/pause";
@@ -15,9 +15,9 @@ pub const HELD_MAX: usize = 8;
 /// Longest time in seconds for which a request can wait: clients give up after 300.
 pub const HOLD_MAX_S: u64 = 290;
 
-/// Code of a refusal for a hold that is not known, or no longer.
+/// Code of a refusal for a hold that is unknown, or has ended.
 pub const UNKNOWN_HOLD: &str = "unknown_hold";
-/// Code of a refusal to tell a client to try again: it would not.
+/// Code of a refusal of the decision `later`: the client would not try again.
 pub const LAST_ATTEMPT: &str = "last_attempt";
 
 /// A call that waits.
@@ -25,7 +25,7 @@ pub const LAST_ATTEMPT: &str = "last_attempt";
 pub struct HeldCall {
     /// Id of the hold. A retry of the same request has the same one.
     pub hold_id: String,
-    /// Cause.
+    /// Cause of the wait.
     pub cause: HoldCause,
     /// Value of the cap with which this call and those that wait before it would pass; absolute, as a decimal. Left
     /// out for a pause.
@@ -81,7 +81,7 @@ pub struct DecideHold {
     pub reason: String,
 }
 
-/// Decision on a waiting call. It continues by itself once a raised cap has room for it, or the pause ends.
+/// Decision on a waiting call. The call continues by itself once a raised cap has room for it, or the pause ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldDecision {

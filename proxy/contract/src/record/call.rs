@@ -60,8 +60,9 @@ records! {
         #[serde(skip_serializing_if = "Option::is_none")]
         account: Option<OptionalText<'a>>,
         attempt: u32,
-        /// The limit of the budget that LiteLLM refused the call for. This member and the next two are left out where no
-        /// budget refused the call, and in the files of older sidecars; the amounts also where LiteLLM does not give them.
+        /// The limit of the budget that LiteLLM refused the call for. This member and the next two are left out where
+        /// no budget refused the call, and in the files of older sidecars; the amounts also where LiteLLM does not give
+        /// them.
         #[serde(skip_serializing_if = "Option::is_none")]
         budget_limit_usd: Option<OptionalText<'a>>,
         /// Owner of the budget: a word of [`crate::budget`], such as `key`, `team` or `customer`.
@@ -78,8 +79,9 @@ records! {
         call: u64,
         /// Id of the call, which LiteLLM's spend row has as well.
         call_id: Cow<'a, str>,
-        /// Reason in the words of the system why there was no connection to the upstream: for the operator, and cut at 200
-        /// bytes. This member and the next one are left out where the call was sent, and in the files of older sidecars.
+        /// Reason in the words of the system why there was no connection to the upstream: for the operator, and cut at
+        /// 200 bytes. This member and the next one are left out where the call was sent, and in the files of older
+        /// sidecars.
         #[serde(skip_serializing_if = "Option::is_none")]
         connect_detail: Option<OptionalText<'a>>,
         /// Reason why there was no connection to the upstream: `dns`, `refused`, `timeout`, `tls` or `other`.
@@ -89,7 +91,8 @@ records! {
         cost_source: CostSource,
         /// Cost in the text of its source; null where it is not known.
         cost_usd: Option<Cow<'a, str>>,
-        /// For `client_abort` only: whether the answer was read on to its end, which a stream with an error does not have.
+        /// For `client_abort` only: whether the answer was read on to its end, which a stream with an error does not
+        /// have.
         #[serde(skip_serializing_if = "Option::is_none")]
         drained: Option<bool>,
         /// End of the call.

@@ -29,9 +29,9 @@ records! {
         to: ControlValues<'a>,
         ts: Cow<'a, str>,
         v: u32,
-        /// `caps` for raised caps, `clock` for a deadline that is stopped or goes on, `inject` for messages to the agent,
-        /// `interrupt` for calls that are ended, `pause` for a run that is paused or goes on, `hold` for a decision on a
-        /// held call.
+        /// `caps` for raised caps, `clock` for a deadline that is stopped or goes on, `inject` for messages to the
+        /// agent, `interrupt` for calls that are ended, `pause` for a run that is paused or goes on, `hold` for a
+        /// decision on a held call.
         what: Cow<'a, str>,
     }
 }

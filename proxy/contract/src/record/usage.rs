@@ -10,9 +10,9 @@ use crate::encode::{WriteJson, write_members};
 /// Tokens as the provider counted them; a count that it did not give is null.
 ///
 /// `input` is all input: fresh tokens, tokens read from a prompt cache (`cached_input`) and tokens written to one
-/// (`cache_write`); `output` has the tokens of `reasoning`. Earlier sidecars wrote the Messages API's own counts: in their
-/// files `total` is null on that route, and `input` leaves out both cached classes. So a null `total` beside other counts
-/// tells the two apart, and [`Usage::inclusive`] reads both.
+/// (`cache_write`); `output` has the tokens of `reasoning`. Earlier sidecars wrote the Messages API's own counts: in
+/// their files `total` is null on that route, and `input` leaves out both cached classes. So a null `total` beside
+/// other counts tells the two apart, and [`Usage::inclusive`] reads both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like the provider's fields")]
 pub struct Usage {
@@ -63,8 +63,8 @@ impl Usage {
         usage.total.unwrap_or(0).max(both)
     }
 
-    /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest one that a line can: an
-    /// upstream that counts absurdly must not take the end off a log.
+    /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest one that a line
+    /// can: absurd counts of an upstream must not make the last record invalid.
     pub fn add(&mut self, other: &Self) {
         let add = |sum: &mut Option<u64>, more: Option<u64>| {
             if let Some(more) = more {

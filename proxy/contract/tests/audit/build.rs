@@ -42,7 +42,7 @@ fn ts(seq: u64) -> String {
     format!("2026-01-01T00:00:{seq:02}.000{seq:03}Z")
 }
 
-/// Statements of every record of a file, read off its chain.
+/// Builds a record, with the members that every record has, from the end of the file.
 macro_rules! record {
     ($file:ident, $kind:ident { $($member:ident $(: $value:expr)?),* $(,)? }) => {{
         let (seq, prev) = ($file.chain.seq, $file.chain.prev.to_string());
@@ -305,7 +305,7 @@ impl File {
         self
     }
 
-    /// It waits no longer.
+    /// The request no longer waits.
     pub(crate) fn released(mut self, hold_id: &'static str, decision: ReleaseDecision, by: &'static str) -> Self {
         let record = record!(self, Released { by: by.into(), decision, hold_id: hold_id.into(), waited_ms: 61_250 });
         self.push(&line(&record));
@@ -346,7 +346,7 @@ impl File {
         if keep == 0 {
             self = Self::opened();
         }
-        // Open calls stay so for ever.
+        // Open calls never get an outcome.
         self.abandoned += self.open.len() as u64;
         self.open.clear();
         let open: Vec<_> = AuditLog::read(&self.bytes).expect("whole lines").0.open_ids().map(str::to_owned).collect();
@@ -394,7 +394,7 @@ impl File {
         self.closed_with(key, None)
     }
 
-    /// Signed by the key of this run, which the golden key has certified.
+    /// Closes the file with a signature by the key of this run, which the golden key has certified.
     pub(crate) fn certified(self) -> Self {
         let run_key = run_key();
         let certificate = key().certify("run-1", 0, &run_key.public());

@@ -11,7 +11,7 @@ use crate::golden::files;
 
 const OWNER: AuditOwner<'_> = AuditOwner { run_id: "run-1", attempt: 0, billing_account_id: "acct-1" };
 
-/// The calls of whole lines that have no outcome, counted by other means.
+/// Returns the calls without an outcome in complete lines, without the crate's reader.
 fn open_calls(bytes: &[u8]) -> Vec<String> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut open = Vec::new();

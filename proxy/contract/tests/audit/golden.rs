@@ -91,7 +91,7 @@ fn named() -> File {
 fn golden_files_are_what_is_written() {
     for (name, file, _) in files() {
         let path = dir().join(format!("{name}.jsonl"));
-        // Set it only to add a golden file, and never to change one.
+        // The variable is set only to add a golden file, never to change one.
         if std::env::var_os("SLUICE_NEW_GOLDEN").is_some() && !path.exists() {
             std::fs::write(&path, &file.bytes).expect("the directory is there");
         }

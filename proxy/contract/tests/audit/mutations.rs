@@ -19,7 +19,7 @@ fn fault(bytes: &[u8]) -> Option<Fault> {
     }
 }
 
-/// Place of each line of the altered file, with its name.
+/// Returns the line and the kind of the fault in a file of these lines.
 fn named(lines: &[&[u8]]) -> Option<(u64, FaultKind)> {
     fault(&lines.concat()).map(|fault| (fault.line, fault.kind))
 }
@@ -35,7 +35,7 @@ fn every_flipped_byte_is_found_in_its_line() {
             bytes[at] ^= flip;
             match fault(&bytes) {
                 Some(fault) => assert_eq!(fault.line, line, "byte {at} ^ {flip:#x}: {fault}"),
-                // A file without its last newline is a file with a torn last line, and says so.
+                // A file without its last newline has a torn last line, and is reported as such.
                 None => assert_eq!(at, file.bytes.len() - 1, "byte {at} ^ {flip:#x}"),
             }
         }
@@ -80,7 +80,8 @@ fn swapped_and_duplicated_lines_are_found() {
 fn an_inserted_line_with_fitting_numbers_is_found() {
     let file = signed();
     let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
-    // The refusal is there twice, and all numbers move on: up to the first of the two the file is as it was.
+    // The refusal is in the file twice, and all later numbers are increased: the file is unchanged up to the first
+    // copy.
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     lines.insert(2, lines[2].clone());
     for (seq, line) in lines.iter_mut().enumerate().skip(3) {
@@ -132,7 +133,7 @@ fn a_file_signed_anew_by_another_key_is_found() {
         // Without the key a full rewrite is consistent: only the witness detects it.
         assert_eq!(verify(&bytes, &TrustAnchors::default()).exit_code(), 3);
     }
-    // His signature under our name.
+    // The attacker's signature with our key id.
     let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&thief));
     let text = String::from_utf8(bytes).expect("UTF-8").replace(&thief.public().id(), &public().id());
     assert_eq!(fault(text.as_bytes()).map(|fault| (fault.line, fault.kind)), Some((last, FaultKind::Head)));
@@ -229,7 +230,7 @@ fn a_witness_finds_a_file_rewritten_completely() {
         Verdict::Complete(_) | Verdict::Incomplete(_) => None,
     };
     assert_eq!(against(&file.bytes, &all), None);
-    // Also one who has the key.
+    // The witness also detects an attacker who has the key.
     let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&key()));
     assert_eq!(against(&bytes, &[]), None);
     assert_eq!(against(&bytes, &all), Some((3, FaultKind::Witness)));

@@ -11,7 +11,7 @@ use crate::build::{File, public};
 use crate::golden::{dir, files};
 use crate::mutations::{false_certificates, rewritten, signed, thief};
 
-/// Reads files, each after its length, and prints for each the exit code and the bad line.
+/// Reads files, each preceded by its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
 import io, sys, struct
 sys.path.insert(0, sys.argv[1])
@@ -33,7 +33,7 @@ fn ours(bytes: &[u8], trust: &TrustAnchors<'_>) -> String {
     format!("{} {line}", verdict.exit_code())
 }
 
-/// Runs the page on all of them in one process.
+/// Runs `verify_audit.py` on all cases in one process.
 fn assert_agreed(cases: &[(String, Vec<u8>)], with_key: bool) {
     let directory = tempfile::tempdir().expect("there is room");
     let path = directory.path().join("files");

@@ -156,7 +156,7 @@ fn kinds(bytes: &[u8], kind: &str) -> Vec<String> {
     of_kind.map(|line| line["call_id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Checks what must hold for bytes that are found after the end, for each kind of end.
+/// Checks a file as it is found after its process has ended, whatever ended it.
 fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let verdict = verify(bytes, &TrustAnchors::default());
     assert_ne!(verdict.exit_code(), 1, "{name}: {verdict}");

@@ -1,4 +1,4 @@
-//! The end of a body: the facts that only the whole body shows, and the outgoing members of the sidecar's own.
+//! The end of a body: the facts that only the whole body shows, and the members that the sidecar itself adds.
 //!
 //! Pure.
 

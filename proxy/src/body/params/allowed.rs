@@ -132,7 +132,7 @@ pub(super) const MESSAGES: &[AllowedGroup] = &[
     ),
 ];
 
-/// The same without the members that only a response needs.
+/// Members of the Messages API without the members that only a response needs.
 pub(super) const COUNT_TOKENS: &[AllowedGroup] = &[CLAUDE];
 
 const SAMPLING: AllowedGroup = group(
@@ -220,7 +220,7 @@ const OUTPUT_CONFIG: MemberShapes = &[
 const AMOUNT: MemberShapes = &[("type", Shape::Scalar), ("value", Shape::Scalar)];
 
 const EDIT: MemberShapes = &[
-    // The others make the gateway or the provider write a summary, in a call of its own.
+    // Other types make the gateway or the provider write a summary, in a call of its own.
     ("type", Shape::OneOf(&["clear_tool_uses_20250919", "clear_thinking_20251015"])),
     ("trigger", Shape::Object(AMOUNT)),
     ("keep", Shape::Object(AMOUNT)),

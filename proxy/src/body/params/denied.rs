@@ -31,7 +31,8 @@ impl DeniedGroup {
 /// Accounting and tracing members: the sidecar sets its own, and removes the client's.
 pub(super) const STRIP: &[&str] = &["user", "metadata", "litellm_metadata", "safety_identifier", "tags"];
 
-/// The groups in the order of their rules: `Never` comes before the others, so a name in two groups is refused for good.
+/// The groups in the order of their rules: `Never` comes before the others, so a name in two groups is refused for
+/// good.
 const DENIED: &[DeniedGroup] = &[
     DeniedGroup {
         prefixes: &["langfuse_", "langsmith_", "gcs_"],
@@ -119,7 +120,7 @@ const DENIED: &[DeniedGroup] = &[
     },
 ];
 
-/// Lower case, with `_` for `-`: LiteLLM takes some names in both spellings.
+/// Returns the name in lower case, with `_` for `-`: LiteLLM takes some names in both spellings.
 pub(super) fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }

@@ -88,7 +88,7 @@ fn the_lifetime_of_a_prompt_cache_sets_its_price() {
 fn fitted(format: ApiFormat, body: &str, bound: u64, is_claude: bool) -> (String, String) {
     let policy = BodyPolicy { account_json: "0".to_owned(), ..BodyPolicy::default() };
     let mut reader = BodyReader::new(format, &policy);
-    // One byte at a time: the offsets are those of the whole body.
+    // The reader gets one byte at a time: offsets must refer to the whole body.
     body.as_bytes().chunks(1).try_for_each(|piece| reader.feed(piece)).expect("allowed");
     let mut parsed = reader.finish().expect("allowed");
     parsed.bound_output(format, bound);

@@ -199,7 +199,7 @@ fn a_changed_list_names_new_and_withdrawn_messages() {
     );
     store.replace(list.clone());
     assert_eq!(store.compare(&list), ListChange::default());
-    // The order of the list is that of the messages.
+    // The messages are in the order of the list.
     let (sent, _) = send(&mut store, ApiFormat::Messages, &first(ApiFormat::Messages));
     let texts: Vec<_> =
         sent["messages"][0]["content"].as_array().expect("blocks").iter().map(|block| block["text"].clone()).collect();

@@ -71,7 +71,7 @@ pub(super) async fn publish(
 async fn publish_now(context: &ApiContext, run: &Sandbox, consent: &Consent) -> Result<(), ApiError> {
     git::publish(context, run, consent).await.map_err(|error| git::refused(context, run, error))?;
     if let Err(error) = context.store.settle_publications(&run.key.run_id, now_us()).await {
-        // The branch has left. The next start finds it published.
+        // The branch is published. The next start of the daemon detects that, and settles the approval.
         (context.log)(&format!("run {}: its approvals: {}", run.key, error_chain(&error)));
     }
     Ok(())
@@ -83,7 +83,7 @@ impl Publish {
     }
 }
 
-/// Reads a commit of a request.
+/// Reads the id of a commit in a request.
 pub(super) fn object_id(text: &str) -> Result<ObjectId, ApiError> {
     let message = "head_sha is the id of a commit in hexadecimal digits, as GET …/git shows it";
     text.parse().map_err(|_| ApiError::invalid("head_sha", message))

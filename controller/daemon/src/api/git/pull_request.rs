@@ -39,7 +39,7 @@ pub(super) struct PullRequestView {
 }
 
 impl PullRequestView {
-    /// Returns the pull request as the row has it.
+    /// Returns the pull request as the database has it.
     pub(super) fn recorded(row: &GitRun) -> Option<Self> {
         let url = row.pull_request_url.clone().filter(|url| !url.is_empty());
         row.pull_request.map(|number| Self { number, url, state: None, head_sha: None, mergeable: None })

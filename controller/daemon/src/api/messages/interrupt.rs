@@ -122,7 +122,7 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
     let asked_us = now_us();
     if let Err(error) = SidecarControl::of(&context.layout, &sandbox.key).interrupt(&asked).await {
         (context.log)(&format!("run {}: cannot be interrupted: {error}", sandbox.key));
-        // Sent again, the request would send a second message.
+        // The message is withdrawn, because a repeated request would send a second one.
         let is_left = match &message_id {
             Some(id) => withdraw(context, sandbox, id).await.is_err(),
             None => false,
@@ -130,7 +130,7 @@ async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<Str
         return Err(context.record_failure(principal, OPERATION, seq, refused(&error, is_left)).await);
     }
     if let Err(error) = report(context, sandbox, message_id.as_deref(), asked_us).await {
-        // The calls have ended. Sent again, the request would end others.
+        // The calls have ended. This is not an error, because a repeated request would end other calls.
         (context.log)(&format!("run {}: its interruption is no event: {}", sandbox.key, error.code()));
     }
     note_work(context, &sandbox.key).await;

@@ -18,7 +18,7 @@ use crate::conversations::Counted;
 use crate::injection;
 use crate::principal::Principal;
 
-/// Time for which a request waits until the sidecar has its message.
+/// Maximum time that a request waits until the sidecar has its message.
 const PUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// The run that receives a message, and the sender.
@@ -79,7 +79,8 @@ async fn store(to: SentTo<'_>, operation: &str, new: MessageToSend) -> Result<St
         Ok(message) => {
             note_work(context, &sandbox.key).await;
             if sandbox.state == SandboxState::Running {
-                // The next call has it, as soon as this is answered. A sidecar that is slow gets it from the task of the run.
+                // After the answer, the next call has the message. A slow sidecar gets it later, from the task of the
+                // run.
                 let _ = timeout(PUSH_WITHIN, injection::push(context, &sandbox.key)).await;
             }
             Ok(message)

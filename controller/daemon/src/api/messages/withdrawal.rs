@@ -10,10 +10,11 @@ use crate::api_error::ApiError;
 use crate::context::ApiContext;
 use crate::injection::{self, InjectionError};
 
-/// Takes a message out of the queue, and out of the sidecar if that has it.
+/// Takes a message out of the queue, and out of the sidecar if the sidecar has it.
 ///
 /// # Errors
-/// 404; 409: it is being delivered to the agent. 503: the sidecar has it and does not answer, so it may send it or has sent it.
+/// 404; 409: the message is being delivered to the agent. 503: the sidecar has it and does not answer, so it may send
+/// it or has sent it.
 pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) -> Result<StoredMessage, ApiError> {
     let run_id = &sandbox.key.run_id;
     let (removed, before) = context.store.delete_message(run_id, id, now_us()).await?;
@@ -40,7 +41,7 @@ pub(super) async fn withdraw(context: &ApiContext, sandbox: &Sandbox, id: &str) 
 
 async fn take_back(context: &ApiContext, sandbox: &Sandbox) -> Result<(), InjectionError> {
     injection::push(context, &sandbox.key).await?;
-    // After this, the sidecar has only the part that it had already sent.
+    // After this push, the sidecar has the withdrawn message only if it had already sent it.
     injection::pull(context, &sandbox.key).await
 }
 

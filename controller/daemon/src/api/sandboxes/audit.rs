@@ -27,7 +27,7 @@ use crate::extract::{PathNames, Query};
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Number of records in an answer, and of their bytes.
+/// Maximum number of records in an answer, and number of their bytes from which no further record is added.
 const RECORDS_MAX: u32 = 1000;
 const BYTES_MAX: usize = 1 << 20;
 

@@ -12,7 +12,7 @@ use crate::extract::JsonBody;
 use crate::permission::Operation;
 use crate::principal::Principal;
 
-/// Creates the run of a turn: a run like any other, with the limits and caps of all.
+/// Creates the run of a turn: a run like any other, with the limits and caps of all runs.
 ///
 /// # Errors
 /// Errors of a creation; 402 and 429 if the caps of a chat token forbid it.

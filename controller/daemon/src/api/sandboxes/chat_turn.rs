@@ -23,7 +23,7 @@ pub(in crate::api) struct ChatTurnRequest {
     pub(in crate::api) chat: NewChat,
     /// Attempt whose workspace the turn begins with.
     pub(in crate::api) workspace_from: Option<RunKey>,
-    /// Time for which its worker waits for the next turn, if it gets the later ones.
+    /// Time for which the worker of the run waits for the next turn, if it gets the later turns.
     pub(in crate::api) stay: Option<Duration>,
     /// Hash of the request.
     pub(in crate::api) digest: Hash,

@@ -180,7 +180,7 @@ pub(in crate::api) fn take_creation(creations: &Mutex<RequestRate<String>>, owne
     })
 }
 
-/// Answers a request that was done before. The caller may see the run, or it is not there for it.
+/// Answers a request that was done before. A run that the caller may not see gets the answer of a missing one.
 async fn repeated(context: &Arc<ApiContext>, principal: &Principal, run_id: &str) -> Result<Response, ApiError> {
     let sandbox = super::lookup::identified(context, principal, Operation::Create, run_id).await?;
     let agent = context.store.find_agent(&sandbox.owner, &sandbox.agent_id).await?;

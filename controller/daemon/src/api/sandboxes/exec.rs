@@ -37,7 +37,7 @@ use crate::principal::Principal;
 
 /// Name of the operation in the control log.
 const OPERATION: &str = "sandbox.exec";
-/// End of the program.
+/// Name of the operation that records the end of the program.
 const END: &str = "sandbox.exec_end";
 
 /// A program for a sandbox.
@@ -181,18 +181,19 @@ fn failed(run: &Sandbox, error: ExecError) -> ApiError {
     }
 }
 
-/// A program from its start to the line about its end.
+/// A program, from its start until the control log has a line about its end.
 struct WatchedExec {
     context: Arc<ApiContext>,
     principal: Principal,
     run: Sandbox,
     slot: ExecSlot,
-    /// Line of its start.
+    /// Number of the line about its start.
     seq: u64,
 }
 
 impl WatchedExec {
-    /// Waits for the end, and records it. Meanwhile the run works, and the program ends with the right of its principal.
+    /// Waits for the end, and records it. Until then the run counts as working, and the program is cancelled when its
+    /// principal loses its access.
     async fn watch(self, mut end: JoinHandle<ExecEnd>, cancel: impl Fn()) -> ExecEnd {
         let mut ticks = interval(self.context.limits.stream_check);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -232,5 +233,5 @@ impl WatchedExec {
     }
 }
 
-/// The end of a program that this daemon has lost.
+/// The end of a program about which this daemon knows nothing more.
 const UNKNOWN_END: ExecEnd = ExecEnd { exit_code: None, stopped: None, bytes: [0, 0], truncated: true };

@@ -147,7 +147,7 @@ pub(super) async fn resize(
     }
     match live.control.resize(rows, columns).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        // It has ended meanwhile.
+        // The program has ended meanwhile.
         Err(_) => Err(ApiError::not_found()),
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct ExecFrames {
 struct StreamText {
     /// Offset of the first byte that was not passed on.
     offset: u64,
-    /// The beginning of a character.
+    /// The beginning of a character that is not complete yet.
     rest: Vec<u8>,
 }
 

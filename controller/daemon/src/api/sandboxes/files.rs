@@ -83,8 +83,8 @@ impl LocatedPath {
     }
 }
 
-/// Returns the directories that the owner of a run sees; `None` without a workspace. While the run works, these are also the
-/// directories of its mount table.
+/// Returns the directories that the owner of a run sees; `None` without a workspace. While the run works, the
+/// directories of its mount table are among them.
 async fn roots(context: &ApiContext, run: &Sandbox) -> Result<Option<Vec<FileRoot>>, ApiError> {
     let paths = context.layout.run(&run.key);
     let has_begun = !matches!(run.state, SandboxState::Pending | SandboxState::Creating);
@@ -109,7 +109,7 @@ async fn roots(context: &ApiContext, run: &Sandbox) -> Result<Option<Vec<FileRoo
     Ok(Some(roots))
 }
 
-/// Refuses a viewer where the operator keeps files from viewers.
+/// Refuses a viewer, unless the operator lets viewers read files.
 fn check_viewer(context: &ApiContext, principal: &Principal) -> Result<(), ApiError> {
     let is_refused = principal.role == Role::Viewer && !context.viewer_files;
     if is_refused { Err(ApiError::forbidden()) } else { Ok(()) }

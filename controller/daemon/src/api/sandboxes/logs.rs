@@ -116,7 +116,7 @@ pub(super) async fn logs(
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// Returns whether a client asks for text. Its content type stays a download, so no browser renders sandbox output.
+/// Returns whether a client asks for text. The answer is a download in each case, so no browser renders sandbox output.
 fn asks_for_text(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).is_some_and(|accept| accept == "text/plain")
 }
@@ -178,7 +178,7 @@ impl Output {
         let mut stop = self.context.stop.clone();
         loop {
             self.check_principal().await?;
-            // Read before the output, so that all output of a finished run is included.
+            // The state is read before the output, so that all output of a finished run is included.
             let is_over = !self.follow || self.is_over().await?;
             let lines = self.read().await?;
             if !lines.is_empty() {

@@ -9,8 +9,8 @@ use crate::context::ApiContext;
 use crate::permission::{Operation, Scope};
 use crate::principal::Principal;
 
-/// Returns the run of an id, otherwise the live one of this name, otherwise the newest that has ended. Admins write
-/// `OWNER/NAME` for a run of another owner.
+/// Returns the run with this id, otherwise the live run with this name, otherwise the newest ended run with this name.
+/// Admins write `OWNER/NAME` for a run of another owner.
 ///
 /// # Errors
 /// 403: the role does not have the operation. 404: there is none, or it is another owner's.

@@ -1,4 +1,4 @@
-//! The run that a request for a new one asks for.
+//! The new run that a request asks for.
 
 use http::StatusCode;
 use serde_json::json;

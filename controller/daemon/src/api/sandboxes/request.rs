@@ -107,7 +107,7 @@ pub(super) struct SandboxRequest {
     chat_stay: Option<Duration>,
 }
 
-/// A request that keeps the rules.
+/// A request that was checked against the rules.
 pub(super) struct CheckedRequest {
     pub(super) name: Option<String>,
     pub(super) stored: StoredRequest,
@@ -152,7 +152,7 @@ impl SandboxRequest {
             chat: Some(chat),
             workspace_from,
             chat_stay: stay,
-            // Its worker ends by its own idle time, and not by the idle time of a run without work.
+            // The worker ends after its own idle time, and not after the idle time of a run without work.
             ttl_minutes: stay
                 .map(|stay| u32::try_from(stay.as_secs() / 60 + IDLE_MARGIN).unwrap_or(TTL_MAX).min(TTL_MAX)),
             ..Self::default()
@@ -269,7 +269,7 @@ fn models(model: Option<String>, further: Vec<String>, default: &[String]) -> Re
     if models.is_empty() { Err(needed()) } else { Ok(models) }
 }
 
-/// Returns graph and image; no graph for a program that is not of the host.
+/// Returns graph and image; no graph if `argv` is given without a graph and the host has no default one.
 fn program<'a>(
     graph_id: Option<&str>,
     image: Option<&str>,

@@ -60,11 +60,11 @@ pub(in crate::api) enum Profile {
     Permissive,
 }
 
-/// Least memory of a container.
+/// Minimum memory of a container, in bytes.
 const MEMORY_MIN: u64 = 16 << 20;
-/// Least thousandths of a processor that the engine takes.
+/// Minimum number of thousandths of a processor that the engine accepts.
 const CPU_MILLIS_MIN: u64 = 10;
-/// Least bytes of a workspace.
+/// Minimum size of a workspace, in bytes.
 const WORKSPACE_MIN: u64 = 1 << 20;
 /// Longest time without work, in seconds.
 const IDLE_MAX: u64 = 24 * 3600;

@@ -110,7 +110,7 @@ pub(super) async fn write(
     Ok(Json(WrittenFile { size, sha256 }).into_response())
 }
 
-/// Makes a directory, which is recorded as a file is.
+/// Makes a directory, and records it like a file.
 async fn make_directory(
     context: &ApiContext,
     principal: &Principal,
@@ -129,7 +129,7 @@ async fn make_directory(
     Ok(StatusCode::CREATED.into_response())
 }
 
-/// Writes the body into the file, which gets its name later. Dropped, it leaves nothing.
+/// Writes the body into the file, which gets its name later. If this future is dropped, it leaves nothing.
 async fn receive(mut file: NewFile, body: Body, within: Duration) -> Result<(NewFile, WrittenContent), ApiError> {
     let mut pieces = body.into_data_stream();
     while let Some(piece) = timeout(within, pieces.next()).await.map_err(|_| too_slow())? {

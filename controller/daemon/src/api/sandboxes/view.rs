@@ -124,7 +124,7 @@ struct LimitsView {
 }
 
 impl SandboxView {
-    /// Returns a run.
+    /// Returns the view of a run.
     pub(in crate::api) fn of(sandbox: Sandbox) -> Self {
         let (code, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
         let (failure_code, error_message) = (code.map(str::to_owned), message.map(str::to_owned));
@@ -162,7 +162,7 @@ impl SandboxView {
         }
     }
 
-    /// Adds the message of the attempt before to a run that waits for another one.
+    /// Adds the message of the previous attempt to a run that waits for its next one.
     pub(in crate::api) fn with_message(self, message: Option<String>) -> Self {
         Self { error_message: self.error_message.or(message), ..self }
     }

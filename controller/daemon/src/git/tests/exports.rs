@@ -100,7 +100,7 @@ async fn commits_after_a_publication_are_asked_about() {
     assert_eq!(test.branches_of("forge.git").lines().count(), 2, "nothing leaves without a decision");
 }
 
-/// Bug: both found no pull request, and each opened one.
+/// Bug: both requests found no pull request, and each opened one.
 #[tokio::test]
 async fn two_requests_open_one_pull_request() {
     let test = CommittedRun::new().await;

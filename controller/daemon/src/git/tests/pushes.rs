@@ -30,7 +30,7 @@ impl CommittedRun {
 async fn a_push_over_the_limit_is_refused_with_advice() {
     let test = CommittedRun::new().await;
     for nth in 0..40 {
-        // Git probes the server so before a large push.
+        // Git probes the server like this before a large push.
         assert_eq!(test.send("POST", PUSH, "0000").await, (200, String::new()), "{nth}");
     }
     for nth in 0..30 {

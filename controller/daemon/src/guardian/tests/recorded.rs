@@ -45,7 +45,7 @@ fn log(text: &str) -> (Vec<LoggedEvent>, i64, i64) {
     (events, begun, ended)
 }
 
-/// Names of the logs that meet a rule, and the hits of each.
+/// Returns the names of the logs that meet a rule, and the hits of each.
 fn met(rules: GuardianRules) -> Vec<(&'static str, Vec<Rule>)> {
     let mut met = Vec::new();
     for (name, text) in LOGS {

@@ -1,7 +1,7 @@
-//! Adoption of an attempt whose row is open: it is continued until nothing of it is left.
+//! Adoption of an attempt with an open row: it is continued until no resource of it is left.
 //!
-//! Nothing looks after an attempt of a run that is concluded: its container would run on, and its hold would stay. So a run
-//! is concluded when the row of its attempt is closed, and what fails until then is tried again.
+//! After a run is concluded, no task manages its attempt: a container would continue to run, and a hold would stay. So
+//! a run is concluded only when the row of its attempt is closed, and a step that fails before that is tried again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::stored_request::StoredRequest;
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 impl Attempt {
-    /// Continues a run that an earlier daemon began. `None` if nothing of the attempt is open any more.
+    /// Continues a run that an earlier daemon began. `open` is `None` if the row of the attempt is not open.
     pub(in crate::runs) async fn resume(self, open: Option<OpenRun>) {
         let open = match open {
             Some(open) => Some(open),
@@ -63,7 +63,7 @@ impl Attempt {
         None
     }
 
-    /// Continues an attempt whose row is open to its end.
+    /// Continues an attempt with an open row to its end.
     async fn adopt(&self, open: OpenRun) -> (SandboxVerdict, Retry) {
         let stored = match self.stored().await {
             Ok(stored) => stored,
@@ -157,7 +157,7 @@ impl Attempt {
         open.into_iter().find(|open| open.entry.key == self.run.key)
     }
 
-    /// Opens the row of an attempt again that was closed without its result, and returns it.
+    /// Reopens and returns the row of an attempt, if it was closed without a result.
     async fn reopened(&self) -> Option<OpenRun> {
         let key = &self.run.key;
         let is_open = self.until_known(|| self.context.store.reopen_unjudged(key)).await;

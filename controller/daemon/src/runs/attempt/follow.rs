@@ -1,4 +1,4 @@
-//! Work beside a run in progress: its start, its calls, its changed files, its pauses and its approvals.
+//! Work during a run: its start, its calls, its changed files, its pauses and its approvals.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::runs::side_tasks::look_after;
 use crate::runs::steps::{StepTry, is_retryable, take_step};
 
 impl Attempt {
-    /// Returns what reports the changed files of this attempt.
+    /// Returns the reporter of this attempt's changed files.
     pub(super) fn files(&self) -> FileReporter {
         FileReporter::new(Arc::clone(&self.context), self.run.clone(), &self.watches)
     }
@@ -28,7 +28,7 @@ impl Attempt {
         PauseKeeper::new(context, host, self.run.key.clone(), Arc::clone(&self.live), self.cancelled.clone())
     }
 
-    /// Waits for the end of a run, and records meanwhile that its program has started, its calls, and its changed files; and
+    /// Waits for the end of a run. Meanwhile, it records the start of the program, its calls and its changed files, and
     /// handles its pauses and approvals.
     pub(super) async fn follow<T>(
         &self,
@@ -62,14 +62,14 @@ impl Attempt {
         ended
     }
 
-    /// Records that the program has started. Returns false if that can be done later: without it, the run would end as one
-    /// that did not start in time.
+    /// Records that the program has started. Returns false if this failed and has to be tried again: without the
+    /// record, the run would end as one that did not start in time.
     async fn start(&self, which: StepTry) -> bool {
         let start = |run: &Sandbox| (run.state == SandboxState::Creating).then_some(SandboxStep::Start);
         let started = take_step(&self.context.store, &self.run.key.run_id, "the program has started", start).await;
         let is_done = !started.as_ref().is_err_and(is_retryable);
         match (which, is_done) {
-            // The first try has said it.
+            // The first try has logged the error.
             (StepTry::Again, false) => {}
             (StepTry::Again, true) if started.is_ok() => {
                 (self.context.log)(&format!("{}: its start is recorded now", shown(&self.run.key)));

@@ -1,4 +1,5 @@
-//! Against answers written down by Gitea's sources (`modules/structs`, `routers/api/v1/repo/pull.go`), not against a server.
+//! Tests against answers written by hand from Gitea's sources (`modules/structs`, `routers/api/v1/repo/pull.go`), not
+//! against a server.
 
 use super::*;
 use crate::forge::merge_request::{MergeMethod, MergeOutcome};

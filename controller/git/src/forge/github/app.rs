@@ -1,4 +1,4 @@
-//! A GitHub App: a token of its installation, for one repository and an hour, in return for a signed claim.
+//! A GitHub App: it gets a token of its installation, for one repository and an hour, in exchange for a signed claim.
 
 use std::fmt;
 use std::path::Path;
@@ -68,7 +68,7 @@ impl AppKey {
         Ok(Self { app, installation, key: Arc::new(key.map_err(|_| CredentialFault::Key)?) })
     }
 
-    /// Returns the claim, signed: a JWT by RS256.
+    /// Returns the signed claim: a JWT with RS256.
     fn claim(&self, now: SystemTime) -> Result<ForgeToken, CredentialFault> {
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let encoded = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -90,7 +90,7 @@ fn pem_block(pem: &str, name: &str) -> Option<Zeroizing<Vec<u8>>> {
     STANDARD.decode(text.as_bytes()).ok().map(Zeroizing::new)
 }
 
-/// An installation of an app, with its token as long as it lives.
+/// An installation of an app, with its current token.
 #[derive(Debug)]
 pub(super) struct Installation {
     key: AppKey,

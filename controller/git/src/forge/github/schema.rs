@@ -11,7 +11,7 @@ const SCHEMA: &str = include_str!("schema.json");
 const NEW: NewPullRequest<'_> =
     NewPullRequest { head: "feature/a", head_sha: "", base: "main", title: "t", body: "b", is_draft: true };
 
-/// Returns the faults of a value by a schema.
+/// Returns the differences between a value and a schema.
 fn faults(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     let is_type = match schema["type"].as_str() {

@@ -200,7 +200,7 @@ async fn pull_requests_of_others_are_not_found() {
     server.seen().await;
 }
 
-/// Bug: a second run on a ticket, whose branch has the same name, got the merged pull request of the first.
+/// Bug: a second run on a ticket, with the same branch name, got the merged pull request of the first run.
 #[tokio::test]
 async fn a_merged_pull_request_serves_its_commit_alone() {
     let old = |sha: &str| {

@@ -26,7 +26,7 @@ pub(super) struct LocalRecord {
     pub(super) state: PullRequestState,
     /// Commit of the head when the pull request was opened or merged.
     pub(super) head_sha: String,
-    /// Commit of a merge that has begun. It is made if the base has the commit.
+    /// Commit of a merge that has begun. The merge is complete if the base contains this commit.
     pub(super) merge: Option<String>,
 }
 

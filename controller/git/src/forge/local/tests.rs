@@ -131,7 +131,7 @@ async fn a_pull_request_is_opened_once() {
     assert!(matches!(fixture.forge.open_pull_request(&new).await, Err(ForgeError::NotFound(_))));
 }
 
-/// Bug: a second run on a ticket, whose branch has the same name, got the merged pull request of the first.
+/// Bug: a second run on a ticket, with the same branch name, got the merged pull request of the first run.
 #[tokio::test]
 async fn a_second_run_gets_its_own_pull_request() {
     let fixture = Fixture::new();
@@ -157,7 +157,7 @@ async fn a_squash_is_one_commit_of_ours() {
     );
     assert_eq!(fixture.git(&["show", "main:README"]), "two");
     assert_eq!(fixture.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/feature/b\nrefs/heads/main");
-    // Once more it is the same end.
+    // A second merge has the same result.
     assert_eq!(fixture.merge(opened.number, MergeMethod::Squash, &opened.head_sha).await, outcome);
     assert_eq!(fixture.at("main"), commit);
 }

@@ -11,7 +11,7 @@ use sluice_contract::{Hash, RunKey};
 use super::row_names::RowNames;
 use super::{NAME_MAX, RowFault, shown, sluice_metadata, string, time};
 
-/// A row of the account that cannot be read, with those of its names that can.
+/// A row of the account that cannot be read, with the names that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableRow {
     /// Name of the row, if it has one.

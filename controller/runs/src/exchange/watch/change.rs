@@ -49,11 +49,11 @@ pub enum ObservedKind {
 /// The difference of two versions of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextDiff {
-    /// In the format of `git apply`. Bytes that are not UTF-8 are replaced.
+    /// Diff in the format of `git apply`. Bytes that are not UTF-8 are replaced.
     pub text: String,
     /// True if its end is cut off.
     pub truncated: bool,
-    /// Lines that are new.
+    /// Number of added lines.
     pub added: u64,
     /// Number of removed lines.
     pub removed: u64,
@@ -75,7 +75,7 @@ pub enum DiffOmitted {
 }
 
 impl ChangeKind {
-    /// Returns the word in events.
+    /// Returns the word that events use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl ObservedKind {
         }
     }
 
-    /// Returns the word in events.
+    /// Returns the word that events use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl ObservedKind {
 }
 
 impl DiffOmitted {
-    /// Returns the word in events.
+    /// Returns the word that events use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ pub(super) struct DiffSide<'a> {
     pub(super) content: &'a [u8],
 }
 
-/// Returns the difference of two texts, at most this long.
+/// Returns the difference of two texts, cut to `max` bytes.
 pub(super) fn difference(
     path: &[u8],
     before: Option<DiffSide<'_>>,

@@ -11,7 +11,7 @@ use super::limits::OwnerShare;
 /// SHA-256 of a content.
 pub(super) type ContentHash = [u8; 32];
 
-/// Part of the limit that the content of the start may take.
+/// Number of equal parts of the limit; the content of the start may take all but one of them.
 const OF_START: usize = 4;
 
 /// Time at which a content was found.

@@ -30,7 +30,7 @@ pub(super) struct KnownFile {
 #[derive(Debug)]
 struct Item {
     name: KnownName,
-    /// The last walk that met it.
+    /// Number of the last walk that met the name.
     walk: u64,
 }
 

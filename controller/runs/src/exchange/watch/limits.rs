@@ -8,17 +8,17 @@ use std::time::Duration;
 /// Limits of one watched workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchLimits {
-    /// Files and directories that are known.
+    /// Maximum number of files and directories that are known.
     pub entries: usize,
-    /// Bytes of their paths.
+    /// Maximum number of bytes of their paths.
     pub paths: usize,
-    /// Directories with notices of the kernel. The others are walked through.
+    /// Maximum number of directories with notices of the kernel. The others are walked through.
     pub watches: usize,
     /// Maximum number of bytes of content kept for diffs.
     pub content: usize,
-    /// Size of a file with a diff.
+    /// Maximum size of a file with a diff.
     pub file: u64,
-    /// Size of a diff.
+    /// Maximum size of a diff.
     pub diff: usize,
     /// Shortest time between two walks through a workspace without notices.
     pub walk_every: Duration,
@@ -40,8 +40,9 @@ impl Default for WatchLimits {
 
 /// State that all watched workspaces of a process share.
 ///
-/// An owner never has more than is left to the others: alone it has a half, two have a third each. So whoever comes later
-/// finds something, also beside owners that take all they can get.
+/// When an owner takes something, it never has more than what is then left: the first owner can take a half, and the
+/// next one a half of the rest. So an owner that comes later finds something, even beside owners that take all they can
+/// get.
 #[derive(Debug)]
 pub struct WatchShare {
     pools: Mutex<Pools>,
@@ -53,16 +54,16 @@ struct Pools {
     watches: Pool,
 }
 
-/// Something that owners share.
+/// A resource that owners share.
 #[derive(Debug)]
 struct Pool {
     left: u64,
     used: HashMap<Arc<str>, u64>,
 }
 
-/// Bytes of content of all workspaces together.
+/// Maximum number of bytes of content of all workspaces together.
 const CONTENT: u64 = 256 << 20;
-/// Watches of a user where the kernel does not say it.
+/// Number of watches of a user, if the kernel does not report it.
 const WATCHES: u64 = 8192;
 
 impl WatchShare {

@@ -58,7 +58,7 @@ impl Notifier {
             .flatten();
         let is_new = added.is_some_and(|watch| self.directories.insert(watch, path.to_vec()).is_none());
         if is_counted && !is_new {
-            // The kernel had no room, or the directory had another path before.
+            // The kernel had no room, or the directory was already watched.
             self.share.return_watches(1);
         }
         added
@@ -68,7 +68,7 @@ impl Notifier {
     pub(super) fn forget(&mut self, watch: i32, path: &[u8]) {
         if self.directories.get(&watch).is_some_and(|known| known == path) {
             self.drop_watch(watch);
-            // The kernel ends the watch of a removed directory.
+            // The kernel has already ended the watch of a removed directory.
             let _ = inotify::remove_watch(&self.fd, watch);
         }
     }
@@ -79,7 +79,7 @@ impl Notifier {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
         let mut read = 0;
-        // The rest of the buffer is no longer in the kernel.
+        // Notices in the buffer are no longer in the kernel, so they are all read.
         while read < AT_ONCE || !reader.is_buffer_empty() {
             read += 1;
             let event = match reader.next() {

@@ -162,7 +162,7 @@ impl WorkspaceScanner {
             if self.must_stop(until) {
                 return false;
             }
-            // It is gone, or the walk ran out of room before it.
+            // The name is gone, or the walk reached its limit before it.
             self.look_again(&path);
         }
         true
@@ -199,7 +199,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Notes a directory. Returns true if there is room for it, and it is part of the workspace's file system.
+    /// Notes a directory. Returns true if there is room for it.
     fn enter(&mut self, path: &[u8]) -> bool {
         if matches!(self.index.get(path), Some(KnownName::File(_))) {
             self.vanished(path);
@@ -219,7 +219,7 @@ impl WorkspaceScanner {
         }
     }
 
-    /// Requests notices about a directory. A directory that replaced another one gets its own.
+    /// Requests notices about a directory. A directory that replaced another one gets its own watch.
     fn watch(&mut self, path: &[u8], directory: &OwnedFd) {
         let before = self.watch_of(path);
         let Some(notifier) = &mut self.notifier else { return };
@@ -279,7 +279,7 @@ impl WorkspaceScanner {
         self.index.set(path, KnownName::File(KnownFile { entry, hash, is_text }));
     }
 
-    /// Returns the kind of a change, or `None` if it was before the watch began.
+    /// Returns the kind of a change; `None` at the start for a change that is not reported.
     fn kind_of_change(&self, is_known: bool, found: &OwnedFd, entry: &TreeEntry) -> Option<ChangeKind> {
         match self.moment {
             Moment::Later => Some(if is_known { ChangeKind::Modified } else { ChangeKind::Created }),

@@ -38,7 +38,7 @@ pub enum WatchNotice {
 }
 
 impl WatchNotice {
-    /// Returns the word in events.
+    /// Returns the word that events use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Sink {
         Self { reports, pending: WatchReport::default(), bytes: 0, reported: Vec::new() }
     }
 
-    /// Adds a change. The call waits while the reader has enough.
+    /// Adds a change. The call waits while the queue of reports is full.
     pub(super) fn change(&mut self, change: FileChange) {
         self.bytes += change.path.len() + change.diff.as_ref().map_or(0, |diff| diff.text.len());
         self.pending.changes.push(change);

@@ -110,7 +110,7 @@ async fn each_kind_of_edit_has_its_diff() {
     let modified = watched.seen("a", ChangeKind::Modified).await;
     assert_eq!((lines(&modified), hunk(&modified)), ((1, 1), " -1,2 +1,2 @@\n one\n-two\n+2\n"));
 
-    // As editors save.
+    // Editors save a file in this way.
     watched.write(".a.new", "one\n2\nthree\n");
     fs::rename(watched.path(".a.new"), watched.path("a")).expect("it is ours");
     let replaced = watched.seen("a", ChangeKind::Modified).await;

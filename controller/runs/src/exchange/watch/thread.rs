@@ -23,10 +23,10 @@ const WALK_REST: u32 = 20;
 const WALK_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time of the last check.
 const LAST_LOOK: Duration = Duration::from_secs(20);
-/// Time by which the clock of files may be late, in about.
+/// Approximate time by which the clock of files may be late.
 const CLOCK_MARGIN: Duration = Duration::from_millis(20);
 
-/// Reason to continue.
+/// Reason why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     /// Notices, or the end of the time.
@@ -87,7 +87,7 @@ impl WatchThread {
         let notices = self.scanner.notices().filter(|_| listens).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let next = if listens { next } else { Some(next.unwrap_or(self.rest_until)) };
         let mut waited: Vec<_> = [Some(control), notices].into_iter().flatten().collect();
-        // A signal is a reason to check, and so is everything that has no signal: it is checked again after a rest.
+        // An error, such as an interruption by a signal, leads to a check, which is harmless.
         let _ = poll(&mut waited, timeout(next, now));
         let is_called = waited.first().and_then(PollFd::any).unwrap_or_default();
         if !is_called {
@@ -135,7 +135,8 @@ impl WatchThread {
         if worked {
             self.scanner.sink.flush(self.seen_until(now));
         }
-        // Also after notices that concern nothing: a sandbox makes them as fast as they are read.
+        // The thread also rests after notices that concern no watched name: a sandbox makes them as fast as they are
+        // read.
         self.rest_until = Instant::now() + TICK.max(begun.elapsed() * REST);
     }
 

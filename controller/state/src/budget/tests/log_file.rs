@@ -77,7 +77,7 @@ impl State {
         connection.execute_batch(statement).expect("SQL");
     }
 
-    /// A file of a run that this database has never heard of.
+    /// Adds a file of a run that this database does not know.
     fn strange_file(&self) {
         fs::write(self.layout.state().join("audit").join("r1.0.jsonl"), "no record\n").expect("it is ours");
     }

@@ -11,9 +11,9 @@ use crate::messages::{self, Afterwards, InjectMode, MessageError, MessageState, 
 use crate::sandboxes;
 use crate::store::Store;
 
-/// Text of an interrupt for a worker that takes it for a message.
+/// Text of an interrupt, for a worker that treats an interrupt as a message.
 const LEFT: &str = "The person has left. Stop here, and wait for the next message.";
-/// The same, at the end of the session.
+/// Text of the interrupt at the end of the session.
 const OVER: &str = "The conversation is over. Stop here, and end.";
 /// Sender of the interrupts.
 const SENDER: &str = "daemon";

@@ -174,7 +174,7 @@ async fn a_late_amount_settles_the_run() {
     assert_eq!(ledger.found().await, []);
 }
 
-/// Returns what a row of the spend log settles of a call: a dollar.
+/// Returns the settlement of a call by a row of the spend log: one dollar.
 fn settlement(call: u64) -> Settlement {
     Settlement {
         receipt: format!("r1/0/call-{call}"),

@@ -134,7 +134,7 @@ async fn an_earlier_try_is_added_after_its_call_settled() {
     let retry = settlement("retry", 100, PriceSource::Retry);
     let own = settlement("own", 5400, PriceSource::FailureRow);
 
-    // Alone it would end what holds the reservation.
+    // A retry alone would close the receipt, and release its reservation.
     assert_eq!(ledger.store.settle(vec![retry.clone()]).await.expect("it is open").receipts, 0);
     assert_eq!(ledger.all().await.receipts[0].status, ReceiptStatus::PendingCost);
     for receipts in [2, 0] {
