@@ -70,7 +70,7 @@ pub struct OpenLog {
 
 impl fmt::Debug for OpenLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("past", &self.past.as_ref().map(|plan| plan.chain)).finish_non_exhaustive()
+        f.debug_struct("OpenLog").field("past", &self.past.as_ref().map(|plan| plan.chain)).finish_non_exhaustive()
     }
 }
 

@@ -9,8 +9,7 @@ use memchr::memchr2_iter;
 use crate::scrub::Scrub;
 use crate::usage::{ObservedResponse, ResponseObserver, SseEvent, UsageLocation};
 
-/// Maximum size of an event that waits until it is complete, while usage is hidden; from a larger one on, the stream
-/// passes unchanged.
+/// Maximum size of an event that waits until it is complete, while usage is hidden; a larger one passes unchanged.
 const EVENT_MAX: usize = 64 * 1024;
 
 /// State of the filter for one response.
@@ -19,6 +18,8 @@ pub struct ResponseFilter {
     scrub: Scrub,
     observer: ResponseObserver,
     hide_usage: bool,
+    /// True from the beginning to the end of an event that is too large to wait.
+    passes_large: bool,
     /// Beginning of an event, while usage is hidden.
     partial: BytesMut,
     cut_line: CutLineEnd,
@@ -55,6 +56,7 @@ impl ResponseFilter {
             scrub: Scrub::default(),
             observer,
             hide_usage,
+            passes_large: false,
             partial: BytesMut::new(),
             cut_line: CutLineEnd::None,
             events: Vec::new(),
@@ -105,6 +107,13 @@ impl ResponseFilter {
         if piece.is_empty() {
             return;
         }
+        if self.passes_large
+            && let Some(event) = self.events.first_mut()
+        {
+            // The client has the beginning of this event, so its end passes too, with its usage.
+            event.usage = UsageLocation::None;
+            self.passes_large = false;
+        }
         // The LF of a line end that was cut goes with its event.
         let lf = usize::from(self.cut_line != CutLineEnd::None && piece[0] == b'\n');
         if std::mem::take(&mut self.cut_line) == CutLineEnd::OfKept {
@@ -138,8 +147,8 @@ impl ResponseFilter {
         }
         push(&mut filtered.ready, piece.slice(run..at));
         self.partial.extend_from_slice(&piece[at..]);
-        if self.partial.len() > EVENT_MAX {
-            self.hide_usage = false;
+        if self.passes_large || self.partial.len() > EVENT_MAX {
+            self.passes_large = true;
             push(&mut filtered.ready, self.partial.split().freeze());
         }
     }
@@ -294,5 +303,26 @@ mod tests {
         let mut out = Filtered::default();
         filter.pass(KEY, Bytes::from(format!("data: {{\"x\":\"{}", "y".repeat(EVENT_MAX))), &mut out);
         assert_eq!(out.ready.len(), 1);
+    }
+
+    #[test]
+    fn usage_is_hidden_again_after_a_large_event() {
+        let large = CHAT.replace("hi", &"y".repeat(2 * EVENT_MAX));
+        // The beginning of such an event has passed before its usage comes.
+        let beside = USAGE.replace("{}", &format!("{{\"content\":\"{}\"}}", "y".repeat(2 * EVENT_MAX)));
+        let alone = USAGE.replace("{}", &format!("{{}}{}", " ".repeat(2 * EVENT_MAX)));
+        for event in [large, beside, alone] {
+            let answer = format!("{event}{USAGE}{event}{CHAT}{USAGE}{DONE}");
+            for size in [1000, 40_000] {
+                let mut filter = ResponseFilter::new(ResponseObserver::new(ApiFormat::Chat, true), true);
+                let mut out = Filtered::default();
+                for piece in answer.as_bytes().chunks(size) {
+                    filter.pass(KEY, Bytes::copy_from_slice(piece), &mut out);
+                }
+                filter.finish(&mut out);
+                assert_eq!(join(out.ready), format!("{event}{event}{CHAT}"), "pieces of {size}");
+                assert_eq!(join(out.held), DONE, "pieces of {size}");
+            }
+        }
     }
 }

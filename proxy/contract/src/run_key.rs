@@ -33,6 +33,25 @@ impl FromStr for RunKey {
     fn from_str(text: &str) -> Result<Self, NotARunKey> {
         let (run_id, attempt) = text.rsplit_once('.').ok_or(NotARunKey)?;
         let run_id = run_id.parse().map_err(|_| NotARunKey)?;
+        // `+0` and `007` are numbers too, and several texts would name one key.
+        if attempt != "0" && attempt.starts_with(['+', '0']) {
+            return Err(NotARunKey);
+        }
         Ok(Self { run_id, attempt: attempt.parse().map_err(|_| NotARunKey)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_key_has_one_text() {
+        for text in ["r1.0", "r1.7", "r-1_a.10", "r1.4294967295"] {
+            assert_eq!(text.parse::<RunKey>().map(|key| key.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["", "r1", "r1.", ".0", "r1.+0", "r1.-0", "r1.00", "r1.007", "r1. 1", "r1.4294967296", "r1.0.0"] {
+            assert_eq!(text.parse::<RunKey>(), Err(NotARunKey), "{text}");
+        }
     }
 }

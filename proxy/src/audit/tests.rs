@@ -130,6 +130,12 @@ fn wait<T>(ack: impl Future<Output = T>) -> T {
 }
 
 #[test]
+fn an_open_log_is_shown_by_its_name() {
+    let log = OpenLog { sink: Box::new(Scripted::default()), space: Box::new(Script::default()), past: None };
+    assert_eq!(format!("{log:?}"), "OpenLog { past: None, .. }");
+}
+
+#[test]
 fn an_intent_is_synced_before_it_is_acknowledged() {
     let script = Script::default();
     let journal = begin(&script, SyncMode::Call).expect("begins");

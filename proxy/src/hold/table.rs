@@ -18,7 +18,8 @@ pub(crate) const ATTEMPTS: u32 = 3;
 const DENIED_FOR: Duration = Duration::from_secs(600);
 /// Time within which a client that was told to try again does so, once it can go on.
 const RETRY_WITHIN: Duration = Duration::from_secs(120);
-/// Maximum number of holds in memory. Beyond it, the oldest hold without a waiting request is forgotten.
+/// Maximum number of holds in memory. Beyond it, the oldest hold without a waiting request is forgotten, and a denied
+/// one only if no other can be.
 const HOLDS_MAX: usize = 64;
 /// Maximum number of waits of one process. A sandbox that leaves at once, again and again, would fill the disk with
 /// their records.
@@ -267,9 +268,12 @@ impl HoldTable {
     /// Makes room for a hold.
     fn forget_one(&mut self) {
         if self.holds.len() >= HOLDS_MAX {
-            let is_idle = |hold: &Hold| self.waiting.iter().all(|waiting| waiting.body != hold.body);
-            // At most eight requests wait, so there is such a hold.
-            if let Some(at) = self.holds.iter().position(is_idle) {
+            let is_idle = |at: &usize| self.waiting.iter().all(|waiting| waiting.body != self.holds[*at].body);
+            let idle = (0..self.holds.len()).filter(is_idle);
+            // At most eight requests wait, so there is such a hold. A person would be asked again about repeats of a
+            // denied request, so a denied hold is the last choice; of equal holds, the first is the oldest.
+            let oldest = idle.min_by_key(|at| self.holds[*at].denied_until.is_some());
+            if let Some(at) = oldest {
                 self.holds.remove(at);
             }
         }

@@ -146,6 +146,26 @@ fn repeats_of_a_denied_request_are_known() {
 }
 
 #[test]
+fn a_denied_hold_is_forgotten_last() {
+    let mut held = Fixture::new();
+    let denied = held.waits(0);
+    held.end(&denied, ReleaseDecision::Deny);
+    for body in 1..=100 {
+        let place = held.waits(body);
+        held.end(&place, ReleaseDecision::Timeout);
+    }
+    assert_eq!((held.enter(0), held.table.undecided().count()), (Admission::Denied, HOLDS_MAX - 1));
+
+    // If all are denied, the oldest is forgotten.
+    for body in 101..=200 {
+        let place = held.waits(body);
+        held.end(&place, ReleaseDecision::Deny);
+    }
+    assert_eq!((held.enter(200), held.table.undecided().count()), (Admission::Denied, 0));
+    assert_ne!(held.waits(0).hold_id, denied.hold_id, "it is asked anew");
+}
+
+#[test]
 fn a_denial_reaches_a_client_that_waits_to_retry() {
     let mut held = Fixture::new();
     let place = held.waits(1);
