@@ -13,7 +13,7 @@ use crate::transfer::{TransferEnd, resolve};
 impl GitHome {
     /// Returns the number of commits that a branch has and `base` has not. Nothing is fetched: the mirror has the
     /// branch as it was when a run last started from it. `None` if there is no mirror, or if the mirror lacks the
-    /// branch or `base`.
+    /// branch or `base`. With a limited depth, the number can be too small: commits before that depth are missing.
     ///
     /// # Errors
     /// [`GitError`]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,9 @@ use crate::program::ChildUser;
 
 /// Time between two tries to get a lock.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// Maximum number of lock files that may be removed while one lock is taken.
+const REMOVALS: u32 = 10;
 
 /// Maximum number of bytes of a small file that is read.
 const SMALL: u64 = 4 << 20;
@@ -178,12 +181,63 @@ impl Lock {
 
     /// Takes the lock, unless another process or task holds it.
     pub(crate) fn take(path: &Path) -> Result<Option<Self>, GitError> {
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-        let file = opened.map_err(GitError::file("open the lock of a repository"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(source)) => Err(GitError::File { what: "lock a repository", source }),
+        for _ in 0..REMOVALS {
+            let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+            let file = opened.map_err(GitError::file("open the lock of a repository"))?;
+            let lock = match file.try_lock() {
+                Ok(()) => Self(file),
+                Err(fs::TryLockError::WouldBlock) => return Ok(None),
+                Err(fs::TryLockError::Error(source)) => {
+                    return Err(GitError::File { what: "lock a repository", source });
+                }
+            };
+            // A holder can remove the file together with the repository. A lock of the removed file does not exclude a
+            // lock of a new one.
+            if lock.is_at(path).map_err(GitError::file("read the lock of a repository"))? {
+                return Ok(Some(lock));
+            }
         }
+        Ok(None)
+    }
+
+    /// Returns whether the path still names the locked file.
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let locked = self.0.metadata()?;
+        match fs::metadata(path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (locked.dev(), locked.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    /// Bug: one task locked a file that its holder had just removed, and another one locked the new file.
+    #[test]
+    fn a_lock_with_a_removed_file_has_one_holder() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, is_held) = (directory.path().join("r1.lock"), AtomicBool::new(false));
+        let removed = Lock::take(&path).expect("it is ours").expect("nobody holds it");
+        fs::remove_file(&path).expect("it is ours");
+        assert!(!removed.is_at(&path).expect("it is ours"));
+        let take_often = || {
+            for _ in 0..2000 {
+                let Some(_lock) = Lock::take(&path).expect("it is ours") else { continue };
+                assert!(!is_held.swap(true, Ordering::SeqCst), "two tasks hold the lock");
+                is_held.store(false, Ordering::SeqCst);
+                fs::remove_file(&path).expect("the holder alone removes it");
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(take_often);
+            }
+        });
     }
 }

@@ -25,10 +25,11 @@ impl FileReader {
 
     fn fill(&mut self) -> io::Result<()> {
         self.piece.resize(PIECE, 0);
-        let read = self.file.read(&mut self.piece)?;
-        self.piece.truncate(read);
+        let read = self.file.read(&mut self.piece);
+        // After an error, the piece is empty, so that the next poll reads the file again.
+        self.piece.truncate(*read.as_ref().unwrap_or(&0));
         self.used = 0;
-        Ok(())
+        read.map(|_| ())
     }
 }
 
@@ -42,5 +43,24 @@ impl AsyncRead for FileReader {
         buffer.put_slice(&rest[..count]);
         self.used += count;
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// Bug: after an error, a further read returned zeros.
+    #[tokio::test]
+    async fn a_failed_read_returns_no_bytes_later() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // A directory can be opened like a file, but reading it always fails.
+        let mut reader = FileReader::new(File::open(directory.path()).expect("it is ours"));
+        for _ in 0..2 {
+            let mut bytes = [1; 8];
+            assert!(reader.read(&mut bytes).await.is_err(), "{bytes:?}");
+        }
     }
 }

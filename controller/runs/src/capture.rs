@@ -10,7 +10,8 @@ use sluice_contract::hex;
 pub struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    half: usize,
+    head_max: usize,
+    tail_max: usize,
     bytes: u64,
     digest: Sha256,
 }
@@ -32,17 +33,19 @@ impl Capture {
     /// Starts a capture of at most `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { head: Vec::new(), tail: VecDeque::new(), half: max / 2, bytes: 0, digest: Sha256::new() }
+        let half = max / 2;
+        let (head, tail) = (Vec::new(), VecDeque::new());
+        Self { head, tail, head_max: half, tail_max: half, bytes: 0, digest: Sha256::new() }
     }
 
     /// Takes the next chunk.
     pub fn push(&mut self, chunk: &[u8]) {
         self.bytes += chunk.len() as u64;
         self.digest.update(chunk);
-        let (head, rest) = chunk.split_at(chunk.len().min(self.half - self.head.len()));
+        let (head, rest) = chunk.split_at(chunk.len().min(self.head_max - self.head.len()));
         self.head.extend_from_slice(head);
-        let rest = &rest[rest.len() - rest.len().min(self.half)..];
-        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.half);
+        let rest = &rest[rest.len() - rest.len().min(self.tail_max)..];
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.tail_max);
         self.tail.drain(..surplus);
         self.tail.extend(rest);
     }
@@ -50,8 +53,8 @@ impl Capture {
     /// Counts bytes that were lost. The digest leaves them out.
     pub fn skip(&mut self, bytes: u64) {
         self.bytes += bytes;
-        // The head cannot grow beyond a gap. This also limits the tail to the length of the head.
-        self.half = self.half.min(self.head.len());
+        // The head ends at a gap. The tail keeps its limit, so the end of the stream is captured.
+        self.head_max = self.head.len();
     }
 
     /// Returns the captured part.
@@ -109,6 +112,21 @@ mod tests {
         let captured = capture.finish();
         assert_eq!(captured.text(), "0123\n[8 bytes left out]\ncdef");
         assert_eq!((captured.bytes, captured.left_out()), (16, 8));
+    }
+
+    /// Bug: after a gap, the tail was limited to the length of the head.
+    #[test]
+    fn the_end_after_a_gap_is_captured() {
+        let mut capture = Capture::new(100);
+        capture.skip(10);
+        capture.push(b"hello");
+        assert_eq!(capture.finish().text(), "\n[10 bytes left out]\nhello");
+        let mut capture = Capture::new(8);
+        capture.push(b"a");
+        capture.skip(10);
+        capture.push(b"0123456789");
+        let captured = capture.finish();
+        assert_eq!((captured.text(), captured.bytes), ("a\n[16 bytes left out]\n6789".to_owned(), 21));
     }
 
     proptest! {

@@ -20,6 +20,8 @@ use records::{LocalRecord, LocalRecords};
 /// Author and committer of merges.
 const IDENTITY: [&str; 4] = ["-c", "user.name=Sluice", "-c", "user.email=sluice@localhost"];
 const NOT_AN_ID: &str = "the forge's own repository";
+/// Reason why a pull request cannot be merged.
+pub(super) const BRANCH_MISSING: &str = "one of its branches does not exist any more";
 
 /// A bare repository, and the pull requests for it.
 pub struct LocalForge {
@@ -93,7 +95,7 @@ impl LocalForge {
         let record = self.records.get(found.number)?;
         let (Some(head), Some(base)) = (self.commit_of(&record.head).await?, self.commit_of(&record.base).await?)
         else {
-            return Ok(MergeAnswer::Refused("one of its branches does not exist any more".to_owned()));
+            return Ok(MergeAnswer::Refused(BRANCH_MISSING.to_owned()));
         };
         if head != request.head_sha {
             return Ok(MergeAnswer::HeadMoved);

@@ -6,6 +6,7 @@
 use super::any::Forge;
 use super::delays::poll_delay;
 use super::error::ForgeError;
+use super::local::BRANCH_MISSING;
 use super::merge_request::{MergeAnswer, MergeOutcome, MergeRequest};
 use super::pull_request::{BranchDeletion, PullRequest, PullRequestState};
 use super::retry::{Pause, retrying};
@@ -52,6 +53,10 @@ async fn attempt(
                 forge.mark_ready(&found).await?;
                 was_marked = true;
                 continue;
+            }
+            // A local forge decides at once, unless a branch is missing.
+            MergeStep::LookAgain if matches!(forge, Forge::Local(_)) => {
+                return Ok(MergeOutcome::Refused(BRANCH_MISSING.to_owned()));
             }
             MergeStep::LookAgain => {
                 looks += 1;

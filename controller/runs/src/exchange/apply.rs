@@ -76,7 +76,8 @@ impl<'a> Target<'a> {
 }
 
 impl Target<'_> {
-    /// Applies the changes: deletions first, then directories, then files and links.
+    /// Applies the changes: deletions first, then directories, then files and links. A file or a link that has become
+    /// something else is replaced with its new version, so that it stays if this version is refused.
     pub(super) fn apply(mut self, changes: &[Change<'_>]) -> Applied {
         let allowed: Vec<_> = changes.iter().filter(|change| self.is_allowed(change)).collect();
         let is_directory =
@@ -84,7 +85,7 @@ impl Target<'_> {
         let is_gone = |change: &Change<'_>| {
             change.before.is_some_and(|before| change.after.as_ref().is_none_or(|after| after.kind != before.host.kind))
         };
-        for change in allowed.iter().filter(|change| is_gone(change) && !is_directory(change)) {
+        for change in allowed.iter().filter(|change| change.after.is_none() && !is_directory(change)) {
             self.perform(change, Self::delete);
         }
         // Nested directories are deleted before the directories that contain them.
@@ -132,7 +133,7 @@ impl Target<'_> {
             now => check_unchanged(change.before, Some(&now?))?,
         }
         unlinkat(&directory, name, AtFlags::empty())?;
-        self.applied.deleted += u64::from(change.after.is_none());
+        self.applied.deleted += 1;
         Ok(())
     }
 
@@ -157,11 +158,12 @@ impl Target<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             now => Some(now?),
         };
-        let is_replaced = change.before.is_some_and(|before| before.host.kind == after.kind);
         if self.is_equal(change, now.as_ref())? {
             return Ok(());
         }
-        let before = change.before.filter(|_| is_replaced);
+        // A directory that has become something else was removed before.
+        let is_replaced = |before: &Original| before.host.kind == after.kind || before.host.kind != Kind::Directory;
+        let before = change.before.filter(|before| is_replaced(before));
         check_unchanged(before, now.as_ref())?;
         if would_be_repository(&directory, name)? {
             return Err(io::Error::other("git on the host would take its directory for a repository"));
@@ -170,6 +172,10 @@ impl Target<'_> {
         let owner = self.owner;
         match after.kind {
             Kind::Directory => {
+                // No directory can be renamed to the name of a file, so the file is deleted first.
+                if before.is_some() {
+                    unlinkat(&directory, name, AtFlags::empty())?;
+                }
                 NewEntry { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?;
             }
             Kind::Link | Kind::File => {

@@ -202,6 +202,30 @@ fn two_runs_do_not_make_a_repository_together() {
     }
 }
 
+/// Bug: the host had neither version, because the old one was deleted before the new one was refused.
+#[test]
+fn a_refused_change_of_kind_keeps_the_old_file() {
+    let run = TestRun::new("r.0");
+    write(run.host("d/objects"), "old");
+    symlink("x", run.host("link")).expect("there is room");
+    let files = run.bring_in();
+    fs::remove_file(run.work("d/objects")).and_then(|()| fs::create_dir(run.work("d/objects"))).expect("it is there");
+    fs::remove_file(run.work("link")).expect("it is there");
+    write(run.work("link"), "new");
+    let others = ["d/HEAD", "d/refs", ".sluice-unfinished.r.0"];
+    others.iter().for_each(|name| write(run.host(name), "other"));
+
+    let refused = run.bring_out(&files);
+
+    assert!(refused.errors[0].starts_with("2 changes of the run were not made"), "{:?}", refused.errors);
+    assert_eq!(fs::read_link(run.host("link")).expect("it is there"), Path::new("x"));
+    assert_eq!(read(run.host("d/objects")), "old");
+    others.iter().for_each(|name| fs::remove_file(run.host(name)).expect("it is there"));
+    assert_eq!(run.bring_out(&files).errors, [""; 0]);
+    assert!(run.host("d/objects").is_dir());
+    assert_eq!(read(run.host("link")), "new");
+}
+
 #[test]
 fn credentials_of_no_configuration_enter() {
     let run = TestRun::new("r.0");

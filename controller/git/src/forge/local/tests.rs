@@ -206,6 +206,23 @@ async fn a_merge_that_a_crash_cut_off_is_found() {
     assert_eq!(fixture.at("main"), main);
 }
 
+/// Bug: the merge waited a minute in each of its attempts, and then failed as undecided.
+#[tokio::test]
+async fn a_merge_without_its_base_is_refused() {
+    let fixture = Fixture::new();
+    let opened = fixture.open("feature/a").await;
+    fixture.git(&["update-ref", "-d", "refs/heads/main"]);
+    let (method, head_sha) = (MergeMethod::Squash, &*opened.head_sha);
+    let request = MergeRequest { method, head_sha, base: "main", title: "t", message: "m" };
+    let pause = Counted::default();
+
+    let outcome = merge(&fixture.forge, opened.number, &request, &pause).await.expect("it is decided");
+
+    assert_eq!(outcome, MergeOutcome::Refused("one of its branches does not exist any more".into()));
+    assert!(pause.seconds().is_empty(), "{pause:?}");
+    assert!(fixture.forge.pull_request(opened.number).await.expect("it is there").is_draft);
+}
+
 #[tokio::test]
 async fn the_default_branch_exists() {
     let fixture = Fixture::new();

@@ -3,7 +3,7 @@
 //! The content at the start of a run stays as long as a file has it. Of later content, the oldest is dropped first: a program
 //! that writes many files must not push out the original files of the run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::limits::OwnerShare;
@@ -23,19 +23,30 @@ pub(super) enum ContentAge {
     Later,
 }
 
+/// A content that files have.
+#[derive(Debug, Default)]
+struct KnownContent {
+    /// Number of files that have it.
+    files: usize,
+    /// `None` if there was no room for it, or if it was dropped.
+    kept: Option<KeptContent>,
+}
+
 #[derive(Debug)]
 struct KeptContent {
     bytes: Arc<[u8]>,
-    files: usize,
-    age: ContentAge,
+    /// Key in the order of later contents; `None` for a content of the start.
+    number: Option<u64>,
 }
 
 /// The kept contents of one workspace.
 #[derive(Debug)]
 pub(super) struct Contents {
-    kept: HashMap<ContentHash, KeptContent>,
-    /// Hashes of later contents, oldest first; some may be gone.
-    order: VecDeque<ContentHash>,
+    known: HashMap<ContentHash, KnownContent>,
+    /// Hashes of the kept later contents, oldest first.
+    order: BTreeMap<u64, ContentHash>,
+    /// Number of the newest later content.
+    newest: u64,
     used: usize,
     used_of_start: usize,
     max: usize,
@@ -44,12 +55,14 @@ pub(super) struct Contents {
 
 impl Contents {
     pub(super) fn new(max: usize, share: OwnerShare) -> Self {
-        Self { kept: HashMap::new(), order: VecDeque::new(), used: 0, used_of_start: 0, max, share }
+        let (known, order) = (HashMap::new(), BTreeMap::new());
+        Self { known, order, newest: 0, used: 0, used_of_start: 0, max, share }
     }
 
     /// Returns a content, if it is kept.
     pub(super) fn get(&self, hash: &ContentHash) -> Option<Arc<[u8]>> {
-        self.kept.get(hash).map(|kept| Arc::clone(&kept.bytes))
+        let kept = self.known.get(hash)?.kept.as_ref()?;
+        Some(Arc::clone(&kept.bytes))
     }
 
     /// Returns true if content of this size would be kept at the start.
@@ -57,56 +70,63 @@ impl Contents {
         usize::try_from(size).is_ok_and(|size| self.used_of_start + size <= self.max / OF_START * (OF_START - 1))
     }
 
-    /// Keeps the content of a file, if there is room.
+    /// Notes that a file has this content, and keeps the content if there is room.
     pub(super) fn keep(&mut self, hash: ContentHash, bytes: Vec<u8>, age: ContentAge) {
-        if let Some(kept) = self.kept.get_mut(&hash) {
-            kept.files += 1;
-            return;
-        }
+        let known = self.known.entry(hash).or_default();
+        // The file counts even if there is no room: it releases the content later.
+        known.files += 1;
         let len = bytes.len();
-        if age == ContentAge::Start && !self.has_room_at_start(len as u64) {
-            return;
-        }
-        while self.used + len > self.max {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.remove(&oldest);
-        }
-        if !self.share.take_content(len) {
+        if known.kept.is_some() || !self.take_room(len, age) {
             return;
         }
         self.used += len;
-        match age {
-            ContentAge::Start => self.used_of_start += len,
-            ContentAge::Later => self.order.push_back(hash),
-        }
-        self.kept.insert(hash, KeptContent { bytes: bytes.into(), files: 1, age });
-        self.forget_gone();
+        let number = match age {
+            ContentAge::Start => {
+                self.used_of_start += len;
+                None
+            }
+            ContentAge::Later => {
+                self.newest += 1;
+                self.order.insert(self.newest, hash);
+                Some(self.newest)
+            }
+        };
+        self.known.entry(hash).or_default().kept = Some(KeptContent { bytes: bytes.into(), number });
     }
 
     /// Notes that a file has this content no longer.
     pub(super) fn release(&mut self, hash: &ContentHash) {
-        if let Some(kept) = self.kept.get_mut(hash) {
-            kept.files -= 1;
-            if kept.files == 0 {
-                self.remove(hash);
-            }
+        let Some(known) = self.known.get_mut(hash) else { return };
+        known.files -= 1;
+        if known.files == 0 {
+            self.drop_bytes(hash);
+            self.known.remove(hash);
         }
     }
 
-    fn remove(&mut self, hash: &ContentHash) {
-        let Some(kept) = self.kept.remove(hash) else { return };
-        self.used -= kept.bytes.len();
-        if kept.age == ContentAge::Start {
-            self.used_of_start -= kept.bytes.len();
+    /// Takes room for a content from the share of the owner. If necessary, the oldest later contents of this workspace
+    /// are dropped for it. Returns false if there is no room.
+    fn take_room(&mut self, len: usize, age: ContentAge) -> bool {
+        if age == ContentAge::Start && !self.has_room_at_start(len as u64) {
+            return false;
         }
-        self.share.return_content(kept.bytes.len());
+        while self.used + len > self.max {
+            let Some((_, oldest)) = self.order.pop_first() else { return false };
+            self.drop_bytes(&oldest);
+        }
+        self.share.take_content(len)
     }
 
-    /// Drops the hashes of dropped contents, once there are many.
-    fn forget_gone(&mut self) {
-        if self.order.len() > 2 * self.kept.len() + 64 {
-            self.order.retain(|hash| self.kept.contains_key(hash));
+    fn drop_bytes(&mut self, hash: &ContentHash) {
+        let Some(kept) = self.known.get_mut(hash).and_then(|known| known.kept.take()) else { return };
+        let len = kept.bytes.len();
+        self.used -= len;
+        if let Some(number) = kept.number {
+            self.order.remove(&number);
+        } else {
+            self.used_of_start -= len;
         }
+        self.share.return_content(len);
     }
 }
 
@@ -151,6 +171,35 @@ mod tests {
         assert!(contents.get(&[1; 32]).is_none() && contents.used == 0);
     }
 
+    /// Bug: the first entry in the order made the content older than others that came before it.
+    #[test]
+    fn a_content_that_is_kept_again_is_new() {
+        let mut contents = contents(12, 1000);
+        contents.keep([1; 32], vec![1; 4], ContentAge::Later);
+        contents.release(&[1; 32]);
+        for n in [2, 1, 3, 4] {
+            contents.keep([n; 32], vec![n; 4], ContentAge::Later);
+        }
+        let kept: Vec<_> = (0..10).filter(|n| contents.get(&[*n; 32]).is_some()).collect();
+        assert_eq!((kept, contents.used), (vec![1, 3, 4], 12));
+    }
+
+    /// Bug: after the content was dropped, its files were no longer counted.
+    #[test]
+    fn a_dropped_content_keeps_the_number_of_its_files() {
+        let mut contents = contents(8, 1000);
+        for n in [1, 1, 2, 3] {
+            contents.keep([n; 32], vec![n; 4], ContentAge::Later);
+        }
+        assert!(contents.get(&[1; 32]).is_none(), "it is the oldest");
+        contents.keep([1; 32], vec![1; 4], ContentAge::Later);
+        contents.release(&[1; 32]);
+        contents.release(&[1; 32]);
+        assert!(contents.get(&[1; 32]).is_some(), "the third file has it");
+        contents.release(&[1; 32]);
+        assert!(contents.get(&[1; 32]).is_none() && contents.used == 4);
+    }
+
     #[test]
     fn all_workspaces_share_one_limit() {
         let share = WatchShare::new(20, 0).of_owner("alice");
@@ -173,6 +222,6 @@ mod tests {
             contents.keep(hash, vec![0; 10], ContentAge::Later);
             contents.release(&hash);
         }
-        assert!(contents.order.len() < 200 && contents.kept.is_empty(), "{}", contents.order.len());
+        assert!(contents.order.is_empty() && contents.known.is_empty());
     }
 }
