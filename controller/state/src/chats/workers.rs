@@ -181,7 +181,7 @@ impl Store {
     }
 
     /// Returns the number of runs of each owner that have begun and not ended, and the owners of runs that have been in
-    /// the queue since a time and wait only for a slot.
+    /// the queue since a time and wait only for a slot: all runs on which they depend had succeeded by then.
     ///
     /// # Errors
     /// Errors of SQLite.
@@ -194,7 +194,10 @@ impl Store {
             let mut query = connection.prepare_cached(
                 "SELECT DISTINCT owner FROM sandboxes INDEXED BY sandboxes_queue
                  WHERE state = 'PENDING' AND created_us <= ?1 AND next_try_us <= ?1 AND NOT EXISTS (
-                     SELECT 1 FROM sandbox_dependencies WHERE sandbox_dependencies.run_id = sandboxes.run_id)",
+                     SELECT 1 FROM sandbox_dependencies AS dependency
+                     JOIN sandboxes AS other ON other.run_id = depends_on
+                     WHERE dependency.run_id = sandboxes.run_id
+                       AND (other.ended_us IS NULL OR other.ended_us > ?1 OR other.outcome IS NOT 'success'))",
             )?;
             let waiting = query.query_map([since_us], |row| row.get(0))?.collect::<Result<_, _>>()?;
             Ok(QueuePressure { active, waiting })

@@ -42,7 +42,7 @@ pub struct EventPage {
     /// Number of selected events on all pages, at most [`TOTAL_COUNT_MAX`]. Only the newest [`SEARCH_ROWS_MAX`] events
     /// of the owner and the run are examined.
     pub total_count: u32,
-    /// True if more than [`TOTAL_COUNT_MAX`] events were counted.
+    /// True if there may be more selected events: more than [`TOTAL_COUNT_MAX`], or among those that are not examined.
     pub is_count_capped: bool,
     /// Cursor of the next page; none if this is the last one. A page of a search may be empty before the last one.
     pub next_cursor: Option<i64>,
@@ -114,6 +114,8 @@ fn page(snapshot: &Connection, query: &EventQuery) -> rusqlite::Result<EventPage
     }
     let counted = conditions.selected_rows("1", "DESC", TOTAL_COUNT_MAX + 1);
     let total_count: u32 = parameters.row(snapshot, &format!("SELECT count(*) FROM ({counted})"), |row| row.get(0))?;
+    let is_count_capped = total_count > TOTAL_COUNT_MAX
+        || parameters.row(snapshot, &conditions.has_more_rows(), |row| row.get::<_, bool>(0))?;
     let (order, side) = match query.direction {
         Direction::Older => ("DESC", '<'),
         Direction::Newer => ("ASC", '>'),
@@ -125,7 +127,6 @@ fn page(snapshot: &Connection, query: &EventQuery) -> rusqlite::Result<EventPage
     if query.direction == Direction::Newer {
         events.reverse();
     }
-    let is_count_capped = total_count > TOTAL_COUNT_MAX;
     Ok(EventPage { events, total_count: total_count.min(TOTAL_COUNT_MAX), is_count_capped, next_cursor })
 }
 

@@ -72,6 +72,12 @@ impl Conditions {
         format!("SELECT {columns} FROM events WHERE {searched} ORDER BY seq {order} LIMIT {SEARCH_ROWS_MAX}")
     }
 
+    /// Returns the query that tells if there are more rows than are read.
+    pub(super) fn has_more_rows(&self) -> String {
+        let searched = all_of(&self.searched);
+        format!("SELECT EXISTS (SELECT 1 FROM events WHERE {searched} LIMIT 1 OFFSET {SEARCH_ROWS_MAX})")
+    }
+
     /// Returns the query for the rows that are returned.
     pub(super) fn selected_rows(&self, columns: &str, order: &str, limit: u32) -> String {
         let (rows, selected) = (self.searched_rows(COLUMNS, order), all_of(&self.selected));

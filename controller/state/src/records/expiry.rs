@@ -12,13 +12,15 @@ use sluice_contract::RunKey;
 use super::artifacts::is_artifact;
 use super::segments::offset_of;
 use super::{
-    ARTIFACTS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord,
+    ARTIFACTS, COMMITS, CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord,
     SIDECAR_LOG, TRANSCRIPT, TRANSCRIPT_FACTS, UNFINISHED,
 };
 
 /// Names of the files that a record has once.
-const PARTS: [&str; 9] =
-    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS, TRANSCRIPT, TRANSCRIPT_FACTS];
+const PARTS: [&str; 10] = [
+    REQUEST, MESSAGES, RESULT, COMMITS, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, ARTIFACTS, TRANSCRIPT,
+    TRANSCRIPT_FACTS,
+];
 
 /// File whose modification time is the time of the last removal.
 const STAMP: &str = ".removed";
@@ -140,7 +142,7 @@ mod tests {
         for name in ["old.0", "open.0"] {
             let record = records.create(&key(name)).expect("there is room");
             for file in [
-                REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
+                REQUEST, MESSAGES, COMMITS, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
                 "result.json.new", ARTIFACTS, "artifact.12", TRANSCRIPT, TRANSCRIPT_FACTS, "transcript.jsonl.new",
             ] {
                 record.write(file, b"{}").expect("there is room");

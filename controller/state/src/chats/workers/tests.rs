@@ -1,10 +1,12 @@
 use super::*;
 use crate::chats::tests::Tokens;
 use crate::chats::{NewChat, SessionTurn};
+use crate::creation::NewSandbox;
 use crate::events::{EventQuota, EventSource, NewLoggedEvent};
 use crate::messages::{Afterwards, InjectMode, TakeMode, message_id};
 use crate::process::Process;
-use crate::sandboxes::ClaimLimits;
+use crate::sandboxes::{ClaimLimits, SandboxStep, SandboxVerdict};
+use crate::test_sandbox::new_sandbox;
 use sluice_contract::control::MessageType;
 
 fn message(content: &str) -> MessageToSend {
@@ -31,10 +33,15 @@ impl Tokens {
         let session_id = Some("s".to_owned());
         let chat = NewChat { principal: principal.to_owned(), end_user: None, session_id, is_resumable: true, turn };
         self.begin("r1", chat, 1).await.expect("the first turn");
+        self.claim(2).await;
+    }
+
+    /// Claims the next run, and returns its generation.
+    async fn claim(&self, now_us: i64) -> u64 {
         let (daemon, limits) =
             (Process::current().expect("there is /proc"), ClaimLimits { host: 9, project: 9, owner: 9 });
-        let claimed = self.store.claim_next(&daemon, limits, 2).await.expect("it is writable").claimed;
-        assert!(claimed.is_some(), "it waits");
+        let claimed = self.store.claim_next(&daemon, limits, now_us).await.expect("it is writable").claimed;
+        claimed.expect("it waits").sandbox.generation
     }
 
     /// The worker reports that it waits, after the message of the newest turn.
@@ -178,4 +185,24 @@ async fn runs_that_wait_for_a_place_are_seen() {
     tokens.begin("r2", chat, 50).await.expect("it waits");
     assert_eq!(pressure(100).await.waiting, ["o"]);
     assert!(pressure(49).await.waiting.is_empty());
+}
+
+/// Bug: a run with dependencies that had succeeded never made a waiting worker give way.
+#[tokio::test]
+async fn a_wait_counts_from_the_last_dependency() {
+    let tokens = Tokens::new();
+    let waiting = async |since| tokens.store.queue_pressure(since).await.expect("readable").waiting;
+    tokens.store.create_sandbox(new_sandbox("r1"), 1).await.expect("the dependency");
+    let depends_on = [run_id("r1")].into();
+    tokens.store.create_sandbox(NewSandbox { depends_on, ..new_sandbox("r2") }, 2).await.expect("it waits");
+    let mut generation = tokens.claim(3).await;
+    assert!(waiting(100).await.is_empty(), "the dependency goes on");
+
+    for step in [SandboxStep::Decide(SandboxVerdict::Success), SandboxStep::Finish] {
+        let stepped = tokens.store.step_sandbox(&run_id("r1"), generation, step, "test", 50).await;
+        generation = stepped.expect("it is legal").generation;
+    }
+
+    assert!(waiting(49).await.is_empty());
+    assert_eq!(waiting(50).await, ["o"]);
 }
