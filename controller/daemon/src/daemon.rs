@@ -96,7 +96,7 @@ pub enum DaemonError {
 #[derive(Debug)]
 pub struct RunningDaemon {
     pub(crate) context: Arc<ApiContext>,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
     addresses: Vec<SocketAddr>,
     /// Released last.
     _lock: DaemonLock,

@@ -18,10 +18,12 @@ pub use trace_parent::TraceParent;
 const TEXT_MAX: usize = 255;
 /// Maximum number of tags.
 const TAGS_MAX: usize = 32;
-/// Maximum number of bytes of all members as JSON: with the names of the daemon and of the operator, it fits into a header.
+/// Maximum number of bytes of all members as JSON.
 const BYTES_MAX: usize = 4096;
-/// Maximum number of bytes of the operator's own metadata as JSON.
+/// Maximum number of bytes of the operator's own metadata as JSON in ASCII.
 pub const OPERATOR_BYTES_MAX: usize = 2048;
+/// Maximum number of bytes of the metadata of a call as JSON in ASCII. The sidecar does not begin with more.
+const CALL_BYTES_MAX: usize = 8192;
 
 /// Metadata of a run's calls. LiteLLM and its callbacks get it with each call; it has no effect on who pays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -147,6 +149,23 @@ impl RunMetadata {
         Ok(())
     }
 
+    /// Checks that a header has room for the members that each call of a run carries, whatever the operator adds.
+    ///
+    /// # Errors
+    /// [`MetadataFault`] of the metadata as a whole.
+    pub fn check_call_size(&self, run: &RunIdentity<'_>) -> Result<(), MetadataFault> {
+        let max = CALL_BYTES_MAX - OPERATOR_BYTES_MAX;
+        let bytes = ascii_json_bytes(&Value::Object(self.of_calls(run, Map::new())));
+        if bytes <= max {
+            return Ok(());
+        }
+        let rule = format!(
+            "metadata has {bytes} bytes with the names of the run, and a header has room for {max}; send fewer tags, \
+             or shorter texts"
+        );
+        Err(MetadataFault { field: "metadata", rule })
+    }
+
     /// Returns the metadata with the names of users and sessions in ASCII. In a name with other letters, each byte that
     /// is not printable ASCII is percent-encoded, and so are `%` and spaces.
     #[must_use]
@@ -262,6 +281,12 @@ impl RunIdentity<'_> {
         let parent = self.traceparent?;
         Some(TraceParent { span_id: span_id("run", self.key.run_id.as_str()), ..parent.clone() })
     }
+}
+
+/// Returns the number of bytes of JSON in ASCII, as a header carries it: six for each UTF-16 unit of another letter.
+#[must_use]
+pub fn ascii_json_bytes(value: &Value) -> usize {
+    value.to_string().chars().map(|letter| if letter.is_ascii() { 1 } else { 6 * letter.len_utf16() }).sum()
 }
 
 /// Returns the id of a span, 16 hexadecimal digits. It is always the same for a kind and an id, so that a span which is

@@ -28,8 +28,8 @@ pub struct LiveFacts {
     pub open_calls: u64,
     /// Idle times of its request.
     pub times: RequestedTimes,
-    /// Time from which heartbeats are expected: from then on, this daemon manages the run, and the run is not paused.
-    /// This time and the next two are in microseconds since 1970.
+    /// Time from which heartbeats and work are expected: from then on, this daemon manages the run, and the run is not
+    /// paused. This time and the next two are in microseconds since 1970.
     pub watched_us: i64,
     /// Time at which the last call ended.
     pub last_call_us: Option<i64>,

@@ -78,7 +78,7 @@ pub(super) struct Events {
     events: Vec<EventView>,
     /// Number of selected events on all pages, at most 10,000.
     total_count: u32,
-    /// True if there are more than that.
+    /// True if there may be more than that: only the newest 50,000 events are searched.
     total_count_capped: bool,
     /// Cursor of the next page; null on the last one.
     next_cursor: Option<i64>,
@@ -115,7 +115,7 @@ pub(super) async fn page(context: &ApiContext, filter: EventFilter, query: ListQ
     if let Some(text) = &query.q {
         check_text("q", text, SEARCH_MAX)?;
     }
-    let types = query.event_type.as_deref().map_or(Ok(Vec::new()), types)?;
+    let types = query.event_type.as_deref().map_or(Ok(Vec::new()), |text| types("event_type", text))?;
     let direction = match query.direction {
         Direction::Older => events::Direction::Older,
         Direction::Newer => events::Direction::Newer,
@@ -132,20 +132,18 @@ pub(super) async fn page(context: &ApiContext, filter: EventFilter, query: ListQ
     })
 }
 
-/// Reads types that are joined by commas.
+/// Reads types that are joined by commas, from a query parameter.
 ///
 /// # Errors
-/// 422
-pub(super) fn types(text: &str) -> Result<Vec<String>, ApiError> {
+/// 422, with the name of the parameter.
+pub(super) fn types(parameter: &str, text: &str) -> Result<Vec<String>, ApiError> {
     let is_type = |word: &&str| check_event_type(word.strip_suffix('*').unwrap_or(word)).is_ok();
     let types: Vec<_> = text.split(',').collect();
     if types.len() <= TYPES_MAX && types.iter().all(is_type) {
         return Ok(types.into_iter().map(str::to_owned).collect());
     }
-    Err(ApiError::invalid(
-        "types",
-        "types are at most 32 event types, joined by commas, such as agent.*,run.state_changed",
-    ))
+    let message = format!("{parameter} is at most 32 event types, joined by commas, such as agent.*,run.state_changed");
+    Err(ApiError::invalid(parameter, message))
 }
 
 /// Selection of a trajectory.
@@ -204,7 +202,7 @@ async fn trajectory(
     let sandbox = lookup::named(&context, &principal, Operation::Read, &id).await?;
     let query = TrajectoryQuery {
         sandbox_id: sandbox.key.run_id.to_string(),
-        types: query.event_type.as_deref().map_or(Ok(Vec::new()), types)?,
+        types: query.event_type.as_deref().map_or(Ok(Vec::new()), |text| types("event_type", text))?,
         cursor: query.cursor,
         limit: paging::limit(query.limit, TRAJECTORY_MAX)?,
     };

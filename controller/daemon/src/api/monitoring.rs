@@ -98,7 +98,7 @@ struct EventStatus {
     newest: i64,
     /// Seconds since the first event that the daemon's own reader has not seen.
     lag_s: f64,
-    /// Open streams of events.
+    /// Open streams: events, output, downloads and programs.
     streams: usize,
 }
 

@@ -284,9 +284,18 @@ async fn cancel(
     if sandbox.state.is_ended() {
         return Ok(Json(SandboxView::of(sandbox)).into_response());
     }
-    record(&context, &principal, "sandbox.cancel", &sandbox, ControlEntry::default()).await?;
-    let sandbox = cancellation::cancel(&context, &sandbox.key.run_id).await?;
+    let sandbox = recorded_cancel(&context, &principal, &sandbox).await?;
     Ok((StatusCode::ACCEPTED, Json(SandboxView::of(sandbox))).into_response())
+}
+
+/// Records the cancellation of a run, and cancels the run.
+async fn recorded_cancel(context: &ApiContext, principal: &Principal, sandbox: &Sandbox) -> Result<Sandbox, ApiError> {
+    const OPERATION: &str = "sandbox.cancel";
+    let seq = record(context, principal, OPERATION, sandbox, ControlEntry::default()).await?;
+    match cancellation::cancel(context, &sandbox.key.run_id).await {
+        Ok(sandbox) => Ok(sandbox),
+        Err(error) => Err(context.record_failure(principal, OPERATION, seq, error.into()).await),
+    }
 }
 
 /// Records an operation on a run before it takes effect, and returns the number of its line.

@@ -116,7 +116,7 @@ async fn of_all(
         owner: owner.clone(),
         sandbox_id,
         agent_id: query.agent.clone(),
-        types: query.types.as_deref().map_or(Ok(Vec::new()), types)?,
+        types: query.types.as_deref().map_or(Ok(Vec::new()), |text| types("types", text))?,
     };
     let asked = cursor(&headers, query.after)?;
     let (sandboxes, has_more) = match watched {
@@ -159,7 +159,7 @@ async fn of_one(
     let filter = EventFilter {
         owner: principal.require(Operation::Read)?.owner().map(str::to_owned),
         sandbox_id: Some(run_id.to_string()),
-        types: query.types.as_deref().map_or(Ok(Vec::new()), types)?,
+        types: query.types.as_deref().map_or(Ok(Vec::new()), |text| types("types", text))?,
         ..EventFilter::default()
     };
     let asked = cursor(&headers, query.after)?;

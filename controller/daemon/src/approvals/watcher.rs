@@ -57,9 +57,14 @@ impl ApprovalWatcher {
 
     /// Works until it is dropped, at the end of the attempt. A run that does not ask people at its caps is not checked.
     pub(crate) async fn run(mut self) -> Infallible {
-        let stored = self.context.stored_request(&self.key.run_id).await;
-        if stored.is_ok_and(|stored| stored.on_cap != CapTreatment::Ask) {
-            return std::future::pending().await;
+        // A run whose request is not read must not ask people, because it may have to refuse its calls.
+        loop {
+            match self.context.stored_request(&self.key.run_id).await {
+                Ok(stored) if stored.on_cap == CapTreatment::Ask => break,
+                Ok(_) => return std::future::pending().await,
+                Err(error) => self.log_once(format!("its request cannot be read: {}", error.code())),
+            }
+            sleep(LOOK_EVERY).await;
         }
         loop {
             let is_news = timeout(LOOK_EVERY, self.live.calls_noticed()).await.is_ok();
@@ -75,13 +80,15 @@ impl ApprovalWatcher {
         match self.look().await {
             // The sidecar has not started yet, or it has ended.
             Ok(()) | Err(ApprovalWatchError::Control(ControlError::Unreachable(_))) => self.logged = None,
-            Err(error) => {
-                let text = error_chain(&error);
-                if self.logged.as_ref() != Some(&text) {
-                    (self.context.log)(&format!("run {}: its caps: {text}", self.key));
-                    self.logged = Some(text);
-                }
-            }
+            Err(error) => self.log_once(error_chain(&error)),
+        }
+    }
+
+    /// Logs a fault, unless the check before had the same one.
+    fn log_once(&mut self, text: String) {
+        if self.logged.as_ref() != Some(&text) {
+            (self.context.log)(&format!("run {}: its caps: {text}", self.key));
+            self.logged = Some(text);
         }
     }
 
@@ -138,5 +145,43 @@ impl ApprovalWatcher {
             Err(error) if error.is_unknown() => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::test_daemon::{TestDaemon, policy};
+    use crate::tests::fake_sidecar::FakeSidecar;
+
+    /// Signals that a watcher has logged a fault.
+    static FAULT: Notify = Notify::const_new();
+
+    fn note(line: &str) {
+        if line.contains("its caps: its request cannot be read") {
+            FAULT.notify_one();
+        }
+    }
+
+    /// Bug: a run whose request could not be read was watched like one that asks people.
+    #[tokio::test]
+    async fn a_run_without_its_request_asks_no_person() {
+        let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.log = note).await;
+        let context = &daemon.running.context;
+        let unknown: RunKey = "unknown.0".parse().expect("a key");
+        let control = context.layout.run(&unknown).control;
+        let sidecar = FakeSidecar::start(&control, json!({ "max_calls": 10 }), json!({ "calls": 9 }));
+        let live = Arc::new(LiveRun::default());
+        live.notice_calls();
+        let watcher = ApprovalWatcher::new(Arc::clone(context), unknown, live);
+        let logged = timeout(Duration::from_secs(20), FAULT.notified());
+        tokio::select! {
+            never = watcher.run() => match never {},
+            logged = logged => logged.expect("the fault is logged"),
+        }
+        assert!(sidecar.requests("GET /state").is_empty(), "its caps are not checked");
     }
 }

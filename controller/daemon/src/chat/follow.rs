@@ -131,8 +131,11 @@ impl ChatFollower {
             _counted: counted,
             _presence: presence,
         };
-        if from.event > begin_seq || !is_later {
-            follower.replay(from).await?;
+        // The log may be older than the cursor, after it was restored from a copy. New events would be hidden until
+        // the log passes the cursor.
+        let event = from.event.min(follower.context.store.newest_event().await?);
+        if event > begin_seq || !is_later {
+            follower.replay(ChatCursor { event, ..from }).await?;
         }
         Ok(follower)
     }
@@ -198,7 +201,8 @@ impl ChatFollower {
             self.read_events(to.event).await?;
             self.waiting.clear();
         }
-        self.cursor = to;
+        // The output may have been restored too, and then ends before the cursor.
+        self.cursor = ChatCursor { output: to.output.min(self.cursor.output), ..to };
         if to.is_text_complete {
             self.translation.last_text();
         }

@@ -144,8 +144,12 @@ impl CompletionRequest {
         };
         let mut request = Self { model, ..Self::default() };
         request.is_stream = flag(&mut body, "stream")?.unwrap_or(false);
-        if let Some(Value::Object(mut options)) = body.remove("stream_options") {
-            request.has_usage = flag(&mut options, "include_usage")?.unwrap_or(false);
+        match body.remove("stream_options") {
+            None => {}
+            Some(Value::Object(mut options)) => {
+                request.has_usage = flag(&mut options, "include_usage")?.unwrap_or(false);
+            }
+            Some(_) => return Err(invalid("stream_options", "stream_options is an object")),
         }
         match body.remove("n") {
             None => {}

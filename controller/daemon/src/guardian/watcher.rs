@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_contract::RunId;
 use sluice_contract::text::error_chain;
+use sluice_contract::{RunId, RunKey};
 use sluice_state::events::{EventFilter, EventQuota, LoggedEvent};
 use sluice_state::messages::{InjectMode, MessageError, MessageToSend, intervention_id};
 use sluice_state::sandboxes::{Sandbox, SandboxState};
@@ -41,8 +41,8 @@ pub(crate) struct Guardian {
     context: Arc<ApiContext>,
     settings: GuardianSettings,
     cursor: i64,
-    /// The known runs; `None` for a run that has no rules or has ended.
-    runs: HashMap<RunId, Option<GuardedRun>>,
+    /// The known runs, each with its newest known attempt.
+    runs: HashMap<RunId, GuardedRun>,
     /// Hits that are not recorded yet.
     due: VecDeque<DueHit>,
 }
@@ -50,13 +50,15 @@ pub(crate) struct Guardian {
 #[derive(Debug)]
 struct GuardedRun {
     attempt: u32,
-    guard: RunGuard,
+    /// `None` for an attempt that has no rules or has ended.
+    guard: Option<RunGuard>,
 }
 
 /// A hit of a rule whose event is not recorded yet.
 #[derive(Debug)]
 struct DueHit {
-    run: RunId,
+    /// The attempt that met the rule.
+    key: RunKey,
     hit: Hit,
     /// Result of the action; `None` until the action is done.
     performed: Option<Performed>,
@@ -136,25 +138,23 @@ impl Guardian {
     async fn take(&mut self, event: &LoggedEvent) -> Result<(), LoopFault> {
         let Some(id) = event.sandbox_id.as_deref().and_then(|id| id.parse::<RunId>().ok()) else { return Ok(()) };
         let Some(fact) = fact(event) else { return Ok(()) };
-        let is_known = match self.runs.get(&id) {
-            Some(Some(run)) => event.attempt.is_none_or(|attempt| attempt <= run.attempt),
-            Some(None) => true,
-            None => false,
-        };
+        let known = self.runs.get(&id);
+        let is_known = known.is_some_and(|run| event.attempt.is_none_or(|attempt| attempt <= run.attempt));
         if !is_known {
-            let run = self.context.store.find_sandbox(None, &id).await?;
-            let guarded = match run.filter(|run| !run.state.is_ended()) {
+            let guarded = match self.context.store.find_sandbox(None, &id).await? {
                 Some(run) => self.guarded(&run, event.created_us, event.seq).await?,
-                None => None,
+                // A removed run gets no further attempt.
+                None => GuardedRun { attempt: u32::MAX, guard: None },
             };
             self.runs.insert(id.clone(), guarded);
         }
-        let Some(Some(run)) = self.runs.get_mut(&id) else { return Ok(()) };
-        if event.attempt.is_some_and(|attempt| attempt < run.attempt) {
+        let Some(GuardedRun { attempt, guard: Some(guard) }) = self.runs.get_mut(&id) else { return Ok(()) };
+        let key = RunKey { run_id: id, attempt: *attempt };
+        if event.attempt.is_some_and(|attempt| attempt < key.attempt) {
             return Ok(());
         }
-        let hits = run.guard.observe(event.seq, event.created_us, &fact);
-        self.due.extend(hits.into_iter().map(|hit| DueHit { run: id.clone(), hit, performed: None }));
+        let hits = guard.observe(event.seq, event.created_us, &fact);
+        self.due.extend(hits.into_iter().map(|hit| DueHit { key: key.clone(), hit, performed: None }));
         Ok(())
     }
 
@@ -166,38 +166,39 @@ impl Guardian {
         let now_us = now_us();
         for run in live.into_iter().filter(|run| run.state == SandboxState::Running && run.verdict.is_none()) {
             let id = run.key.run_id.clone();
-            let is_known = match self.runs.get(&id) {
-                Some(Some(guarded)) => guarded.attempt == run.key.attempt,
-                Some(None) => true,
-                None => false,
-            };
+            let is_known = self.runs.get(&id).is_some_and(|guarded| guarded.attempt == run.key.attempt);
             if !is_known {
                 let guarded = self.guarded(&run, now_us, self.cursor.saturating_add(1)).await?;
                 self.runs.insert(id.clone(), guarded);
             }
-            let Some(Some(guarded)) = self.runs.get_mut(&id) else { continue };
+            let Some(GuardedRun { guard: Some(guard), .. }) = self.runs.get_mut(&id) else { continue };
             // A paused run does nothing, and neither does one that waits for an approval.
             if run.paused_us.is_some() || run.clocks_stopped_us.is_some() {
-                guarded.guard.rest(now_us);
+                guard.rest(now_us);
                 continue;
             }
-            let hits = guarded.guard.look(now_us);
-            self.due.extend(hits.into_iter().map(|hit| DueHit { run: id.clone(), hit, performed: None }));
+            let hits = guard.look(now_us);
+            self.due.extend(hits.into_iter().map(|hit| DueHit { key: run.key.clone(), hit, performed: None }));
         }
         Ok(())
     }
 
-    /// Returns the guard of a run, if it has rules. The events from the position `from` on are not read yet.
-    async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<Option<GuardedRun>, LoopFault> {
+    /// Returns the newest attempt of a run. It has a guard if it has not ended and has rules. The events from the
+    /// position `from` on are not read yet.
+    async fn guarded(&self, run: &Sandbox, now_us: i64, from: i64) -> Result<GuardedRun, LoopFault> {
+        let attempt = run.key.attempt;
+        if run.state.is_ended() {
+            return Ok(GuardedRun { attempt, guard: None });
+        }
         let stored = self.context.store.sandbox_request(&run.key.run_id).await?;
         let stored: Option<StoredRequest> = stored.and_then(|text| serde_json::from_str(&text).ok());
         let rules = stored.map_or(self.settings.host, |stored| self.settings.of(&stored.graph_id));
         if rules.is_empty() {
-            return Ok(None);
+            return Ok(GuardedRun { attempt, guard: None });
         }
         let open_calls = self.context.store.open_calls(&run.key, from).await?;
         let guard = RunGuard::new(rules, now_us).with_open_calls(open_calls);
-        Ok(Some(GuardedRun { attempt: run.key.attempt, guard }))
+        Ok(GuardedRun { attempt, guard: Some(guard) })
     }
 
     /// Carries out the actions of the rules, and records them. Failed actions are repeated at the next turn.
@@ -212,9 +213,11 @@ impl Guardian {
     }
 
     async fn perform(&self, due: &mut DueHit) -> Result<(), LoopFault> {
-        let DueHit { run: id, hit, performed } = due;
+        let DueHit { key, hit, performed } = due;
+        let id = &key.run_id;
         let run = self.context.store.find_sandbox(None, id).await?;
-        let Some(run) = run.filter(|run| !run.state.is_ended()) else { return Ok(()) };
+        // After a retry, the next attempt has done nothing that meets the rule.
+        let Some(run) = run.filter(|run| run.key == *key && !run.state.is_ended()) else { return Ok(()) };
         let done = match (*performed, hit.action) {
             (Some(done), _) => done,
             (None, GuardianAction::Notify) => Performed::Done,

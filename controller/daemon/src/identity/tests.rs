@@ -76,6 +76,30 @@ fn metadata_that_breaks_a_rule_is_named() {
 }
 
 #[test]
+fn a_header_has_room_for_the_members_of_calls() {
+    // Each quote has two bytes in JSON, and the names of people and requests are sent several times.
+    let quotes = "\"".repeat(255);
+    let tags: Vec<_> = (0..14).map(|number| format!("{number:0200}")).collect();
+    let given = metadata(json!({ "user_id": quotes, "request_id": quotes, "tags": tags }));
+    given.check().expect("it is short enough alone");
+    let key: RunKey = "r_1.2".parse().expect("a key");
+    let check = |name: &str| {
+        let (account, graph_id, agent) = (name, "sandbox:agent", Some(name));
+        given.check_call_size(&RunIdentity { key: &key, account, graph_id, agent, name: None, traceparent: None })
+    };
+    check("acct-1").expect("there is room");
+    let fault = check(&"a".repeat(255)).expect_err("its names are too long");
+    assert_eq!(fault.field, "metadata");
+}
+
+#[test]
+fn json_is_measured_as_a_header_carries_it() {
+    for (text, bytes) in [("a\"", 5), ("ä", 8), ("日", 8), ("😀", 14)] {
+        assert_eq!(ascii_json_bytes(&json!(text)), bytes, "{text}");
+    }
+}
+
+#[test]
 fn names_of_people_become_ascii() {
     for (given, sent) in [("ann", "ann"), ("a%20b", "a%20b"), ("Åsa 5%", "%C3%85sa%205%25"), ("日", "%E6%97%A5")] {
         let named = metadata(json!({ "user_id": given, "session_id": given, "trace_user_id": given })).in_ascii();

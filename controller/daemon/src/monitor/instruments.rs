@@ -114,10 +114,11 @@ fn histogram(bounds: &[f64]) -> Histogram {
 impl RunMetrics {
     fn new(r: &mut Registry) -> Self {
         let (ready, long) = (histogram(&SHORT), || histogram(&LONG));
+        let duration = "Time from the first claim of a run to its end, without its pauses and its waits for approvals";
         Self {
             ends: add(r, "run_ends", "Runs that have ended, by outcome and failure code", Family::default()),
             failure_codes: LabelValues::default(),
-            duration: add_seconds(r, "run_duration", "Time from the first claim of a run to its end", long()),
+            duration: add_seconds(r, "run_duration", duration, long()),
             queue_wait: add_seconds(r, "queue_wait", "Time that an attempt was in the queue", long()),
             sidecar_ready: add_seconds(r, "sidecar_ready", "Time from the start of a sidecar to its answer", ready),
         }
@@ -144,12 +145,13 @@ impl CallMetrics {
 impl StateMetrics {
     fn new(r: &mut Registry) -> Self {
         let (zero, open_age) = (Seconds::default, "Time since the first call whose cost is not known yet");
+        let streams = "Open streams: events, output, downloads and programs";
         Self {
             runs: add(r, "runs", "Runs of the daemon in each state", Family::default()),
             queue_age: add_seconds(r, "queue_age", "Time for which the first run waits that could begin", zero()),
             open_receipts: add(r, "receipts_open", "Receipts whose cost is not known yet", Gauge::default()),
             open_receipt_age: add_seconds(r, "receipts_open_age", open_age, zero()),
-            sse_clients: add(r, "sse_clients", "Open streams of events", Gauge::default()),
+            sse_clients: add(r, "sse_clients", streams, Gauge::default()),
             event_lag: add_seconds(r, "event_lag", "Age of the first event that is not counted yet", zero()),
             held_calls: add(r, "held_calls", "Calls that wait for a person", Gauge::default()),
         }

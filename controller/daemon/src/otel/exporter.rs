@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use sluice_contract::text::error_chain;
 use sluice_state::events::{EventFilter, EventSource, LoggedEvent};
-use sluice_state::store::now_us;
+use sluice_state::store::{StoreError, now_us};
 use sluice_upstream::Reach;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -25,6 +25,7 @@ use crate::context::ApiContext;
 use crate::loops::LoopFault;
 use crate::outbound::{DeliveryFault, Destination, post};
 use crate::stop_signal::StopSignal;
+use crate::stored_request::StoredRequest;
 
 /// Maximum time between two reads of the log.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -176,7 +177,7 @@ impl Exporter {
         let Ok(run_id) = id.parse() else { return Ok(None) };
         let found = self.context.store.find_sandbox(None, &run_id).await;
         let Some(run) = found.map_err(|error| LoopFault::new(error_chain(&error)))? else { return Ok(None) };
-        let Ok(request) = self.context.stored_request(&run_id).await else { return Ok(None) };
+        let Some(request) = request_of(self.context.store.sandbox_request(&run_id).await)? else { return Ok(None) };
         let facts = Arc::new(RunFacts::new(&run, request));
         if self.runs.len() >= RUNS_MAX {
             self.runs.clear();
@@ -274,6 +275,12 @@ impl Exporter {
     }
 }
 
+/// Returns the request of a run; none for a run that is removed, or whose request is unreadable. A fault of the
+/// database is temporary: the event is taken again.
+fn request_of(read: Result<Option<String>, StoreError>) -> Result<Option<StoredRequest>, LoopFault> {
+    Ok(read?.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -332,5 +339,13 @@ mod tests {
         exporter.next_metrics = Instant::now();
         assert_eq!(exporter.turn().await, Ok(()));
         assert_eq!(exporter.turn().await, Ok(()));
+    }
+
+    /// Bug: a span was lost when the database could not be read, as if its run were removed.
+    #[test]
+    fn a_fault_of_the_database_loses_no_span() {
+        assert!(request_of(Err(StoreError::Closed)).is_err());
+        assert_eq!(request_of(Ok(None)), Ok(None), "the run is removed");
+        assert_eq!(request_of(Ok(Some("{".to_owned()))), Ok(None), "no later read returns another request");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn paused(sandbox: &Sandbox, operation: &str) -> ApiError {
 
 async fn want(
     context: &ApiContext,
-    mut sandbox: Sandbox,
+    sandbox: Sandbox,
     by: Requester<'_>,
     (wanted, operation, step): (DesiredState, &str, &'static str),
 ) -> Result<Sandbox, ApiError> {
@@ -70,24 +70,33 @@ async fn want(
             context.record_own(ControlEntry { reason: Some(reason.to_owned()), ..entry }).await?
         }
     };
+    match change(context, sandbox, wanted, step).await {
+        Ok(sandbox) => {
+            context.work.notify_one();
+            Ok(sandbox)
+        }
+        Err(error) => Err(match by {
+            Requester::Principal(principal) => context.record_failure(principal, operation, seq, error).await,
+            Requester::Rule(_) => context.record_own_failure(operation, seq, error).await,
+        }),
+    }
+}
+
+/// Changes the wanted state of a run. If the run changes in between, the change is tried again with its newest state.
+async fn change(
+    context: &ApiContext,
+    mut sandbox: Sandbox,
+    wanted: DesiredState,
+    step: &'static str,
+) -> Result<Sandbox, ApiError> {
     let run_id = sandbox.key.run_id.clone();
     for _ in 0..TRIES {
         match context.store.want_pause(&run_id, sandbox.generation, wanted, step).await {
-            Ok(sandbox) => {
-                context.work.notify_one();
-                return Ok(sandbox);
-            }
             Err(SandboxError::StaleGeneration { .. }) => {
                 let found = context.store.find_sandbox(None, &run_id).await?;
                 sandbox = found.ok_or_else(ApiError::not_found)?;
             }
-            Err(error) => {
-                let error = ApiError::from(error);
-                return Err(match by {
-                    Requester::Principal(principal) => context.record_failure(principal, operation, seq, error).await,
-                    Requester::Rule(_) => error,
-                });
-            }
+            changed => return changed.map_err(ApiError::from),
         }
     }
     Err(SandboxError::StaleGeneration { found: sandbox.generation }.into())

@@ -35,14 +35,15 @@ pub(super) async fn bound_kept(context: &ApiContext, run: &Sandbox) {
     for (position, KeptEntry { key, limit, .. }) in kept.into_iter().enumerate() {
         match measure(kept_workspace(&context.layout.run(&key)), limit.min(left)).await.0 {
             Some(Ok(DiskUsage::Within(bytes))) if position < OF_OWNER => left -= bytes,
-            Some(Ok(_)) => removed.push(key),
+            Some(Ok(usage)) => removed.push((key, reason(position, usage, (limit, left)))),
             Some(Err(error)) => report(context, &key, &error_chain(&error)),
             None => {}
         }
     }
-    for key in &removed {
-        report(context, key, "it is not kept: with the newer ones of its owner, it takes more space than they may");
+    for (key, reason) in &removed {
+        report(context, key, &format!("it is not kept: {reason}"));
     }
+    let removed = removed.into_iter().map(|(key, _)| key).collect();
     if let Err(error) = remove_kept(&context.layout, removed).await {
         report(context, &run.key, &error.to_string());
     }
@@ -68,6 +69,40 @@ async fn of_owner(context: &ApiContext, run: &Sandbox) -> Result<Vec<KeptEntry>,
     Ok(kept)
 }
 
+/// Returns the reason for which a kept workspace is removed. `position` is its place among the workspaces of its owner,
+/// the newest first. `limit` is the space that its run was allowed, and `left` is the space that the newer ones leave.
+fn reason(position: usize, usage: DiskUsage, (limit, left): (u64, u64)) -> String {
+    if position >= OF_OWNER {
+        return format!("its owner has {OF_OWNER} newer ones, which is the maximum");
+    }
+    let text = match usage {
+        DiskUsage::Evasive | DiskUsage::Uncountable => "its names and directories cannot be counted",
+        DiskUsage::Within(_) | DiskUsage::Over if limit <= left => "it takes more space than its run was allowed",
+        DiskUsage::Within(_) | DiskUsage::Over => "with the newer ones of its owner, it takes more space than they may",
+    };
+    text.to_owned()
+}
+
 fn report(context: &ApiContext, key: &RunKey, text: &str) {
     (context.log)(&format!("{}: its kept workspace: {text}", shown(key)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a workspace that was one too many was logged as one that takes too much space.
+    #[test]
+    fn a_removed_workspace_has_its_true_reason() {
+        let small = DiskUsage::Within(1);
+        assert_eq!(reason(OF_OWNER, small, (8, 8)), "its owner has 20 newer ones, which is the maximum");
+        for (usage, left, expected) in [
+            (DiskUsage::Over, 8, "it takes more space than its run was allowed"),
+            (DiskUsage::Over, 7, "with the newer ones of its owner, it takes more space than they may"),
+            (DiskUsage::Uncountable, 8, "its names and directories cannot be counted"),
+            (DiskUsage::Evasive, 7, "its names and directories cannot be counted"),
+        ] {
+            assert_eq!(reason(OF_OWNER - 1, usage, (8, left)), expected, "{usage:?}, {left}");
+        }
+    }
 }

@@ -13,6 +13,9 @@ use crate::live_run::LiveFacts;
 
 /// Time after the last observed work for which work counts that only the agent reports.
 const CLAIMED_WORK: Duration = Duration::from_secs(3600);
+/// Time for which a daemon watches a run before it ends the run as idle, if the idle time is longer. After a restart,
+/// the daemon first reads the calls and the changed files of the time between, which takes less than this.
+const WATCH_GRACE: Duration = Duration::from_secs(60);
 /// Statuses of heartbeats by which the worker reports work.
 const WORKING: [&str; 2] = ["running", "alive"];
 
@@ -105,7 +108,8 @@ fn silent(run: &Sandbox, facts: LiveFacts, times: &RunTimes, now_us: i64) -> Opt
         None if is_working => ("stuck_running", times.stuck),
         None => ("idle_timeout", facts.times.idle.unwrap_or(times.idle)),
     };
-    if limit.is_zero() || since(last_work(run)?, now_us) < limit {
+    let is_watched = since(facts.watched_us, now_us) >= limit.min(WATCH_GRACE);
+    if limit.is_zero() || !is_watched || since(last_work(run)?, now_us) < limit {
         return None;
     }
     let message = match code {
@@ -236,6 +240,24 @@ mod tests {
         }
         let never = RunTimes { heartbeat: Duration::ZERO, ..RunTimes::default() };
         assert_eq!(overdue(&beats, Some(base), &never, 7 * MINUTE), None, "0 switches it off");
+    }
+
+    /// Bug: after a downtime longer than the idle time, a run ended before its work of that time was read.
+    #[test]
+    fn a_new_daemon_watches_before_it_ends_idle_runs() {
+        let silent = run(SandboxState::Running);
+        let restarted = facts(0).map(|facts| LiveFacts { watched_us: 30 * MINUTE, ..facts });
+        let code = |run: &Sandbox, facts, now_us| overdue(run, facts, &RunTimes::default(), now_us).map(|due| due.code);
+        let end = 31 * MINUTE;
+        assert_eq!((code(&silent, restarted, end - 1), code(&silent, restarted, end)), (None, Some("idle_timeout")));
+        let times = RequestedTimes { ttl: None, idle: Some(Duration::from_secs(2)) };
+        let short = restarted.map(|facts| LiveFacts { times, ..facts });
+        let end = 30 * MINUTE + 2_000_000;
+        assert_eq!((code(&silent, short, end - 1), code(&silent, short, end)), (None, Some("idle_timeout")));
+        // The restart is not work: the idle time begins with the last work.
+        let worked = Sandbox { last_observed_work_us: Some(25 * MINUTE), ..silent };
+        let end = 35 * MINUTE;
+        assert_eq!((code(&worked, restarted, end - 1), code(&worked, restarted, end)), (None, Some("idle_timeout")));
     }
 
     #[test]

@@ -165,6 +165,28 @@ async fn an_interrupt_ends_calls_and_leaves_a_message() {
 }
 
 #[tokio::test]
+async fn a_repeated_interrupt_has_its_first_answer() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, paths) = daemon.claimed_run().await;
+    let sidecar = FakeSidecar::listen(&paths.control);
+    let path = format!("/api/v1/sandboxes/{id}/interrupt");
+    let interrupt = async || {
+        let body = json!({ "message": "rather this" });
+        daemon.with_header("slu_alice", ("POST", &path), &body, "Idempotency-Key: k").await
+    };
+    assert_eq!(interrupt().await.error(), (409, "invalid_state".to_owned()), "it has not begun");
+    daemon.step(&id, SandboxStep::Start).await;
+    let first = interrupt().await;
+    assert_eq!(first.status, 200, "the refused request released its key: {first:?}");
+    daemon.end(&id).await;
+
+    let second = interrupt().await;
+
+    assert_eq!((second.status, second.json()), (200, first.json()));
+    assert_eq!(sidecar.interrupts().len(), 1);
+}
+
+#[tokio::test]
 async fn a_failed_interrupt_leaves_no_message() {
     let daemon = TestDaemon::with_runs().await;
     let (id, paths) = daemon.working_run().await;

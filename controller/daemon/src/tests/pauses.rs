@@ -80,3 +80,20 @@ async fn a_rule_pauses_with_its_reason() {
     let line = log.iter().find(|line| line.operation == "sandbox.pause").expect("it is recorded");
     assert_eq!((line.principal.as_str(), line.reason.as_deref()), ("daemon", Some("it repeats itself")));
 }
+
+/// Bug: the control log had a pause that a rule asked for too late as accepted.
+#[tokio::test]
+async fn a_pause_that_a_rule_misses_is_recorded() {
+    let daemon = TestDaemon::with_runs().await;
+    let (id, _) = daemon.working_run().await;
+    let run_id = id.parse().expect("an id");
+    let run = daemon.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+    daemon.end(&id).await;
+    let missed = pause::pause(&daemon.running.context, run, Requester::Rule("it repeats itself")).await;
+    assert_eq!(missed.map_err(|error| error.code()), Err("invalid_state"));
+    let log = daemon.control_log();
+    let [.., accepted, failed] = &log[..] else { panic!("{log:?}") };
+    assert_eq!((accepted.operation.as_str(), accepted.result.as_str()), ("sandbox.pause", "accepted"));
+    let said = (failed.operation.as_str(), failed.object.clone(), failed.principal.as_str(), failed.result.as_str());
+    assert_eq!(said, ("sandbox.pause", Some(accepted.seq.to_string()), "daemon", "invalid_state"));
+}

@@ -59,8 +59,16 @@ async fn a_stop_finishes_the_request_under_way() {
 }
 
 #[tokio::test]
-async fn a_failed_part_ends_the_daemon() {
+async fn a_signal_is_a_good_end() {
     let daemon = TestDaemon::start().await;
     let ended = daemon.running.run_until(std::future::ready(())).await;
-    assert!(ended.is_ok(), "a signal is a good end");
+    assert!(ended.is_ok(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_failed_part_ends_the_daemon() {
+    let mut daemon = TestDaemon::start().await;
+    daemon.running.tasks.spawn("a part", |_| std::future::ready(()));
+    let ended = daemon.running.run_until(std::future::pending()).await;
+    assert!(matches!(ended, Err(DaemonError::TaskEnded("a part"))), "{ended:?}");
 }

@@ -74,6 +74,24 @@ async fn a_run_keeps_metadata_and_trace_of_its_request() {
 }
 
 #[tokio::test]
+async fn metadata_that_no_header_can_carry_is_refused() {
+    let daemon = TestDaemon::with_runs().await;
+    // Each quote has two bytes in JSON, and these names are sent several times.
+    let quotes = "\"".repeat(255);
+    let tags: Vec<_> = (0..17).map(|number| format!("{number:0200}")).collect();
+    let body = json!({ "task": "x", "metadata": { "user_id": quotes, "tags": tags } });
+    let origin = format!("x-request-id: {quotes}");
+
+    let answer = daemon.with_header("slu_alice", ("POST", PATH), &body, &origin).await;
+
+    assert_eq!(answer.error(), (422, "invalid_field".to_owned()), "{answer:?}");
+    assert_eq!(answer.json()["error"]["details"]["field"], "metadata");
+    let listed = daemon.get("slu_alice", PATH).await.json();
+    assert_eq!(listed["sandboxes"], json!([]));
+    daemon.create("slu_alice", body).await;
+}
+
+#[tokio::test]
 async fn requests_that_break_a_rule_create_nothing() {
     let daemon = TestDaemon::with_runs().await;
     let task = |more: Value| {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluice_contract::RunKey;
 use sluice_state::events::{EventAges, EventDiff, EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
@@ -55,6 +56,48 @@ async fn a_cursor_gives_each_event_once() {
     let more = client.frames(31).await;
     let seen: Vec<_> = frames[1..].iter().chain(&more[1..]).filter_map(|frame| frame.id).collect();
     assert_eq!(seen, sent);
+}
+
+#[tokio::test]
+async fn a_chat_goes_on_if_its_cursor_is_too_new() {
+    let daemon = TestDaemon::with_runs().await;
+    let mut committed = daemon.store().events_committed();
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+    let follows = async {
+        committed.changed().await.expect("the daemon lives");
+        daemon.claim().await;
+        let run_id = daemon.store().live_chats().await.expect("it is readable").remove(0).run_id;
+        let id = run_id.to_string();
+        daemon.running.context.layout.records().create(&RunKey { run_id, attempt: 0 }).expect("there is room");
+        daemon.step(&id, SandboxStep::Start).await;
+        let path = format!("/ai/runs/{id}/stream");
+        let mut client = Client::open(&daemon, "slu_chat", &path, "Last-Event-ID: 1000000-1000000\r\n").await;
+        assert_eq!(client.status().await, 200);
+        append(&daemon, "chat", &id, "agent.thinking", &json!({})).await;
+        daemon.end(&id).await;
+        client.frame().await.expect("an event")
+    };
+
+    let (answer, thinking) = tokio::join!(daemon.request("slu_chat", "POST", "/ai/chat", Some(&body)), follows);
+
+    assert_eq!((answer.status, thinking.name.as_str()), (200, "status"), "{answer:?}");
+    assert_eq!(thinking.data["phase"], "thinking");
+}
+
+#[tokio::test]
+async fn a_wrong_type_of_events_names_its_parameter() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    for (path, parameter) in [
+        (format!("sandboxes/{id}/events"), "event_type"),
+        (format!("sandboxes/{id}/trajectory"), "event_type"),
+        (format!("sandboxes/{id}/stream"), "types"),
+        ("events/stream".to_owned(), "types"),
+    ] {
+        let answer = daemon.get("slu_alice", &format!("/api/v1/{path}?{parameter}=a-b")).await;
+        assert_eq!(answer.error(), (422, "invalid_field".to_owned()), "{path}");
+        assert_eq!(answer.json()["error"]["details"]["field"], parameter, "{path}");
+    }
 }
 
 #[tokio::test]

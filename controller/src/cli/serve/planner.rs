@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
-use sluice_daemon::identity::{OPERATOR_BYTES_MAX, RunIdentity};
+use sluice_daemon::identity::{OPERATOR_BYTES_MAX, RunIdentity, ascii_json_bytes};
 use sluice_daemon::on_cap::CapTreatment;
 use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
 use sluice_daemon::stored_request::StoredRequest;
@@ -179,12 +179,12 @@ fn metadata(run: &Sandbox, stored: &StoredRequest, operator: Option<String>) -> 
 pub(super) fn check_metadata(flags: &[String]) -> Result<(), PlanError> {
     let Some(text) = take(&mut flags.to_vec(), "--metadata") else { return Ok(()) };
     let members = operator_members(Some(text))?;
-    let bytes = Value::Object(members).to_string().len();
+    let bytes = ascii_json_bytes(&Value::Object(members));
     if bytes <= OPERATOR_BYTES_MAX {
         return Ok(());
     }
     let message =
-        format!("the setting metadata is {bytes} bytes as JSON; the daemon takes at most {OPERATOR_BYTES_MAX}");
+        format!("the setting metadata is {bytes} bytes as ASCII JSON; the daemon takes at most {OPERATOR_BYTES_MAX}");
     Err(PlanError(message))
 }
 
@@ -223,8 +223,11 @@ mod tests {
         check_metadata(&flag(r#"{"team":"search"}"#)).expect("it is short");
         check_metadata(&[]).expect("there is none");
         assert!(check_metadata(&flag("[]")).is_err_and(|error| error.0.contains("not a JSON object")));
-        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(OPERATOR_BYTES_MAX));
-        assert!(check_metadata(&flag(&long)).is_err_and(|error| error.0.contains("at most 2048")));
+        // The sidecar sends the letter as \u00e4.
+        for (letter, count) in [("x", OPERATOR_BYTES_MAX), ("ä", OPERATOR_BYTES_MAX / 6)] {
+            let long = format!(r#"{{"a":"{}"}}"#, letter.repeat(count));
+            assert!(check_metadata(&flag(&long)).is_err_and(|error| error.0.contains("at most 2048")), "{letter}");
+        }
     }
 
     #[test]

@@ -68,7 +68,6 @@ pub(super) async fn interrupt(
     body: Option<JsonBody<InterruptRequest>>,
 ) -> Result<Json<Interrupted>, ApiError> {
     let sandbox = lookup::named(&context, &principal, Operation::Control, &id).await?;
-    check_live(&sandbox, "interrupt")?;
     let (request, digest) = body.map_or((InterruptRequest::default(), Hash::of(&[])), |body| (body.value, body.digest));
     let run_id = sandbox.key.run_id.as_str();
     let to = SentTo { context: &context, principal: &principal, sandbox: &sandbox, digest };
@@ -97,6 +96,8 @@ pub(super) async fn interrupt(
 async fn end_calls(to: SentTo<'_>, message: Option<String>) -> Result<Option<String>, ApiError> {
     const OPERATION: &str = "sandbox.interrupt";
     let SentTo { context, principal, sandbox, digest } = to;
+    // The state is checked after the key: a repeated request gets its first answer, also after the end of the run.
+    check_live(sandbox, "interrupt")?;
     let message_id = match message {
         None => None,
         Some(content) => {

@@ -132,7 +132,19 @@ pub(super) async fn connect(
         return Err(illegal(&sandbox, "connect"));
     }
     let mount_table = context.stored_request(&sandbox.key.run_id).await?.mounts.targets();
-    record(&context, &principal, "sandbox.connect", &sandbox, ControlEntry::default()).await?;
+    report_connection(&context, &principal, &sandbox, &mount_table).await?;
+    Ok(Json(MountTableView { mount_table }))
+}
+
+/// Records that a client begins to work with a run, and appends the event of it.
+async fn report_connection(
+    context: &ApiContext,
+    principal: &Principal,
+    sandbox: &Sandbox,
+    mount_table: &[String],
+) -> Result<(), ApiError> {
+    const OPERATION: &str = "sandbox.connect";
+    let seq = record(context, principal, OPERATION, sandbox, ControlEntry::default()).await?;
     let run_id = sandbox.key.run_id.as_str();
     let data = json!({ "mount_paths": mount_table }).to_string();
     let event = NewLoggedEvent {
@@ -140,10 +152,17 @@ pub(super) async fn connect(
         agent_id: Some(sandbox.agent_id.clone()),
         ..NewLoggedEvent::of_run(&sandbox.owner, run_id, "sandbox.connected", data, now_us())
     };
+    match append(context, event).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(context.record_failure(principal, OPERATION, seq, error).await),
+    }
+}
+
+async fn append(context: &ApiContext, event: NewLoggedEvent) -> Result<(), ApiError> {
     for appended in context.store.append_events(vec![event], EventQuota::default()).await? {
         appended.map_err(|fault| ApiError::internal(&fault))?;
     }
-    Ok(Json(MountTableView { mount_table }))
+    Ok(())
 }
 
 /// Reason for which a run fails.
@@ -218,4 +237,42 @@ pub(super) async fn receipts(
     let sandbox = lookup::named(&context, &principal, Operation::Read, &id).await?;
     let filter = Filter { run_id: Some(sandbox.key.run_id.to_string()), ..Filter::default() };
     page(&context, filter, query).await.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::sandboxes::recorded_cancel;
+    use crate::principal::Role;
+    use crate::runs::test_run::running;
+    use crate::test_daemon::TestDaemon;
+
+    /// Returns the results of an operation in the control log.
+    fn results(daemon: &TestDaemon, operation: &str) -> Vec<String> {
+        let of_operation = daemon.control_log().into_iter().filter(|line| line.operation == operation);
+        of_operation.map(|line| line.result).collect()
+    }
+
+    /// Bug: the control log had a cancellation that failed as accepted.
+    #[tokio::test]
+    async fn a_cancellation_that_fails_is_recorded_as_failed() {
+        let daemon = TestDaemon::start().await;
+        let alice = Principal::for_tests(Role::Owner, "alice", &["acct-1"]);
+        // The database does not have this run.
+        let failed = recorded_cancel(&daemon.running.context, &alice, &running()).await;
+        assert_eq!(failed.map_err(|error| error.code()), Err("not_found"));
+        assert_eq!(results(&daemon, "sandbox.cancel"), ["accepted", "not_found"]);
+    }
+
+    /// Bug: the control log had a connection whose event was lost as accepted.
+    #[tokio::test]
+    async fn a_connection_that_fails_is_recorded_as_failed() {
+        let daemon = TestDaemon::start().await;
+        let alice = Principal::for_tests(Role::Owner, "alice", &["acct-1"]);
+        // No event takes that much data.
+        let mounts = ["x".repeat(200_000)];
+        let failed = report_connection(&daemon.running.context, &alice, &running(), &mounts).await;
+        assert_eq!(failed.map_err(|error| error.code()), Err("internal"));
+        assert_eq!(results(&daemon, "sandbox.connect"), ["accepted", "internal"]);
+    }
 }

@@ -2,20 +2,20 @@
 
 use http::StatusCode;
 use serde_json::json;
-use sluice_contract::RunId;
 use sluice_contract::text::error_chain;
+use sluice_contract::{RunId, RunKey};
 use sluice_runs::project_repository::ProjectRepository;
 use sluice_state::agents::{Agent, NewAgent};
 use sluice_state::creation::{NewSandbox, RunAgent};
 use sluice_state::process::Process;
 
-use super::request::SandboxRequest;
+use super::request::{CheckedRequest, SandboxRequest};
 use super::resumed;
 use crate::agent_accounts;
 use crate::api::names;
 use crate::api_error::ApiError;
 use crate::context::ApiContext;
-use crate::identity::RequestOrigin;
+use crate::identity::{RequestOrigin, RunIdentity};
 use crate::mount_table::MountTable;
 use crate::permission::Operation;
 use crate::principal::Principal;
@@ -73,6 +73,7 @@ pub(super) async fn new_run(
     checked.stored.creator = Some(RunCreator { principal: principal.id.clone(), owner: principal.owner.clone() });
     let (agent, account, mounts) = run_agent(context, principal, policy, agent, (&owner, &run_id)).await?;
     checked.stored.mounts = mounts;
+    check_metadata(&checked, &agent, (&run_id, &account))?;
     let sandbox = NewSandbox {
         run_id,
         owner,
@@ -144,6 +145,28 @@ async fn run_agent(
     }
     let account = agent_accounts::default(principal, Some(policy))?;
     Ok((RunAgent::Ephemeral(ephemeral(owner, run_id, &account)), account, MountTable::default()))
+}
+
+/// Checks that the calls of the new run can carry its metadata: otherwise its sidecar would not begin.
+fn check_metadata(
+    request: &CheckedRequest,
+    agent: &RunAgent,
+    (run_id, account): (&RunId, &str),
+) -> Result<(), ApiError> {
+    let key = RunKey { run_id: run_id.clone(), attempt: 0 };
+    let run = RunIdentity {
+        key: &key,
+        account,
+        graph_id: &request.stored.graph_id,
+        agent: match agent {
+            RunAgent::Registered(id) => Some(id.as_str()),
+            RunAgent::Ephemeral(_) => None,
+        },
+        name: request.name.as_deref(),
+        traceparent: request.stored.traceparent.as_ref(),
+    };
+    let checked = request.stored.metadata.check_call_size(&run);
+    checked.map_err(|fault| ApiError::invalid(fault.field, fault.to_string()))
 }
 
 /// Returns the project of the new run. A project of others gets the same answer as a missing one.

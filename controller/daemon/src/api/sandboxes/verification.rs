@@ -1,13 +1,15 @@
 //! The verification of a run's audit file, while its sidecar writes it and after the end.
 
 use std::io::{self, BufReader};
-use std::path::Path;
 
 use axum::Json;
 use axum::extract::State;
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use sluice_contract::verdict::{Seal, TrustAnchors, Verdict, Witness, verify_from};
-use sluice_contract::{Fault, PublicKey};
+use sluice_contract::{Fault, PublicKey, RunKey};
+use sluice_state::decisions::Decisions;
+use sluice_state::layout::Layout;
 use sluice_state::witness;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
@@ -34,7 +36,7 @@ pub(super) struct VerificationQuery {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Verification {
     attempt: u32,
-    /// `complete`, `incomplete` (also of a live run), `tampered`, or `none` before the first record.
+    /// `complete`, `incomplete` (also of a live run), `tampered` (also if the file is gone), or `none` before the first record.
     verdict: &'static str,
     /// Number of lines, each with the hash of the one before it.
     lines: u64,
@@ -42,7 +44,7 @@ pub(super) struct Verification {
     head: Option<String>,
     /// True if the file has its end.
     closed: bool,
-    /// Number of lines that the daemon had seen while they were written, and that the file has.
+    /// Number of lines that the daemon had seen while they were written. The file has them, unless it is `tampered`.
     witnesses: u64,
     /// `valid`, or `none` before the end of the file.
     signature: &'static str,
@@ -80,21 +82,35 @@ pub(super) async fn verification(
     // The lines that were seen are read first: the file may grow meanwhile, and must have them.
     let seen = context.store.witnesses(&key).await?;
     let keys = context.keys.public().map_err(|error| ApiError::internal(&error))?;
-    let path = context.layout.run(&key).audit;
+    let layout = context.layout.clone();
     let verified = spawn_blocking(move || {
         let _counted = counted;
-        verify(&path, &keys, &seen).map(|verdict| (verdict, seen.len() as u64))
+        verify(&layout, &key, &keys, &seen).map(|verdict| Json(shown(key.attempt, verdict, seen.len() as u64)))
     });
-    let (verdict, witnesses) = match verified.await.map_err(|error| ApiError::internal(&error))? {
-        Ok((verdict, witnesses)) => (Some(verdict), witnesses),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (None, 0),
-        Err(error) => return Err(ApiError::internal(&error)),
-    };
-    Ok(Json(shown(key.attempt, verdict, witnesses)))
+    verified.await.map_err(|error| ApiError::internal(&error))?
 }
 
-fn verify(path: &Path, keys: &[PublicKey], seen: &[Witness]) -> io::Result<Verdict> {
-    verify_from(BufReader::new(witness::open(path)?), &TrustAnchors { keys, seen })
+/// Verifies the audit file of a run; `None` before its first record.
+///
+/// # Errors
+/// 410: the file was pruned.
+fn verify(layout: &Layout, key: &RunKey, keys: &[PublicKey], seen: &[Witness]) -> Result<Option<Verdict>, ApiError> {
+    let trust = TrustAnchors { keys, seen };
+    let verdict = match witness::open(&layout.run(key).audit) {
+        Ok(file) => verify_from(BufReader::new(file), &trust).map(Some),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(_) if seen.is_empty() => Ok(None),
+        Err(_) => {
+            let decisions = Decisions::read(layout, keys).map_err(|error| ApiError::internal(&error))?;
+            if decisions.pruned.contains_key(key) {
+                let message = "the audit file of this attempt was pruned; an admin has its archive, if there is one";
+                return Err(ApiError::new(StatusCode::GONE, "record_removed", message));
+            }
+            // A file that is gone lacks the lines that were seen, as an empty file does.
+            verify_from(io::empty(), &trust).map(Some)
+        }
+    };
+    verdict.map_err(|error| ApiError::internal(&error))
 }
 
 fn shown(attempt: u32, verdict: Option<Verdict>, witnesses: u64) -> Verification {
@@ -144,7 +160,10 @@ fn shown(attempt: u32, verdict: Option<Verdict>, witnesses: u64) -> Verification
 
 #[cfg(test)]
 mod tests {
+    use sluice_contract::Hash;
     use sluice_contract::reader::FaultKind;
+    use sluice_state::decisions::{self, Decision, PrunedRun};
+    use sluice_state::keys::Keys;
 
     use super::*;
 
@@ -154,5 +173,37 @@ mod tests {
         let seen = shown(1, Some(Verdict::Tampered(fault)), 2);
         assert_eq!((seen.verdict, seen.fault_line, seen.signature), ("tampered", Some(3), "none"));
         assert_eq!(shown(0, None, 0).verdict, "none");
+    }
+
+    #[test]
+    fn a_seen_file_that_is_gone_is_tampered() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let layout = Layout::open(&directory.path().join("st")).expect("there is room");
+        let own = Keys::open(layout.state()).expect("there is room");
+        let public = own.public().expect("they were made");
+        let key = RunKey { run_id: "r1".parse().expect("an id"), attempt: 0 };
+        let seen = [Witness { seq: 2, head: Hash::of(b"x") }];
+        let verified = |seen: &[Witness]| {
+            let verdict = verify(&layout, &key, &public, seen).map_err(|error| error.code());
+            verdict.map(|verdict| shown(key.attempt, verdict, seen.len() as u64))
+        };
+        let word = |seen: &[Witness]| verified(seen).map(|verification| verification.verdict);
+        assert_eq!(word(&[]), Ok("none"), "the run has not begun");
+
+        let gone = verified(&seen).expect("it is readable");
+
+        assert_eq!((gone.verdict, gone.witnesses, gone.fault_line), ("tampered", 1, Some(1)));
+        assert_eq!(gone.fault.as_deref(), Some(FaultKind::Witness.as_str()));
+        let run = PrunedRun {
+            run: key.to_string(),
+            account: "acct-1".to_owned(),
+            lines: 3,
+            head: Some(Hash::of(b"x").to_string()),
+            bytes: 300,
+            receipts: 0,
+            last_us: 0,
+        };
+        decisions::record(&layout, &own, Decision::Prune { runs: vec![run] }).expect("there is room");
+        assert_eq!(word(&seen), Err("record_removed"));
     }
 }

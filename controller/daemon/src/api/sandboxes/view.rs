@@ -102,7 +102,7 @@ pub(in crate::api) struct SandboxDetailView {
     /// Claim of the agent when it was done, such as `success`, `turns` and `output`. The exit code decides.
     #[schema(value_type = Option<Object>)]
     result: Option<Value>,
-    /// Exit code of the command `sluice run` for the last attempt that has ended.
+    /// Exit code of the command `sluice run` for the present attempt, when that has ended.
     exit_code: Option<i32>,
 }
 

@@ -33,6 +33,7 @@ fn members_that_change_the_answer_are_refused_by_name() {
         ("messages", json!("hi")),
         ("messages", json!([])),
         ("stream", json!("yes")),
+        ("stream_options", json!(1)),
         ("metadata", json!(1)),
         ("user", json!(1)),
     ] {

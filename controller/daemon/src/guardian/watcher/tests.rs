@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use sluice_state::events::{EventSource, NewLoggedEvent};
 use sluice_state::messages::MessageFilter;
-use sluice_state::sandboxes::DesiredState;
+use sluice_state::sandboxes::{DesiredState, SandboxStep, SandboxVerdict};
 
 use super::*;
 use crate::guardian::{GuardianRules, RepetitionRule, SilenceRule};
@@ -31,13 +31,29 @@ async fn look(guardian: &mut Guardian) {
 }
 
 async fn report(daemon: &TestDaemon, id: &str, count: u64) {
+    report_of(daemon, id, None, count).await;
+}
+
+/// Reports the same tool call this many times for an attempt.
+async fn report_of(daemon: &TestDaemon, id: &str, attempt: Option<u32>, count: u64) {
     let data = json!({"tool_name": "Bash", "input": {"command": "CANARY"}}).to_string();
     let event = NewLoggedEvent::of_run("alice", id, "agent.tool_use", data, now_us());
-    let event = NewLoggedEvent { source: EventSource::Worker, ..event };
+    let event = NewLoggedEvent { source: EventSource::Worker, attempt, ..event };
     let events = vec![event; usize::try_from(count).expect("a few")];
     for part in events.chunks(5000) {
         daemon.store().append_events(part.to_vec(), EventQuota::default()).await.expect("there is room");
     }
+}
+
+/// Ends a run that waits as failed.
+async fn fail(daemon: &TestDaemon, id: &str) {
+    let failed = SandboxVerdict::Failed { code: "internal".to_owned(), message: None };
+    daemon.step(id, SandboxStep::Drop(failed)).await;
+}
+
+async fn retry(daemon: &TestDaemon, id: &str) {
+    let retried = daemon.request("slu_alice", "POST", &format!("/api/v1/sandboxes/{id}/retry"), None).await;
+    assert_eq!(retried.status, 200, "{retried:?}");
 }
 
 async fn interventions(daemon: &TestDaemon) -> Vec<Value> {
@@ -107,6 +123,36 @@ async fn runs_that_have_ended_are_left_alone() {
     report(&daemon, &other, 5).await;
     read(&mut without).await;
     assert_eq!(interventions(&daemon).await.len(), 0);
+}
+
+/// Bug: a late event of an ended run hid the rules from its next attempt.
+#[tokio::test]
+async fn a_retried_run_has_its_rules_at_once() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let mut guardian = guardian(&daemon, rules(GuardianAction::Notify)).await;
+    fail(&daemon, &id).await;
+    report_of(&daemon, &id, Some(0), 1).await;
+    read(&mut guardian).await;
+    retry(&daemon, &id).await;
+    report_of(&daemon, &id, Some(1), 3).await;
+    read(&mut guardian).await;
+    assert_eq!(interventions(&daemon).await.len(), 1);
+}
+
+/// Bug: a hit that waited while the database could not be used reached the next attempt of its run.
+#[tokio::test]
+async fn a_hit_does_not_reach_the_next_attempt() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let mut guardian = guardian(&daemon, rules(GuardianAction::Notify)).await;
+    report_of(&daemon, &id, Some(0), 3).await;
+    guardian.read().await.expect("it works");
+    assert_eq!(guardian.due.len(), 1);
+    fail(&daemon, &id).await;
+    retry(&daemon, &id).await;
+    guardian.perform_due().await.expect("it works");
+    assert_eq!((guardian.due.len(), interventions(&daemon).await.len()), (0, 0));
 }
 
 #[tokio::test]
