@@ -24,6 +24,7 @@ pub struct ClientLimits {
     /// Maximum size of one line of a stream, or of one frame, in bytes.
     pub line: usize,
     /// Time without a line after which a stream counts as lost. The daemon writes to a quiet event stream every 15 s.
+    /// Output that is followed may be quiet for longer, and is requested again.
     pub quiet: Duration,
     /// Total of the pauses between consecutive failed attempts after which the client gives up.
     pub without_connection: Duration,

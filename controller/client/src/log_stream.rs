@@ -71,7 +71,8 @@ impl<'a> ApiLogStream<'a> {
     /// more output.
     ///
     /// # Errors
-    /// Same as [`crate::ApiEventStream::next`]. A request that does not follow is sent once.
+    /// Same as [`crate::ApiEventStream::next`]; silence on an open connection is not a failed attempt. A request that
+    /// does not follow is sent once.
     pub async fn next(&mut self) -> Result<Option<ApiLogLine>, ClientError> {
         loop {
             let error = match self.read().await {
@@ -81,9 +82,14 @@ impl<'a> ApiLogStream<'a> {
                 }
                 Err(error) => error,
             };
-            self.connected = None;
+            let was_open = self.connected.take().is_some();
             if !self.selection.follow {
                 return Err(error);
+            }
+            if was_open && matches!(error, ClientError::Late(..)) {
+                // The daemon answered, and the program may write nothing for hours.
+                self.retries.reset();
+                continue;
             }
             self.retries.wait(error, self.client.limits().without_connection).await?;
         }

@@ -74,7 +74,7 @@ pub struct ApiSandboxDetail {
     pub ttl_minutes: Option<u32>,
     /// Runs that must succeed first.
     pub depends_on: Vec<String>,
-    /// Exit code of the last attempt that has ended.
+    /// Exit code of the present attempt, when that has ended.
     pub exit_code: Option<i32>,
 }
 

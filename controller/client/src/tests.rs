@@ -264,3 +264,26 @@ async fn output_goes_on_where_it_broke_off() {
     let second = server.heads().remove(1);
     assert!(second.starts_with("GET /api/v1/sandboxes/r_1/logs?follow=true&after=5 "), "{second}");
 }
+
+/// Bug: output of a program that wrote nothing for half an hour was no longer followed.
+#[tokio::test]
+async fn silence_on_an_open_connection_is_no_failure() {
+    let line = "{\"position\":5,\"stream\":\"stdout\",\"text\":\"a\\n\"}\n";
+    let server = TestServer::new(vec![Reply::Silence(stream("")), whole(line)]).await;
+    // The first failed attempt ends the stream.
+    let limits = ClientLimits {
+        within: Duration::from_secs(5),
+        quiet: Duration::from_millis(100),
+        without_connection: Duration::ZERO,
+        ..ClientLimits::default()
+    };
+    let client = server.client().with_limits(limits);
+    let selection = LogSelection { sandbox: "r_1".to_owned(), follow: true, ..LogSelection::default() };
+    let line = ApiLogStream::new(&client, selection.clone()).next().await.expect("it goes on").expect("a line");
+    assert_eq!((line.bytes(), line.position), (b"a\n".to_vec(), 5));
+
+    let silent = TestServer::new(vec![Reply::Silence(Vec::new())]).await;
+    let client = silent.client().with_limits(ClientLimits { within: Duration::from_millis(100), ..limits });
+    let error = ApiLogStream::new(&client, selection).next().await.expect_err("it has no head");
+    assert!(matches!(error, ClientError::Late(..)), "{error}");
+}

@@ -26,6 +26,7 @@ mod verify;
 use files::{find_of_run, last_line, read, unreadable};
 pub(super) use keys::given_keys;
 use keys::{own_keys, print_keys};
+pub(super) use verify::WORST_FIRST;
 use verify::{TrustSources, verify_all};
 
 const EXAMPLES: &str = "\

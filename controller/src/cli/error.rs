@@ -39,6 +39,13 @@ impl CommandError {
         Self::new(exit::NOT_STARTED, error)
     }
 
+    /// Returns the error of a command that was to begin a run: another exit code could be mistaken for the one of the
+    /// program.
+    pub(super) fn before_run(self) -> Self {
+        let code = if self.code == exit::BUDGET { exit::BUDGET } else { exit::NOT_STARTED };
+        Self { code, ..self }
+    }
+
     /// Returns the `error_code`.
     pub(super) fn word(&self) -> &'static str {
         match self.code {

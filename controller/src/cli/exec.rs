@@ -110,7 +110,7 @@ pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
     // Our exit code must not be mistaken for the program's.
     let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
     args.check_terminal().map_err(not_started)?;
-    let api = args.server.daemon(&args.host)?;
+    let api = args.server.daemon(&args.host).map_err(not_started)?;
     let id = named_run::find(&api, &args.run).await.map_err(not_started)?.sandbox.sandbox_id;
     let request = ApiRequest::post(&["sandboxes", &id, "exec"]).json(&args.body().map_err(not_started)?);
     let lines = api.open(request).await.map_err(|error| not_started(error.into()))?;
@@ -290,7 +290,24 @@ impl Program<'_> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct ExecCommandLine {
+        #[command(flatten)]
+        exec: ExecArgs,
+    }
+
+    /// Bug: the exit code was 2, which could be the one of the program.
+    #[tokio::test]
+    async fn a_wrong_server_is_not_the_programs_failure() {
+        let words = ["exec", "--server", "nonsense", "nightly", "--", "true"];
+        let args = ExecCommandLine::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).exec;
+        let error = run(&args).await.expect_err("it is not an address");
+        assert_eq!(error.code, exit::NOT_STARTED, "{}", error.message);
+    }
 
     #[test]
     fn each_line_of_an_answer_is_known() {

@@ -115,7 +115,7 @@ pub(super) struct MessagesArgs {
 
 pub(super) async fn send(args: &SendArgs) -> Result<ExitCode, CommandError> {
     let api = args.server.daemon(&args.host)?;
-    let content = if args.text == "-" { read_stdin()? } else { args.text.clone() };
+    let content = if args.text == "-" { read_message(std::io::stdin())? } else { args.text.clone() };
     let id = named_run::find(&api, &args.run).await?.sandbox.sandbox_id;
     let kind = args.kind.to_possible_value().expect("no kind is hidden");
     let inject_mode = if args.immediate { "immediate" } else { "next_turn" };
@@ -159,10 +159,15 @@ pub(super) async fn list(args: &MessagesArgs) -> Result<ExitCode, CommandError> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_stdin() -> Result<String, CommandError> {
-    let mut text = String::new();
-    let read = std::io::stdin().take(STDIN_MAX).read_to_string(&mut text);
-    read.map_err(|error| CommandError::wrong_usage(format!("cannot read the message from stdin: {error}")))?;
+/// Reads a message, without the line ends after it. Input that is too long is refused, and never cut.
+fn read_message(input: impl Read) -> Result<String, CommandError> {
+    let failed = |reason: &str| CommandError::wrong_usage(format!("cannot read the message from stdin: {reason}"));
+    let mut bytes = Vec::new();
+    input.take(STDIN_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error.to_string()))?;
+    if bytes.len() as u64 > STDIN_MAX {
+        return Err(failed(&format!("it is longer than {STDIN_MAX} bytes; a message has 1 to 10,000 characters")));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| failed("it is not valid UTF-8"))?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
@@ -172,4 +177,24 @@ fn line(message: &AgentMessage) -> String {
     let mark = if message.urgent { "!" } else { " " };
     let (id, status, kind) = (&message.message_id, &message.status, &message.message_type);
     format!("{id}  {time}  {status:<9} {mark} {kind:<14}  {}\n", truncate(&message.content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: input that was cut inside a character was reported as invalid UTF-8, and with many line ends was sent cut.
+    #[test]
+    fn a_message_from_stdin_is_never_cut() {
+        let max = usize::try_from(STDIN_MAX).expect("it is small");
+        let fits = "\u{e4}".repeat(max / 2);
+        assert_eq!(read_message(fits.as_bytes()).expect("it is not too long"), fits);
+        assert_eq!(read_message(&b"one\ntwo\r\n\n"[..]).expect("a message"), "one\ntwo");
+        for long in [format!("x{fits}"), format!("one{}two", "\n".repeat(max))] {
+            let error = read_message(long.as_bytes()).expect_err("it is too long");
+            assert!(error.message.contains("longer than 65536 bytes"), "{}", error.message);
+        }
+        let error = read_message(&b"\xff"[..]).expect_err("it is not text");
+        assert!(error.message.ends_with("it is not valid UTF-8"), "{}", error.message);
+    }
 }

@@ -196,6 +196,7 @@ fn an_error_names_the_value_and_its_source() {
         ("timeout", "0", "--timeout: '0' is too short"),
         ("memory", "1m", "--memory: '1m' is 1048576 bytes, which is too little"),
         ("pids", "3", "--pids: '3'"),
+        ("pids", "1000001", "--pids: '1000001' is not a number of processes; give 16 to 1000000"),
         ("account", "a b", "--account: 'a b'"),
         ("max_calls", "x", "--max-calls: 'x'"),
         ("sidecar_uid", "0", "--sidecar-uid: '0' is not a range of user ids"),

@@ -93,7 +93,7 @@ pub(super) fn cpus(value: &str) -> Parsed<u64> {
 pub(super) fn pids(value: &str) -> Parsed<u64> {
     match value.parse() {
         Ok(pids @ 16..=1_000_000) => Ok(pids),
-        _ => invalid(format!("'{value}' is not a number of processes; give at least 16")),
+        _ => invalid(format!("'{value}' is not a number of processes; give 16 to 1000000")),
     }
 }
 

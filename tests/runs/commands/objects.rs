@@ -50,6 +50,7 @@ fn cases_of_runs(id: &str) -> Vec<Case> {
         case("run --json", "run", 125),
         case(&format!("rerun {id} --json"), "run", 0),
         case("rerun nope --json", "run", 125),
+        case("rerun nope --json --server nonsense", "run", 125),
         case("ps --json", "ps", 0),
         case("ps --all --json", "ps", 0),
         case(&format!("inspect {id} --json"), "inspect", 0),
@@ -107,7 +108,7 @@ fn cases_of_state(receipt: &str) -> Vec<Case> {
         case("ledger backup copy.db --json", "ledger-backup", 0),
         case("ledger backup copy.db --json", "ledger-backup", 1),
         case("ledger import foreign.jsonl --unsigned --state-dir imported --json", "ledger-import", 0),
-        case("ledger import altered.jsonl nope.jsonl --json", "ledger-import", 4),
+        case("ledger import altered.jsonl nope.jsonl --json", "ledger-import", 1),
         case(&format!("ledger void {receipt} --reason gone --json"), "ledger-void", 0),
         case("ledger void r-1/0/nope --reason gone --json", "ledger-void", 2),
         case("backup copy --json", "backup", 0),
@@ -228,7 +229,7 @@ async fn every_object_has_its_schema_and_common_members() {
     assert_eq!(word("audit verify nope --json"), "unreadable");
     assert_eq!(word("audit verify ./altered.jsonl --json"), "tampered");
     assert_eq!(word("audit show ./altered.jsonl --json"), "tampered");
-    assert_eq!(word("ledger import altered.jsonl nope.jsonl --json"), "unreadable");
+    assert_eq!(word("ledger import altered.jsonl nope.jsonl --json"), "failed");
     assert_eq!(word("audit verify ./torn.jsonl --json"), "incomplete");
     assert_eq!(word("config show --json --config timeout.toml"), "usage");
     nothing_left(&sluice).await;

@@ -336,12 +336,15 @@ async fn a_run_of_a_daemon_is_made_again_there() {
     daemon.reaches(&first, "COMPLETED").await;
 
     let missing = ran(&daemon, &["rerun", "nightly"], 125).await;
-    let named = ran(&daemon, &["rerun", "nightly", "--run-id", "r1"], 125).await;
+    let named = ran(&daemon, &["rerun", "nightly", "--run-id", "r1", "--json"], 125).await;
     let again = daemon.command(["rerun", "nightly", "--model", "other", "--json"]).env("WORD", "two").finish().await;
     let again = again.expect(0).value();
 
     assert!(missing.stderr.contains("set WORD in the environment"), "{}", missing.stderr);
     assert!(named.stderr.contains("leave out --run-id"), "{}", named.stderr);
+    // Bug: a rerun at a daemon that failed printed no object.
+    let refused = named.value();
+    assert_eq!((&refused["error_code"], &refused["run_id"]), (&json!("creation_failed"), &Value::Null), "{refused}");
     let second = again["sandbox_id"].as_str().expect("an id");
     let run = daemon.reaches(second, "COMPLETED").await;
     assert_ne!(second, first);

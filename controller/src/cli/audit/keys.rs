@@ -19,7 +19,7 @@ pub(in super::super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, C
             Ok(key) => all.push(key),
             // A text with the length and the digits of a key is not taken for a path.
             Err(_) if key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                let message = format!("--key {key}: it is not a public key; sluice audit keys prints those of a host");
+                let message = format!("{key} is not a public key; sluice audit keys prints those of a host");
                 return Err(CommandError::wrong_usage(message));
             }
             Err(_) => all.extend(keys::read_public(Path::new(key)).map_err(|error| CommandError::usage(&error))?),
@@ -49,5 +49,18 @@ pub(super) fn print_keys(keys: &[PublicKey], current: Option<&PublicKey>, format
             (true, true) => format!("  key id {}, signs now", key.id()),
         };
         print(&format!("{key}{detail}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: the error named `--key`, which `sluice audit import-key` does not have.
+    #[test]
+    fn a_wrong_key_is_named_without_a_flag() {
+        let key = "0".repeat(64);
+        let error = given_keys(std::slice::from_ref(&key)).expect_err("it is not a point of the curve");
+        assert!(error.message.starts_with(&format!("{key} is not a public key; ")), "{}", error.message);
     }
 }

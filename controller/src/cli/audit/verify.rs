@@ -25,6 +25,10 @@ use super::file_verdict::{FileVerdict, object};
 use super::files::{find, is_control_log, is_own, one_line, unreadable};
 use super::keys::own_keys;
 
+/// Exit codes for a file, from the worst one on: altered, unreadable, unknown key or run, incomplete.
+pub(in super::super) const WORST_FIRST: [u8; 5] =
+    [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE];
+
 /// Sources of trust for a verification.
 pub(super) struct TrustSources<'a> {
     /// The state directory.
@@ -76,11 +80,9 @@ pub(super) async fn verify_all(
     Ok(worst.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
 }
 
-/// Returns the error of the worst result: altered, unreadable, unknown key or run, incomplete. The line for each exit code
-/// is the one of the first file with that result.
+/// Returns the error of the worst result. The line for each exit code is the one of the first file with that result.
 fn worst(lines: &mut BTreeMap<u8, String>) -> Option<CommandError> {
-    let worst_first = [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE];
-    let (code, line) = worst_first.into_iter().find_map(|code| Some((code, lines.remove(&code)?)))?;
+    let (code, line) = WORST_FIRST.into_iter().find_map(|code| Some((code, lines.remove(&code)?)))?;
     Some(CommandError { code, message: line.trim_end().to_owned() })
 }
 

@@ -11,7 +11,7 @@ use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, LateOutcome, UnsignedFiles};
 
-use super::super::audit::given_keys;
+use super::super::audit::{WORST_FIRST, given_keys};
 use super::super::database::{lock_files, open_or_create};
 use super::super::error::CommandError;
 use super::super::host_args::HostArgs;
@@ -69,9 +69,10 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     Ok(worst.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
 }
 
-/// Returns the error with the higher exit code; of two with the same code, the first one.
+/// Returns the worse error, in the order of `sluice audit verify`; of two with the same code, the first one.
 fn worse(before: Option<CommandError>, error: CommandError) -> Option<CommandError> {
-    Some(before.filter(|before| before.code >= error.code).unwrap_or(error))
+    let rank = |error: &CommandError| WORST_FIRST.iter().position(|code| *code == error.code);
+    Some(before.filter(|before| rank(before) <= rank(&error)).unwrap_or(error))
 }
 
 /// Prints the result for one file, or returns its JSON object.
@@ -105,4 +106,27 @@ fn line(imported: &ImportedFile) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_contract::exit;
+
+    use super::*;
+
+    /// Bug: a file without a signature hid an altered one.
+    #[test]
+    fn an_altered_file_is_the_worst() {
+        let error = |code: u8, message: &str| CommandError { code, message: message.to_owned() };
+        for (codes, expected) in [
+            ([exit::UNKNOWN_KEY, exit::FAILED], (exit::FAILED, "second")),
+            ([exit::FAILED, exit::UNREADABLE], (exit::FAILED, "first")),
+            ([exit::UNKNOWN_KEY, exit::UNREADABLE], (exit::UNREADABLE, "second")),
+            ([exit::FAILED, exit::FAILED], (exit::FAILED, "first")),
+        ] {
+            let worst = worse(worse(None, error(codes[0], "first")), error(codes[1], "second"));
+            let worst = worst.expect("there is one");
+            assert_eq!((worst.code, worst.message.as_str()), expected, "{codes:?}");
+        }
+    }
 }

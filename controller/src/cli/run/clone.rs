@@ -35,6 +35,8 @@ pub(super) enum CloneRequestError {
     Identity(#[from] IdentityError),
     #[error("--pr: publish is never for {0}; change [[projects]] in the configuration file, or leave out --pr")]
     Never(String),
+    #[error("--pr: --publish never leaves the branch unpublished; leave out --publish never, or --pr")]
+    NeverByFlag,
 }
 
 /// Returns whether the run gets a clone: the repository is an address, or a flag needs a branch.
@@ -65,9 +67,7 @@ pub(super) async fn clone(
         Some(author) => author.clone(),
         None => CommitterIdentity::new(&format!("Sluice run {run_id}"), "run@sluice.invalid")?,
     };
-    if rule(args, &project) == PublishRule::Never && args.pr {
-        return Err(CloneRequestError::Never(url.to_string()));
-    }
+    check_pull_request(args, &project, &url)?;
     let prefix = args.task_type.as_deref().map(str::parse::<BranchPrefix>).transpose()?.unwrap_or_default();
     let parts = BranchParts { prefix, ticket: args.ticket.as_deref(), title: args.title.as_deref(), run_id };
     let options = project.mirror_options(scope, base);
@@ -90,6 +90,21 @@ pub(in crate::cli) fn project_of(projects: &[Project], url: &RepositoryUrl) -> (
         let project =
             ProjectRepository { forge: ForgeSettings { kind, api: None }, ..ProjectRepository::of(url.clone()) };
         (String::new(), project)
+    })
+}
+
+/// Checks that `--pr` is not given for a branch that is never published.
+fn check_pull_request(
+    args: &RunArgs,
+    project: &ProjectRepository,
+    url: &RepositoryUrl,
+) -> Result<(), CloneRequestError> {
+    if !args.pr || rule(args, project) != PublishRule::Never {
+        return Ok(());
+    }
+    Err(match args.publish.as_deref() {
+        Some("never") => CloneRequestError::NeverByFlag,
+        _ => CloneRequestError::Never(url.to_string()),
     })
 }
 
@@ -169,5 +184,22 @@ mod tests {
         ] {
             assert_eq!(rule(&args(flag, pr), &project(file)), expected, "{file:?} {flag:?} {pr}");
         }
+    }
+
+    /// Bug: `--publish never --pr` was answered with a change of the configuration file.
+    #[test]
+    fn a_refused_pull_request_names_its_cause() {
+        let url = RepositoryUrl::parse("/srv/r").expect("an address");
+        let found = |publish, flag: Option<&str>| {
+            let mut args = RunArgs::default();
+            (args.publish, args.pr) = (flag.map(str::to_owned), true);
+            let project = ProjectRepository { publish, ..ProjectRepository::of(url.clone()) };
+            check_pull_request(&args, &project, &url).map_err(|error| error.to_string())
+        };
+        let flag = found(PublishRule::Approve, Some("never")).expect_err("the flag says never");
+        assert!(flag.contains("--publish never") && !flag.contains("[[projects]]"), "{flag}");
+        let file = found(PublishRule::Never, Some("auto")).expect_err("the file says never");
+        assert!(file.contains("[[projects]]"), "{file}");
+        assert!(found(PublishRule::Approve, None).is_ok());
     }
 }

@@ -27,9 +27,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            // No run has begun here: exit code 2 could be mistaken for the exit code of a program.
-            let code = if error.code == exit::BUDGET { exit::BUDGET } else { exit::NOT_STARTED };
-            let error = CommandError { code, ..error };
+            let error = error.before_run();
             if args.json {
                 print_object(&CommandObject::failed_with("creation_failed", &error, json!({})));
             }

@@ -61,9 +61,12 @@ pub(in crate::cli) struct RerunArgs {
 pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandError> {
     let as_json = args.json;
     match daemon_of(&args).await {
-        Ok(Some(api)) => return at_daemon::rerun(&api, &args).await,
+        Ok(Some(api)) => {
+            let done = at_daemon::rerun(&api, &args).await;
+            return report(as_json, done.map_err(|error| NoRun::from(error.before_run())));
+        }
         Ok(None) => {}
-        Err(error) => return report(as_json, Err(NoRun::from(error))),
+        Err(error) => return report(as_json, Err(NoRun::from(error.before_run()))),
     }
     let done = match run_args(args).await {
         Ok(args) => run_once(args).await,
@@ -74,13 +77,12 @@ pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandEr
 
 /// Returns the daemon that the run belongs to; none for a run of `sluice run`.
 async fn daemon_of(args: &RerunArgs) -> Result<Option<ApiClient>, CommandError> {
-    let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
     if let Some(named) = args.server.named(&args.host)? {
         return Ok(Some(named));
     }
-    let settings = args.host.settings().map_err(not_started)?;
-    let store = open(&settings.host.state_dir).map_err(not_started)?;
-    let run = find_run(&store, &args.run).await.map_err(not_started)?;
+    let settings = args.host.settings()?;
+    let store = open(&settings.host.state_dir)?;
+    let run = find_run(&store, &args.run).await?;
     match run.entry.driver {
         RunDriver::Daemon => args.server.daemon(&args.host).map(Some),
         RunDriver::Once => Ok(None),
@@ -194,4 +196,26 @@ fn mounts(volumes: &[Volume]) -> (Option<String>, Vec<String>) {
     let volume =
         others.iter().map(|volume| format!("{}:{}:{}", volume.source.display(), volume.target, access(volume)));
     (repo, volume.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct RerunCommandLine {
+        #[command(flatten)]
+        rerun: RerunArgs,
+    }
+
+    /// Bug: the exit code was 2, which could be the one of a program.
+    #[tokio::test]
+    async fn a_rerun_that_begins_no_run_has_125() {
+        let words = ["rerun", "--server", "nonsense", "nightly"];
+        let args = RerunCommandLine::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).rerun;
+        let error = rerun(args).await.expect_err("it is not an address");
+        assert_eq!(error.code, exit::NOT_STARTED, "{}", error.message);
+    }
 }
