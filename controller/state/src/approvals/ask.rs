@@ -39,6 +39,8 @@ pub enum ApprovalOutcome {
     Open(Approval),
     /// The cap at this value was denied before: the call that waits is refused.
     Denied(Approval),
+    /// The cap at this value was raised before: the report is older than the raise.
+    Raised,
     /// The attempt is over, or about to end.
     Over,
 }
@@ -78,6 +80,11 @@ fn settle(
 ) -> Result<(ApprovalOutcome, Option<i64>), ApprovalError> {
     let ApprovalAsk { key, cap, old, .. } = ask;
     let of_cap = "run_id = ?1 AND attempt = ?2 AND cap = ?3";
+    // A cap is never lowered. A person can decide while the daemon reads the state of the sidecar.
+    let clause = format!("{of_cap} AND old_value = ?4 AND decision = 'approve'");
+    if !select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str(), old])?.is_empty() {
+        return Ok((ApprovalOutcome::Raised, None));
+    }
     let clause = format!("{of_cap} AND decision IS NULL");
     let open = select(transaction, &clause, &[&key.run_id.as_str(), &key.attempt, &cap.as_str()])?.pop();
     let mut seq = None;

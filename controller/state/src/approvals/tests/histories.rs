@@ -55,7 +55,6 @@ async fn play(ops: Vec<Op>) {
     for (at, op) in ops.into_iter().enumerate() {
         let now = 10 + i64::try_from(at).expect("a few");
         match op {
-            // A sidecar that does not have the last raise yet would report the cap before it.
             Op::Ask(asked) if model.of_sidecar == model.cap => {
                 let asked = asked.map(|more| model.cap + more);
                 match one.ask(RaisableCap::MaxCostUsd, model.cap, asked, now).await {
@@ -65,8 +64,14 @@ async fn play(ops: Vec<Op>) {
                         model.seen.push(approval);
                     }
                     ApprovalOutcome::Denied(_) => assert_eq!(model.denied_at, Some(model.cap)),
-                    ApprovalOutcome::Over => panic!("the run works"),
+                    outcome => panic!("the run works, and the cap is in force: {outcome:?}"),
                 }
+            }
+            // A sidecar that does not have the last raise yet reports the cap before it.
+            Op::Ask(asked) => {
+                let asked = asked.map(|more| model.of_sidecar + more);
+                let outcome = one.ask(RaisableCap::MaxCostUsd, model.of_sidecar, asked, now).await;
+                assert_eq!(outcome, ApprovalOutcome::Raised);
             }
             Op::Decide { back, decision, raise } => decide(&one, &mut model, (back, decision, raise)).await,
             Op::Apply => {
@@ -87,7 +92,6 @@ async fn play(ops: Vec<Op>) {
                 }
             }
             Op::Crash => one.store = Store::open(&one.directory.path().join("sluice.db")).expect("it is there"),
-            Op::Ask(_) => {}
         }
         let run = one.run().await;
         assert_eq!((run.cap, run.attempt_cap), (Some(model.cap), Some(model.cap)));
