@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, End, Usage};
 
@@ -141,16 +141,18 @@ impl Inner {
     ///
     /// # Errors
     /// The failure of the upstream, or `None` for a response over `max` bytes.
-    pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<UpstreamError>> {
-        let (mut filtered, mut len) = (Filtered::default(), 0);
+    pub async fn collect(&mut self, max: usize) -> Result<Bytes, Option<UpstreamError>> {
+        let (mut filtered, mut body, mut len) = (Filtered::default(), BytesMut::new(), 0);
         while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut filtered)).await {
             len += piece.map_err(Some)?;
             if len > max {
                 return Err(None);
             }
+            // Joined at once: a piece can be one byte, and takes more memory by itself.
+            filtered.take_into(&mut body);
         }
-        filtered.ready.append(&mut filtered.held);
-        Ok(filtered.ready)
+        filtered.take_into(&mut body);
+        Ok(body.freeze())
     }
 
     /// Moves the observed facts of the response out, for the outcome.

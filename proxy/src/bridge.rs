@@ -23,7 +23,7 @@ use carrier::Carrier;
 use program::Program;
 
 /// Time within which the sidecar must answer on its socket.
-const SIDECAR_WITHIN: Duration = Duration::from_secs(5);
+const SIDECAR_WITHIN: Duration = Duration::from_secs(30);
 /// Exit code when the bridge cannot be made.
 const NO_BRIDGE: u8 = 1;
 /// Exit code when the program exists and cannot be started.

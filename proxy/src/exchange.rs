@@ -71,8 +71,8 @@ async fn respond(
         match run.policy.admit(&head.method, &head.uri).map_err(|refusal| prefer_upgrade(refusal, &head.headers))? {
             AdmittedRequest::Health => return Ok(PendingResponse::health(run)),
             AdmittedRequest::Relay(target) => return Box::pin(relay(run, target, head, body)).await,
-            AdmittedRequest::Model(route, id) => {
-                models::admit(id, &run.body.models)?;
+            AdmittedRequest::Model(route) => {
+                models::admit(&policy::model_id(head.uri.path()).unwrap_or_default(), &run.body.models)?;
                 route
             }
             AdmittedRequest::Stored(route, id) => {
@@ -192,7 +192,7 @@ fn admit_head(run: &RunContext, head: &Parts) -> Result<(), Refusal> {
     if run.journal.refuses() {
         return Err(Refusal::audit_unavailable());
     }
-    if head.headers.contains_key(header::UPGRADE) {
+    if wants_upgrade(&head.headers) {
         return Err(no_upgrade());
     }
     let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
@@ -202,6 +202,12 @@ fn admit_head(run: &RunContext, head: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Returns whether a client asks for another protocol. Java's client offers HTTP/2 with each request, and takes a refusal
+/// for its answer; a server may ignore that offer.
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.get_all(header::UPGRADE).iter().any(|upgrade| !upgrade.as_bytes().eq_ignore_ascii_case(b"h2c"))
+}
+
 fn no_upgrade() -> Refusal {
     Refusal::new(Reason::UpgradeNotAllowed, "only plain HTTP/1.1 is carried here; leave out the Upgrade header")
 }
@@ -209,7 +215,7 @@ fn no_upgrade() -> Refusal {
 /// Refuses a WebSocket for its upgrade. It begins with a GET, also on routes that take only POST: the method is not the
 /// mistake.
 fn prefer_upgrade(refusal: Refusal, headers: &HeaderMap) -> Refusal {
-    let is_upgrade = refusal.reason == Reason::MethodNotAllowed && headers.contains_key(header::UPGRADE);
+    let is_upgrade = refusal.reason == Reason::MethodNotAllowed && wants_upgrade(headers);
     if is_upgrade { no_upgrade() } else { refusal }
 }
 

@@ -48,6 +48,13 @@ pub struct Filtered {
     pub output: bool,
 }
 
+impl Filtered {
+    /// Moves all bytes to the end of a body.
+    pub fn take_into(&mut self, body: &mut BytesMut) {
+        self.ready.drain(..).chain(self.held.drain(..)).for_each(|piece| body.extend_from_slice(&piece));
+    }
+}
+
 impl ResponseFilter {
     /// Creates the filter of a response that this observer reads.
     #[must_use]

@@ -23,8 +23,8 @@ pub enum AdmittedRequest<'a> {
     Health,
     /// To the upstream.
     Call(&'a Route),
-    /// One model of the list that this route returns, by its id.
-    Model(&'a Route, &'a str),
+    /// One model of the list that this route returns. [`model_id`] returns its id.
+    Model(&'a Route),
     /// A stored object, at the path that follows the route's pattern, by its id.
     Stored(&'a Route, &'a str),
     /// To the controller, with `--relay`.
@@ -135,9 +135,9 @@ impl Policy {
             return Err(other_method(allowed));
         }
         let of_list = self.routes.iter().find(|route| route.format == ApiFormat::Models);
-        if let (Some(route), Some(id)) = (of_list, model_id(path)) {
+        if let Some(route) = of_list.filter(|_| model_id(path).is_some()) {
             return if route.method == method {
-                Ok(AdmittedRequest::Model(route, id))
+                Ok(AdmittedRequest::Model(route))
             } else {
                 Err(wrong_method(&["GET"]))
             };

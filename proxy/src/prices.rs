@@ -54,7 +54,8 @@ impl PriceTable {
         }
         let dearest = dearest.ok_or(PriceTableError::Empty)?;
         let models = models.into_iter().map(|(name, price)| (name, Arc::new(price))).collect();
-        Ok(Self { models, dearest: Arc::new(dearest) })
+        // The file says nothing about the longest response of a model that it does not name.
+        Ok(Self { models, dearest: Arc::new(Price { max_output: None, ..dearest }) })
     }
 
     /// Returns the price of a model, or the dearest one known.

@@ -52,7 +52,7 @@ pub enum ResponseEnd {
     Reached,
 }
 
-/// One event that ended in the current chunk.
+/// One event that ended in the current chunk, or several without output, usage or end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent {
     /// Offset after the event in the chunk; for the event that ends the stream, the end of the chunk.
@@ -63,6 +63,12 @@ pub struct SseEvent {
     pub output: bool,
     /// Location of usage in the event.
     pub usage: UsageLocation,
+}
+
+impl SseEvent {
+    fn is_plain(&self) -> bool {
+        !self.terminal && !self.output && self.usage == UsageLocation::None
+    }
 }
 
 /// Location of an event's usage, for a client that did not ask for it.
@@ -231,18 +237,13 @@ impl EventStream {
                 }
                 // A client may act on the line; the blank line after it may come later.
                 if ends_stream(*data, scanner, fields) {
-                    events.push(close(
-                        *format,
-                        chunk.len(),
-                        std::mem::replace(data, DataKind::Nothing),
-                        scanner,
-                        fields,
-                        observed,
-                    ));
+                    let data = std::mem::replace(data, DataKind::Nothing);
+                    add(events, close(*format, chunk.len(), data, scanner, fields, observed));
                 }
             }
             SsePiece::End(end) => {
-                events.push(close(*format, end, std::mem::replace(data, DataKind::Nothing), scanner, fields, observed))
+                let data = std::mem::replace(data, DataKind::Nothing);
+                add(events, close(*format, end, data, scanner, fields, observed));
             }
         });
     }
@@ -280,6 +281,15 @@ fn ends_stream(data: DataKind, scanner: &Scanner, fields: &ResponseFields) -> bo
         DataKind::Done(n) => n == DONE.len(),
         DataKind::Json => scanner.is_done() && fields.ends_stream(),
         DataKind::Nothing | DataKind::Foreign => false,
+    }
+}
+
+/// Adds an event. Events without output, usage or end that follow each other become one: a flood of blank lines must not
+/// take memory.
+fn add(events: &mut Vec<SseEvent>, event: SseEvent) {
+    match events.last_mut() {
+        Some(last) if last.is_plain() && event.is_plain() => last.end = event.end,
+        _ => events.push(event),
     }
 }
 

@@ -385,6 +385,9 @@ VARIANTS = {
         "output_config:task_budget": {"output_config": {"task_budget": {"type": "tokens", "total": 64000}}},
         "stream": {"stream": True},
         "thinking:adaptive": {"thinking": {"type": "adaptive", "display": "summarized"}},
+        "thinking:block_binding": {
+            "thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        },
         "thinking:disabled": {"thinking": {"type": "disabled"}},
         "tools:members": {
             "tools": [

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use http::{Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use sluice_proxy::policy::{AdmittedRequest, ApiFormat, Policy, is_id, stored_path};
+use sluice_proxy::policy::{AdmittedRequest, ApiFormat, Policy, RelayTarget, is_id, model_id, stored_path};
 use sluice_proxy_fuzz::choices_and_input;
 use sluice_upstream::Address;
 
@@ -55,10 +55,10 @@ fuzz_target!(|data: &[u8]| {
             assert!(matches!(method, b"GET" | b"HEAD"));
             assert!(matches!(written, b"/health" | b"/" | b"/api/hello"));
         }
-        Ok(AdmittedRequest::Model(_, id)) => {
-            assert!(
-                written.ends_with(id.as_bytes()) && !id.split('/').any(|segment| matches!(segment, "" | "." | ".."))
-            );
+        Ok(AdmittedRequest::Model(_)) => {
+            let id = model_id(uri.path()).expect("it was admitted");
+            let written = String::from_utf8_lossy(written).replace("%2F", "/").replace("%2f", "/");
+            assert!(written.ends_with(&*id) && !id.split('/').any(|segment| matches!(segment, "" | "." | "..")));
         }
         Ok(AdmittedRequest::Stored(route, id)) => {
             assert!(is_wide && method == b"GET" && is_id(id) && !id.contains('/'));
@@ -76,13 +76,16 @@ fuzz_target!(|data: &[u8]| {
             assert!(written == route.path.as_bytes() || short.is_some_and(|short| written == short.as_bytes()));
             assert_eq!(ADDRESS.target(route.path).to_string(), format!("/proxy{}", route.path));
         }
-        Ok(AdmittedRequest::Relay(resource)) => {
+        Ok(AdmittedRequest::Relay(target @ RelayTarget::Resource(resource))) => {
             let question = resource.strip_prefix("questions/");
             let is_question =
                 question.is_some_and(|id| method == b"GET" && !id.is_empty() && !id.contains(['/', '.', '%', '?']));
             let is_known = RELAYED.iter().any(|known| (known.0.as_bytes(), known.1) == (method, resource));
             assert!(is_wide && (is_known || is_question));
-            assert_eq!(written, policy.relay_path(resource).as_bytes());
+            assert_eq!(written, policy.relay_path(target).as_bytes());
+        }
+        Ok(AdmittedRequest::Relay(RelayTarget::PushedRefs | RelayTarget::Push)) => {
+            assert!(is_wide && written.starts_with(b"/git/r1.git/"));
         }
         Err(refusal) => {
             assert!(refusal.reason.status().is_client_error());

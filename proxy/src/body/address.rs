@@ -22,18 +22,37 @@ pub(super) fn is_remote(text: StrPrefix<'_>, rest: LongString) -> bool {
     inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1)
 }
 
+/// Beginnings of an embedding's input that is an address whatever follows: names in a bucket may have blanks.
+const BEGINNINGS: [&str; 3] = ["gs://", "s3://", FILES_API];
+/// Where Gemini's stored files are. The key for them is the operator's.
+const FILES_API: &str = "https://generativelanguage.googleapis.com/";
+
 /// Returns true for an embedding's input that names a bucket, which Vertex reads with the operator's credentials, or
-/// a stored file, which Gemini reads. LiteLLM looks for a bucket's scheme anywhere; a text with blanks is not an
-/// address.
+/// a stored file, which Gemini reads. LiteLLM looks for a bucket's scheme anywhere; a text with blanks is an address only
+/// if it begins like one.
 ///
 /// `rest` is the verdict on a string that is not complete.
 pub(super) fn is_stored(text: StrPrefix<'_>, rest: LongString) -> bool {
     if !text.complete {
         return rest.may_be_address();
     }
-    let word = text.as_str().trim_matches(|c: char| c.is_whitespace() || c.is_control()).to_ascii_lowercase();
+    let word = word_of(text.as_str());
     let names_one = word.contains("gs://") || word.contains("s3://") || word.starts_with("files/");
-    names_one && !word.contains(char::is_whitespace)
+    begins_as_address(&word) || names_one && !word.contains(char::is_whitespace)
+}
+
+/// Returns a text in lower case, without what some parser may take for blanks around it.
+fn word_of(text: &str) -> String {
+    text.trim_matches(|c: char| c.is_whitespace() || c.is_control()).to_ascii_lowercase()
+}
+
+fn begins_as_address(word: &str) -> bool {
+    BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
+}
+
+/// Returns true for a text that begins as the name of a file that Gemini stores.
+pub(super) fn is_file_name(text: &[u8]) -> bool {
+    text.get(..6).is_some_and(|beginning| beginning.eq_ignore_ascii_case(b"files/"))
 }
 
 /// Returns true for text that Gemini and Cohere read as an image or as sound in an embedding's input.
@@ -71,6 +90,9 @@ impl LongString {
 
     /// Returns the verdict on the head of an embedding's input.
     pub(super) fn of_input(head: &[u8]) -> Self {
+        if begins_as_address(&word_of(&String::from_utf8_lossy(head))) {
+            return Self::Address;
+        }
         Word::default().then(head)
     }
 
@@ -110,6 +132,12 @@ pub(super) struct Word {
     has_begun: bool,
     /// True after a visible character and a blank.
     may_end: bool,
+    /// Number of visible characters, up to a bound.
+    visible: u8,
+    /// True if the name of a bucket is its beginning: what follows may have blanks.
+    begins: bool,
+    /// Number of visible characters that it has in common with [`FILES_API`], from its beginning.
+    of_url: u8,
     /// True if it names a bucket or a stored file.
     names_one: bool,
 }
@@ -124,12 +152,23 @@ impl Word {
         for byte in text {
             let is_visible = byte.is_ascii_graphic();
             if is_visible && self.may_end {
-                return LongString::Text;
+                return if self.begins { LongString::Address } else { LongString::Text };
             }
             self.may_end |= self.has_begun && byte.is_ascii_whitespace();
             self.has_begun |= is_visible;
+            self.visible = self.visible.saturating_add(u8::from(is_visible));
             self.last = self.last << 4 | symbol(*byte);
-            self.names_one |= self.last & SEVEN == FILE || BUCKETS.contains(&(self.last & FIVE));
+            let next =
+                FILES_API.as_bytes().get(usize::from(self.of_url)).map(|next| *next == byte.to_ascii_lowercase());
+            if is_visible && self.visible == self.of_url + 1 && next == Some(true) {
+                self.of_url += 1;
+                if usize::from(self.of_url) == FILES_API.len() {
+                    return LongString::Address;
+                }
+            }
+            let is_bucket = BUCKETS.contains(&(self.last & FIVE));
+            self.begins |= is_bucket && self.visible == 5;
+            self.names_one |= is_bucket || self.last & SEVEN == FILE;
         }
         LongString::Word(self)
     }

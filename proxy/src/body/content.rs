@@ -3,7 +3,7 @@
 //! LiteLLM or the provider fetches an `http(s)` URL in an image, file or audio part. That would give a sandbox
 //! without a network a way out, and send requests into the operator's own network. `data:` URLs pass.
 
-use super::address::{LongString, is_data_url, is_remote, is_stored};
+use super::address::{LongString, is_data_url, is_file_name, is_remote, is_stored};
 use super::media::{MediaFinder, MediaList};
 use super::shape::{NestedVisitor, ValuePosition};
 use super::{schema, tools};
@@ -31,6 +31,8 @@ pub(super) struct ContentVisitor {
     classes: [ContentClass; DEPTH_MAX + 2],
     /// Depth of a member whose value only the agent reads: its strings are not checked.
     own: Option<usize>,
+    /// Depth of the member that holds sound, whose `data` some providers fetch; 0 outside of it.
+    audio: u8,
     /// True inside the tools that items of the Responses API have; they are checked like those at the top.
     in_tools: bool,
     parts: MediaFinder,
@@ -53,6 +55,7 @@ impl ContentVisitor {
             remote_media,
             classes: [ContentClass::Other; DEPTH_MAX + 2],
             own: None,
+            audio: 0,
             in_tools: false,
             parts: MediaFinder::default(),
             long: LongString::Unread,
@@ -74,10 +77,18 @@ impl ContentVisitor {
         if self.in_tools {
             return nested.key(at, key, start);
         }
+        if at.depth <= usize::from(self.audio) {
+            self.audio = 0;
+        }
         self.classes[at.depth] = match key.head {
             b"url" | b"image_url" | b"file_url" | b"video_url" | b"audio_url" | b"document_url" | b"uri"
             | b"file_uri" | b"fileUri" | b"file_data" | b"image" | b"video" | b"audio" => ContentClass::Url,
+            b"input_audio" => {
+                self.audio = u8::try_from(at.depth).unwrap_or(u8::MAX);
+                ContentClass::Url
+            }
             b"file_id" => ContentClass::Stored,
+            b"data" if self.audio != 0 => ContentClass::Url,
             b"data" => ContentClass::Data,
             b"thinking" | b"thinking_blocks" => {
                 self.has_thinking = true;
@@ -156,6 +167,9 @@ impl ContentVisitor {
     pub(super) fn wants_rest(&mut self, depth: usize, head: &[u8]) -> bool {
         let is_read = !self.in_tools && self.own.is_none();
         self.long = match self.classes[depth] {
+            ContentClass::Url if is_read && self.format == ApiFormat::Embeddings && is_file_name(head) => {
+                LongString::Address
+            }
             ContentClass::Url if is_read => LongString::of_url(head),
             ContentClass::Data | ContentClass::Other if is_read && self.format == ApiFormat::Embeddings => {
                 LongString::of_input(head)
@@ -196,9 +210,9 @@ impl ContentVisitor {
         self.has_thinking |= text.head == b"redacted_thinking";
         let class = self.classes[at.depth];
         let is_fetched = match class {
-            ContentClass::Url => is_remote(text, long),
+            ContentClass::Url if is_remote(text, long) => true,
             ContentClass::Stored => true,
-            ContentClass::Data | ContentClass::Other => self.format == ApiFormat::Embeddings && is_stored(text, long),
+            _ => self.format == ApiFormat::Embeddings && is_stored(text, long),
         };
         if class == ContentClass::Stored && !self.remote_media {
             return Err(Refusal::new(

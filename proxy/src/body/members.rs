@@ -8,7 +8,7 @@ mod value;
 use std::borrow::Cow;
 
 use super::content::ContentVisitor;
-use super::errors::not_allowed;
+use super::errors::{invalid, not_allowed};
 use super::params::{self, MemberRule};
 use super::shape::{NestedVisitor, ValuePosition};
 use super::{BodyPolicy, ParsedBody};
@@ -24,6 +24,9 @@ const STORED: [&str; 2] = ["previous_response_id", "conversation"];
 
 /// Maximum number of members of one body; the public APIs have fewer than fifty.
 const MAX_MEMBERS: usize = 128;
+
+/// Depth up to which marks for a prompt cache are followed.
+const MARKS_DEPTH: usize = 64;
 
 /// Position of a value at this depth. A macro, since a method would borrow the whole visitor.
 macro_rules! position {
@@ -63,8 +66,8 @@ pub(super) struct MemberVisitor<'p> {
     content: ContentVisitor,
     /// Visitor of the current member's value.
     nested: NestedVisitor,
-    /// Depth of the current mark for a prompt cache.
-    cache: Option<usize>,
+    /// A bit for each depth up to [`MARKS_DEPTH`] with a current mark for a prompt cache: one can be inside another one.
+    cache: u64,
     in_ttl: bool,
     /// Names of members that were dropped with a value.
     dropped: Vec<Cow<'static, str>>,
@@ -86,7 +89,7 @@ impl<'p> MemberVisitor<'p> {
             prompts: 0,
             content: ContentVisitor::new(format, policy.remote_media),
             nested: NestedVisitor::default(),
-            cache: None,
+            cache: 0,
             in_ttl: false,
             dropped: Vec::new(),
             parsed: ParsedBody { choices: 1, ..ParsedBody::default() },
@@ -141,6 +144,22 @@ impl<'p> MemberVisitor<'p> {
         }
     }
 
+    /// Follows the marks for a prompt cache by a name at this depth, from 2.
+    fn follow_cache(&mut self, depth: usize, name: &[u8]) {
+        if depth > MARKS_DEPTH {
+            // No body is so deep; each such name counts as one in a mark.
+            self.in_ttl = name == b"ttl" && !self.content.is_in_own();
+            return;
+        }
+        let own: u64 = 1 << (depth - 1);
+        self.in_ttl = name == b"ttl" && self.cache & (own >> 1) != 0 && !self.content.is_in_own();
+        // The marks at this depth and deeper are over.
+        self.cache &= own - 1;
+        if name == b"cache_control" {
+            self.cache |= own;
+        }
+    }
+
     fn is_opened(&self, name: &str) -> bool {
         self.policy.params.iter().any(|allowed| allowed == name)
     }
@@ -148,7 +167,7 @@ impl<'p> MemberVisitor<'p> {
     /// Notes the effect of a member's name on the price.
     fn note(&mut self, rule: MemberRule, name: &str) {
         let cost_factors = &mut self.parsed.cost_factors;
-        self.cache = (name == "cache_control").then_some(1);
+        self.cache = u64::from(name == "cache_control");
         match name {
             _ if matches!(rule, MemberRule::Strip) => {}
             "tools" | "functions" | "response_format" | "text" | "output_format" | "output_config" => {
@@ -180,11 +199,8 @@ impl JsonVisitor for MemberVisitor<'_> {
         if depth == 1 {
             return self.begin(key, start);
         }
-        match key.head {
-            b"cache_control" => self.cache = Some(depth),
-            b"ttl" if self.cache.is_some_and(|cache| depth == cache + 1) => self.in_ttl = !self.content.is_in_own(),
-            _ if self.cache.is_some_and(|cache| depth <= cache) => self.cache = None,
-            _ => {}
+        if self.cache != 0 || key.head == b"cache_control" || depth > MARKS_DEPTH {
+            self.follow_cache(depth, key.head);
         }
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
@@ -212,7 +228,8 @@ impl JsonVisitor for MemberVisitor<'_> {
         match self.member.map(|member| member.rule) {
             Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.nested)?,
             Some(MemberRule::Nested(_) | MemberRule::StreamOptions) => self.nested.open(at, kind, start)?,
-            Some(MemberRule::Prompts) if depth == 2 => self.prompts += 1,
+            Some(MemberRule::Prompts) if depth == 2 && kind == JsonContainer::Array => self.prompts += 1,
+            Some(MemberRule::Prompts) => return Err(no_prompt(self.name())),
             _ => {}
         }
         Ok(())
@@ -252,10 +269,14 @@ impl JsonVisitor for MemberVisitor<'_> {
         match self.member.map(|member| member.rule) {
             Some(MemberRule::Content) => self.content.scalar(at, value, start, end, &mut self.nested),
             Some(MemberRule::Nested(_)) => self.nested.scalar(at, value, start, end),
-            Some(MemberRule::Prompts) => {
-                self.prompts += u64::from(depth == 2 && matches!(value, JsonScalar::String(_)));
-                Ok(())
-            }
+            Some(MemberRule::Prompts) => match (value, depth) {
+                (JsonScalar::String(_), 2) => {
+                    self.prompts += 1;
+                    Ok(())
+                }
+                (JsonScalar::Number(_), _) => Ok(()),
+                _ => Err(no_prompt(self.name())),
+            },
             Some(MemberRule::StreamOptions) => {
                 if depth == 2 && self.in_include_usage {
                     // Parsers keep the last of two.
@@ -266,6 +287,12 @@ impl JsonVisitor for MemberVisitor<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the refusal of a `prompt` with anything but texts and token ids. LiteLLM makes each part of a list the content of
+/// a message, whose media it or the provider would fetch.
+fn no_prompt(name: &str) -> Refusal {
+    invalid(name, "want a text, a list of texts, or token ids")
 }
 
 /// Returns the last of several names that follow each other.

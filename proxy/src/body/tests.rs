@@ -155,7 +155,7 @@ fn duplicates_and_what_is_no_object_are_refused() {
 fn a_model_is_one_plain_name() {
     for bad in [
         "\"a,b\"", "\"http://x/m\"", "\"m:online\"", "\"m:ONLINE\"", "\"\"", "\"a b\"", "[\"m\"]", "{\"a\":1}", "null",
-        "1", "\"é\"", "\"m\\nx\"",
+        "1", "\"é\"", "\"m\\nx\"", "\"a2a/x\"", "\"A2A/x\"",
     ] {
         let refused = reason(ApiFormat::Chat, &format!(r#"{{"model":{bad}}}"#));
         assert!(matches!(refused, Some(Reason::ModelNotAllowed | Reason::InvalidParam)), "{bad}");

@@ -59,10 +59,10 @@ pub(super) struct ToolCheck {
     shaped: bool,
     /// True if it describes its arguments.
     described: bool,
-    /// Name of the tool, if the gateway takes that for a search by the provider.
-    searches: Option<String>,
-    /// True if its name is exactly `web_search`.
-    is_web_search: bool,
+    /// True if it describes them as a tool of the Messages API does.
+    has_input_schema: bool,
+    /// Its name, if that begins like the one of a search. The name inside a `function` is not the tool's own.
+    search_name: Option<String>,
 }
 
 impl ToolCheck {
@@ -71,6 +71,7 @@ impl ToolCheck {
         self.at = name;
         self.shaped |= matches!(name, "function" | "input_schema" | "name");
         self.described |= matches!(name, "function" | "input_schema" | "parameters" | "custom" | "format");
+        self.has_input_schema |= name == "input_schema";
         // Parsers keep the last of two.
         self.confirmed.retain(|confirmed| *confirmed != name);
     }
@@ -78,9 +79,8 @@ impl ToolCheck {
     /// Takes the name.
     pub(super) fn name(&mut self, name: StrPrefix<'_>) {
         if plain(name).starts_with("websearch") {
-            self.searches = Some(name.as_str().to_owned());
+            self.search_name = Some(name.as_str().to_owned());
         }
-        self.is_web_search |= name.head == b"web_search";
     }
 
     /// Returns true if the current value is the tool's type.
@@ -121,10 +121,7 @@ impl ToolCheck {
         if self.is_opened(allowed) {
             return Ok(());
         }
-        // For a model of OpenAI's, LiteLLM replaces such a Messages tool with a search by the provider.
-        if let Some(name) = &self.searches
-            && (self.is_web_search && format == ApiFormat::Messages || !self.described)
-        {
+        if let Some(name) = self.search_name.as_ref().filter(|name| self.is_replaced(format, name)) {
             return Err(refused(
                 "the gateway would put the provider's web search in the place of this tool; give it another name",
             )
@@ -144,11 +141,27 @@ impl ToolCheck {
         };
         Err(refused(&format!("{why} outside the sandbox")).tool(kind))
     }
+
+    /// Returns true if LiteLLM may replace a tool of this name with a search: for a model of OpenAI's with one by the
+    /// provider, and with `websearch_interception` with one of its own, which tests `name`, `type` and `input_schema`.
+    fn is_replaced(&self, format: ApiFormat, name: &str) -> bool {
+        match format {
+            ApiFormat::Messages => name == "web_search" || !self.has_input_schema,
+            ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens => !self.described,
+            _ => {
+                (name == "web_search" && self.kind.is_some())
+                    || (name == "WebSearch" && !self.has_input_schema)
+                    || !self.described
+            }
+        }
+    }
 }
 
 /// Refuses the name of a tool that LiteLLM runs itself, in any spelling that it may take for one.
 pub(super) fn check_name(name: StrPrefix<'_>) -> Result<(), Refusal> {
-    if plain(name).starts_with("litellm") {
+    let plain = plain(name);
+    // Its guardrails Headroom and Compresr answer the other two.
+    if plain.starts_with("litellm") || matches!(plain.as_str(), "headroomretrieve" | "compresrretrieve") {
         let message =
             format!("the gateway itself runs the tool '{}'; give your tool another name", clip(name.as_str(), 64));
         return Err(Refusal::new(Reason::ToolNotAllowed, message).param("tools").tool(name.as_str()));

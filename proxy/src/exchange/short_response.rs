@@ -1,5 +1,7 @@
 //! Responses that are read whole before the client gets them: client errors, and lists of models.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::{StatusCode, response};
@@ -11,7 +13,7 @@ use crate::models::NotAList;
 use crate::refusal::{Reason, Refusal};
 use crate::response::PendingResponse;
 use crate::run::RunContext;
-use crate::{filter, litellm_budget, models, screen, upstream_failure};
+use crate::{litellm_budget, models, screen, upstream_failure};
 
 /// Reads a short client error: a budget of LiteLLM's may be the reason, or something that concerns only the client.
 pub(super) async fn client_error(
@@ -21,7 +23,7 @@ pub(super) async fn client_error(
     mut screened: HeaderMap,
 ) -> Result<PendingResponse, Denied> {
     let body = match active.collect(litellm_budget::MAX).await {
-        Ok(pieces) => filter::join(pieces),
+        Ok(body) => body,
         // The body is longer than its head says: hyper does not let that happen.
         Err(None) => Bytes::new(),
         Err(Some(error)) => {
@@ -48,15 +50,14 @@ pub(super) async fn client_error(
 pub(super) async fn models(
     run: &RunContext,
     mut active: ActiveCall,
-    asked: Option<&str>,
+    asked: Option<Cow<'_, str>>,
     id: Uuid,
     status: StatusCode,
     mut screened: HeaderMap,
 ) -> Result<PendingResponse, Denied> {
     let refusal = match active.collect(models::MAX).await {
-        Ok(pieces) => {
-            let list = filter::join(pieces);
-            let found = match asked {
+        Ok(list) => {
+            let found = match &asked {
                 Some(asked) => models::find(&list, asked),
                 None => models::filter(&list, &run.body.models).map(Some),
             };
@@ -68,7 +69,7 @@ pub(super) async fn models(
                 }
                 Ok(None) => {
                     active.complete().await?;
-                    return Err(Denied::Failed(models::not_found(asked.unwrap_or_default()), Some(id)));
+                    return Err(Denied::Failed(models::not_found(asked.as_deref().unwrap_or_default()), Some(id)));
                 }
                 Err(NotAList) => {
                     Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models cannot be read")

@@ -33,6 +33,7 @@ pub const DEFAULT_BETAS: &[&str] = &[
     "structured-outputs-2025-11-13",
     "structured-outputs-2025-12-15",
     "task-budgets-2026-03-13",
+    "thinking-binding-controls-2026-08-01",
     "thinking-display-updates-2026-08-18",
     "thinking-token-count-2026-05-13",
     "token-counting-2024-11-01",

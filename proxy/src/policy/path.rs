@@ -1,6 +1,8 @@
 //! Paths: the ids in them, and the route that they match.
 //!
-//! Pure. Paths are compared byte for byte, and nothing is decoded.
+//! Pure. Paths are compared byte for byte. Nothing is decoded but the slashes of a model's name, as SDKs encode them.
+
+use std::borrow::Cow;
 
 use super::route::{ApiFormat, Route};
 
@@ -9,11 +11,12 @@ pub(super) const ID: &str = "{id}";
 /// Maximum length of such an id, in bytes. LiteLLM puts provider, deployment, user and team into it.
 pub const ID_MAX: usize = 768;
 
-/// Returns the model in `/v1/models/{id}`. The id is taken byte for byte: nothing is decoded, and no segment of it is
-/// empty or leads elsewhere.
+/// Returns the model in `/v1/models/{id}`. Only `%2F` in it is decoded, and no segment of it is empty or leads elsewhere. The
+/// id is compared with known names, and does not go upstream.
 #[must_use]
-pub fn model_id(path: &str) -> Option<&str> {
+pub fn model_id(path: &str) -> Option<Cow<'_, str>> {
     let id = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/models/")?;
+    let id = if id.contains('%') { id.replace("%2F", "/").replace("%2f", "/").into() } else { Cow::from(id) };
     let is_plain = id.len() <= 256 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
     let leads_on = |segment| !matches!(segment, "" | "." | "..");
     (is_plain && id.split('/').all(leads_on)).then_some(id)

@@ -6,9 +6,10 @@ fn ask(policy: &Policy, method: &str, target: &str) -> Result<String, Reason> {
     match policy.admit(&method, &uri) {
         Ok(AdmittedRequest::Health) => Ok("health".to_owned()),
         Ok(AdmittedRequest::Call(route)) => Ok(route.path.to_owned()),
-        Ok(AdmittedRequest::Model(route, id) | AdmittedRequest::Stored(route, id)) => {
-            Ok(format!("{} of {}", id, route.path))
+        Ok(AdmittedRequest::Model(route)) => {
+            Ok(format!("{} of {}", model_id(uri.path()).expect("it was admitted"), route.path))
         }
+        Ok(AdmittedRequest::Stored(route, id)) => Ok(format!("{id} of {}", route.path)),
         Ok(AdmittedRequest::Relay(target)) => Ok(policy.relay_path(target)),
         Err(refusal) => Err(refusal.reason),
     }
@@ -54,6 +55,8 @@ fn a_model_path_follows_the_list_path() {
         ("/v1/models/gpt-5.5", "gpt-5.5"),
         ("/models/gpt-5.5?x=1", "gpt-5.5"),
         ("/v1/models/openai/gpt-5.5", "openai/gpt-5.5"),
+        ("/v1/models/openai%2Fgpt-5.5", "openai/gpt-5.5"),
+        ("/models/a%2fb", "a/b"),
         ("/v1/models/a:b@c+d", "a:b@c+d"),
     ] {
         assert_eq!(ask(&policy, "GET", path), Ok(format!("{id} of /v1/models")), "{path}");
@@ -64,8 +67,8 @@ fn a_model_path_follows_the_list_path() {
     let long = format!("/v1/models/{}", "x".repeat(257));
     for path in [
         "/v1/models/", "/v1/models//a", "/v1/models/a/", "/v1/models/a//b", "/v1/models/..", "/v1/models/a/../b",
-        "/v1/models/../../key/list", "/v1/models/.", "/v1/models/a%2Fb", "/v1/models/%61", "/v1/models/a;b",
-        "/v1/models/a,b", "/V1/models/a", "/v1/v1/models/a", &long,
+        "/v1/models/../../key/list", "/v1/models/.", "/v1/models/a%2F", "/v1/models/..%2Fkey", "/v1/models/a%252Fb",
+        "/v1/models/%61", "/v1/models/a;b", "/v1/models/a,b", "/V1/models/a", "/v1/v1/models/a", &long,
     ] {
         assert_eq!(ask(&policy, "GET", path), Err(Reason::RouteNotAllowed), "{path}");
     }

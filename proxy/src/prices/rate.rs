@@ -139,7 +139,8 @@ pub fn nanos(femtos: u128) -> i64 {
 pub(super) fn dearer_of(known: Option<Price>, other: &Price) -> Price {
     let Some(mut known) = known else { return other.clone() };
     known.rates.extend(&other.rates);
-    known.max_output = known.max_output.max(other.max_output);
+    // If the longest response of one is not known, that of both is not.
+    known.max_output = known.max_output.zip(other.max_output).map(|(known, other)| known.max(other));
     known.max_input = known.max_input.max(other.max_input);
     known.beyond_tokens |= other.beyond_tokens;
     if known.family != other.family {

@@ -179,7 +179,16 @@ fn what_is_no_json_is_unreadable_and_harmless() {
     let (observed, events) =
         watch(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":\n\ndata: nonsense\n\ndata: [DONE]\n\n");
     assert!(observed.unreadable);
-    assert!(events[3].terminal);
+    assert!(events.len() == 2 && events[1].terminal);
+}
+
+/// Bug: a flood of blank lines took 40 bytes of memory for each.
+#[test]
+fn blank_lines_take_no_memory() {
+    let mut observer = ResponseObserver::new(ApiFormat::Chat, true);
+    let mut events = Vec::new();
+    observer.feed("\n".repeat(400 << 10).as_bytes(), &mut events);
+    assert_eq!((events.len(), events[0].end), (1, 400 << 10));
 }
 
 #[test]

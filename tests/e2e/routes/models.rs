@@ -7,15 +7,18 @@ use sluice_testkit::{Script, Sidecar, Upstream};
 async fn an_allowed_model_is_answered_from_the_list() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "org/gpt-c"])).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--model", "gpt-b", "--model", "org/gpt-c"]).start().await;
-    for (path, id) in
-        [("/v1/models/gpt-b", "gpt-b"), ("/models/gpt-b?x=1", "gpt-b"), ("/v1/models/org/gpt-c", "org/gpt-c")]
-    {
+    for (path, id) in [
+        ("/v1/models/gpt-b", "gpt-b"),
+        ("/models/gpt-b?x=1", "gpt-b"),
+        ("/v1/models/org/gpt-c", "org/gpt-c"),
+        ("/v1/models/org%2Fgpt-c", "org/gpt-c"),
+    ] {
         let answer = sidecar.get(path).await.expect(200);
         assert_eq!(answer.json()["id"], id, "{path}");
         let received = upstream.received().await;
         assert_eq!((received.method.as_str(), received.target.as_str()), ("GET", "/v1/models"), "{path}");
     }
-    assert_eq!(sidecar.audit().calls().len(), 3);
+    assert_eq!(sidecar.audit().calls().len(), 4);
 
     let open = Sidecar::to(&upstream).start().await;
     assert_eq!(open.get("/v1/models/gpt-a").await.expect(200).json()["id"], "gpt-a");

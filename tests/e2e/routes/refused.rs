@@ -149,13 +149,14 @@ async fn a_connection_stays_plain_http() {
     for (method, target, headers, status, reason) in [
         ("GET", "/v1/models", websocket, 426, "upgrade_not_allowed"),
         ("POST", "/v1/responses", websocket, 426, "upgrade_not_allowed"),
-        ("POST", "/v1/chat/completions", "upgrade: h2c\r\nhttp2-settings: AAMA\r\n", 426, "upgrade_not_allowed"),
+        ("POST", "/v1/chat/completions", "upgrade: h2c, websocket\r\n", 426, "upgrade_not_allowed"),
         ("POST", "/v1/chat/completions", "Upgrade: TLS/1.0\r\n", 426, "upgrade_not_allowed"),
         ("GET", "/v1/responses", websocket, 426, "upgrade_not_allowed"),
         ("GET", "/responses", websocket, 426, "upgrade_not_allowed"),
         ("GET", "/v1/messages", websocket, 426, "upgrade_not_allowed"),
         ("GET", "/v1/realtime", websocket, 404, "route_not_allowed"),
         ("GET", "/v1/responses", "", 405, "method_not_allowed"),
+        ("GET", "/v1/responses", "upgrade: h2c\r\n", 405, "method_not_allowed"),
     ] {
         let answer = send(&sidecar, method, target, headers).await;
         assert_eq!((answer.status, answer.reason()), (status, reason), "{method} {target} {headers:?}");
@@ -163,7 +164,21 @@ async fn a_connection_stays_plain_http() {
         let expected = if status == 426 { (Some("HTTP/1.1"), Some("upgrade")) } else { (None, None) };
         assert_eq!(named, expected, "{method} {target} {headers:?}");
     }
-    assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (9, 0));
+    assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (10, 0));
+}
+
+/// Bug: Java's HTTP client offers HTTP/2 with each request, and its programs got 426 for their answer.
+#[tokio::test]
+async fn an_offer_of_http2_is_ignored() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let mut raw = sidecar.connect().await;
+    let offer = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMA")];
+    for _ in 0..2 {
+        raw.request("POST", "/v1/chat/completions", &offer, r#"{"model":"m","messages":[]}"#).await.expect(200);
+        let received = upstream.received().await;
+        assert_eq!((received.header("upgrade"), received.header("http2-settings")), (None, None));
+    }
 }
 
 #[tokio::test]

@@ -86,7 +86,17 @@ fn every_byte_of_the_head_is_judged() {
 
 #[test]
 fn a_bucket_is_found_and_a_sentence_is_text() {
-    for bucket in ["gs://b/o", " gs://b/o", "\n\tGS://b", "s3://b", "xgs://b/o", "gs://b/o ", "files/abc"] {
+    for bucket in [
+        "gs://b/o",
+        " gs://b/o",
+        "\n\tGS://b",
+        "s3://b",
+        "xgs://b/o",
+        "gs://b/o ",
+        "files/abc",
+        "gs://b/my scan.png",
+        "https://generativelanguage.googleapis.com/v1beta/files/abc",
+    ] {
         assert!(is_stored(complete(bucket), LongString::Text), "{bucket:?}");
     }
     for text in ["files/ are", "see gs://b/o", "copy gs://a to s3://b", "plain", ""] {
@@ -107,6 +117,11 @@ fn a_bucket_in_a_long_input_is_found() {
         format!("{} gs://b/o\u{a0}", of("\u{a0}", 500)),
         format!("{}gs://b/o", of("\u{65e5}", 300)),
         format!("data:image/png;base64,{}gs://b/o", of("A", 1000)),
+        format!("gs://b/{} scan.png", of("a", 1000)),
+        format!("{}gs://b/my scan.png", of(" ", 770)),
+        format!("https://generativelanguage.googleapis.com/v1beta/files/{}", of("a", 1000)),
+        format!("{}https://generativelanguage.googleapis.com/v1beta/files/a", of(" ", 770)),
+        format!("{}HTTPS://generativelanguage.googleapis.com/v1beta/files/a", of(" ", 740)),
     ] {
         assert!(long(LongString::of_input, &bucket), "{bucket:?}");
     }

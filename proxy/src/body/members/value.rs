@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use super::{CurrentMember, MAX_CHOICES, MemberVisitor, STORED, last, position};
+use super::{CurrentMember, MAX_CHOICES, MemberVisitor, STORED, last, no_prompt, position};
 use crate::body::OutputLimitMember;
 use crate::body::errors::{invalid, no_stored_id, not_allowed};
 use crate::body::params::MemberRule;
@@ -17,6 +17,9 @@ impl MemberVisitor<'_> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
+        if self.parsed.cost_factors.service_tier && self.name() == "service_tier" {
+            self.parsed.cost_factors.service_tier = !is_usual_tier(value);
+        }
         match (member.rule, value) {
             (MemberRule::Refuse, JsonScalar::Null) => return self.strip(),
             (MemberRule::Refuse, _) | (MemberRule::NotTrue, JsonScalar::Bool(true)) => {
@@ -55,6 +58,7 @@ impl MemberVisitor<'_> {
             }
             (MemberRule::Strip, JsonScalar::Null) => return self.strip(),
             (MemberRule::Strip, _) => return self.drop_value(),
+            (MemberRule::Prompts, JsonScalar::Number(_) | JsonScalar::Bool(_)) => return Err(no_prompt(self.name())),
             (MemberRule::Keep | MemberRule::Prompts | MemberRule::Never | MemberRule::Drop, _) => {}
         }
         self.keep(member, end);
@@ -125,6 +129,7 @@ impl MemberVisitor<'_> {
                 let at = position!(self, 1);
                 self.content.open(at, kind, start, &mut self.nested)
             }
+            (MemberRule::Prompts, JsonContainer::Object) => Err(no_prompt(self.name())),
             (MemberRule::Prompts | MemberRule::Keep | MemberRule::Strip | MemberRule::Drop | MemberRule::Never, _) => {
                 Ok(())
             }
@@ -150,7 +155,7 @@ impl MemberVisitor<'_> {
         if is_plain_model(name) {
             Ok(name.to_owned())
         } else {
-            refused("name one model, without a list, a URL or ':online'")
+            refused("name one model, without a list, a URL, 'a2a/' or ':online'")
         }
     }
 
@@ -185,14 +190,24 @@ impl MemberVisitor<'_> {
     }
 }
 
+/// Returns true for a tier of service at the usual price. `auto` may be a dearer one.
+fn is_usual_tier(value: JsonScalar<'_>) -> bool {
+    match value {
+        JsonScalar::Null => true,
+        JsonScalar::String(tier) => matches!(tier.complete(), Some(b"default" | b"standard" | b"standard_only")),
+        _ => false,
+    }
+}
+
 fn whole_number(number: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Returns true for one plain model name. A list would be several calls and one bill; a URL would name another host;
-/// `:online` would search the web.
+/// `:online` would search the web, and `a2a/` would call a registered agent.
 fn is_plain_model(name: &str) -> bool {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
     let lower = name.to_ascii_lowercase();
-    plain && (1..=256).contains(&name.len()) && !name.contains("//") && !lower.split(':').any(|part| part == "online")
+    let leaves = name.contains("//") || lower.starts_with("a2a/") || lower.split(':').any(|part| part == "online");
+    plain && (1..=256).contains(&name.len()) && !leaves
 }

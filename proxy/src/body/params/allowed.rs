@@ -186,8 +186,13 @@ const REASONING: MemberShapes = &[
     ("exclude", Shape::Scalar),
 ];
 
-const THINKING: MemberShapes =
-    &[("type", Shape::Scalar), ("budget_tokens", Shape::ThinkingBudget), ("display", Shape::Scalar)];
+const THINKING: MemberShapes = &[
+    ("type", Shape::Scalar),
+    ("budget_tokens", Shape::ThinkingBudget),
+    ("display", Shape::Scalar),
+    // Takes blocks of thinking of another conversation out of the prompt.
+    ("block_binding", Shape::Object(&[("prefix_mismatch_behavior", Shape::Scalar)])),
+];
 
 const RESPONSE_FORMAT: MemberShapes = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
 

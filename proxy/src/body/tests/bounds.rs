@@ -56,6 +56,25 @@ fn bounds_are_read_for_the_reservation() {
     }
 }
 
+/// Bug: each `service_tier` was reserved at the dearest rate, also the usual one.
+#[test]
+fn only_another_tier_than_the_usual_one_is_dearer() {
+    let is_dearer = |tier: &str| {
+        let body = format!(r#"{{"model":"m","service_tier":{tier},"temperature":null}}"#);
+        read(ApiFormat::Chat, &body).expect("allowed").0.cost_factors.service_tier
+    };
+    for (tier, expected) in [
+        ("null", false),
+        (r#""default""#, false),
+        (r#""standard_only""#, false),
+        (r#""auto""#, true),
+        (r#""priority""#, true),
+        (r#""default ""#, true),
+    ] {
+        assert_eq!(is_dearer(tier), expected, "{tier}");
+    }
+}
+
 #[test]
 fn the_lifetime_of_a_prompt_cache_sets_its_price() {
     let long = |body: &str| {
@@ -75,11 +94,19 @@ fn the_lifetime_of_a_prompt_cache_sets_its_price() {
         (r#"{"type":"ephemeral","ttl":"31536000s"}"#, Err(Reason::InvalidParam)),
         (r#"{"type":"ephemeral","ttl":31536000}"#, Err(Reason::InvalidParam)),
         (r#"{"type":"ephemeral","\u0074tl":"2h"}"#, Err(Reason::InvalidParam)),
+        (r#"{"cache_control":0,"ttl":"9d"}"#, Err(Reason::InvalidParam)),
+        (r#"{"cache_control":{"ttl":"5m"},"ttl":"9d"}"#, Err(Reason::InvalidParam)),
+        (r#"{"x":{"cache_control":{}},"ttl":"9d"}"#, Err(Reason::InvalidParam)),
+        (r#"{"cache_control":0,"ttl":"1h"}"#, Ok(true)),
     ] {
         for body in cached(cache) {
             assert_eq!(long(&body), want, "{body}");
         }
     }
+    let deep =
+        format!(r#"{}"ttl":"9d"{}"#, r#"{"x":"#.repeat(70), "}".repeat(70)).replace(r#"{"x":"ttl""#, r#"{"ttl""#);
+    let deep = format!(r#"{{"model":"m","messages":[{{"role":"user","content":{deep}}}]}}"#);
+    assert_eq!(long(&deep), Err(Reason::InvalidParam), "what is too deep to be followed is refused");
     let own = r#"{"model":"m","messages":[{"role":"assistant","content":[{"type":"tool_use","input":{"ttl":"9d","cache_control":{"ttl":"9d"}}}]}]}"#;
     assert_eq!(long(own), Ok(false), "what an agent's tool is called with is its own affair");
 }

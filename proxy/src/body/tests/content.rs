@@ -48,6 +48,8 @@ fn only_tools_of_the_agent_pass() {
         r#"[{"type":"function","name":"LiteLLM-code execution"}]"#,
         r#"[{"type":"custom","custom":{"name":"litellm_content_retrieve"}}]"#,
         r#"[{"type":"namespace","name":"n","tools":[{"type":"function","name":" litellm_web_search"}]}]"#,
+        r#"[{"type":"function","function":{"name":"headroom_retrieve"}}]"#,
+        r#"[{"name":"compresr_retrieve","input_schema":{}}]"#,
     ] {
         assert_eq!(tools(bad), Some(Reason::ToolNotAllowed), "{bad}");
     }
@@ -116,6 +118,9 @@ fn media_must_come_with_the_call() {
         r#"{"type":"input_file","file_id":"bGl0ZWxsbV9wcm94eTphcHBsaWNhdGlvbi9wZGY"}"#,
         r#"{"type":"image","source":{"type":"url","url":"https://x"}}"#,
         r#"{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}"#,
+        r#"{"type":"input_audio","input_audio":{"data":"https://x/?q=1","format":"mp3"}}"#,
+        r#"{"type":"input_audio","input_audio":{"format":"mp3","x":{"y":1},"data":["https://x"]}}"#,
+        r#"{"type":"input_audio","input_audio":"https://x"}"#,
     ] {
         assert_eq!(reason(ApiFormat::Chat, &part(bad)), Some(Reason::RemoteMediaNotAllowed), "{bad}");
         assert_eq!(reason(ApiFormat::Messages, &part(bad)), Some(Reason::RemoteMediaNotAllowed), "{bad}");
@@ -125,6 +130,8 @@ fn media_must_come_with_the_call() {
     for good in [
         r#"{"type":"text","text":"see http://x"}"#,
         r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
+        r#"{"type":"input_audio","input_audio":{"data":"UklGRiQAAABXQVZF","format":"wav"}}"#,
+        r#"{"type":"document","source":{"type":"text","media_type":"text/plain","data":"see http://x"}}"#,
     ] {
         assert_eq!(reason(ApiFormat::Chat, &part(good)), None, "{good}");
     }
@@ -140,6 +147,15 @@ fn media_must_come_with_the_call() {
         reason(ApiFormat::Embeddings, r#"{"model":"m","input":"gs://b/o"}"#),
         Some(Reason::RemoteMediaNotAllowed)
     );
+    for stored in [
+        r#""https://generativelanguage.googleapis.com/v1beta/files/ID""#,
+        r#"[["https://generativelanguage.googleapis.com/v1beta/files/ID"]]"#,
+        r#"[{"type":"file","file":{"file_data":"files/ID"}}]"#,
+        r#"[{"image":{"gcsUri":"gs://bucket/my scan.png"}}]"#,
+    ] {
+        let body = format!(r#"{{"model":"m","input":{stored}}}"#);
+        assert_eq!(reason(ApiFormat::Embeddings, &body), Some(Reason::RemoteMediaNotAllowed), "{stored}");
+    }
     assert_eq!(reason(ApiFormat::Embeddings, r#"{"model":"m","input":["see http://x",[1,2]]}"#), None);
     let tool_use = part(
         r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}},{"type":"image","source":{"url":"https://x"}}"#,
@@ -374,6 +390,52 @@ fn a_tool_named_like_a_search_is_refused() {
     assert_eq!(tools(ApiFormat::Messages, r#"{"name":"WebSearch","input_schema":{"type":"object"}}"#), None);
     assert_eq!(tools(ApiFormat::Chat, r#"{"type":"function","function":{"name":"web_search","parameters":{}}}"#), None);
     assert_eq!(tools(ApiFormat::Responses, r#"{"type":"function","name":"web_search","parameters":{}}"#), None);
+}
+
+/// Bug: LiteLLM's interception of searches took these tools for its own, since it looks for other members.
+#[test]
+fn a_tool_taken_for_a_search_is_refused() {
+    for (format, tool, expected) in [
+        (ApiFormat::Messages, r#"{"name":"WebSearch","parameters":{}}"#, Some(Reason::ToolNotAllowed)),
+        (ApiFormat::Messages, r#"{"name":"WebSearch","format":{}}"#, Some(Reason::ToolNotAllowed)),
+        (
+            ApiFormat::Chat,
+            r#"{"type":"function","name":"WebSearch","function":{"name":"f"}}"#,
+            Some(Reason::ToolNotAllowed),
+        ),
+        (
+            ApiFormat::Chat,
+            r#"{"type":"function","name":"web_search","function":{"name":"f"}}"#,
+            Some(Reason::ToolNotAllowed),
+        ),
+        (ApiFormat::Chat, r#"{"type":"function","function":{"name":"WebSearch","parameters":{}}}"#, None),
+        (ApiFormat::Chat, r#"{"name":"web_search","parameters":{}}"#, None),
+        (ApiFormat::Responses, r#"{"type":"function","name":"WebSearch","parameters":{}}"#, None),
+    ] {
+        assert_eq!(reason(format, &format!(r#"{{"model":"m","tools":[{tool}]}}"#)), expected, "{tool}");
+    }
+}
+
+/// Bug: the parts of a `prompt` passed unread, and LiteLLM makes them the content of a message, with its media.
+#[test]
+fn a_prompt_is_text_or_token_ids() {
+    let prompt = |prompt: &str| reason(ApiFormat::Completions, &format!(r#"{{"model":"m","prompt":{prompt}}}"#));
+    for good in [r#""x""#, r#"["x","y"]"#, r#"["x",[1,2]]"#, "[1,2]", "[[1],[2]]", "[]", "null"] {
+        assert_eq!(prompt(good), None, "{good}");
+    }
+    for bad in [
+        r#"["x",[{"type":"image_url","image_url":{"url":"http://169.254.169.254/"}}]]"#,
+        r#"["x",{"type":"image_url"}]"#,
+        r#"["x",["y"]]"#,
+        r#"["x",[[1]]]"#,
+        r#"["x",[null]]"#,
+        r#"["x",null]"#,
+        r#"{"a":1}"#,
+        "7",
+        "true",
+    ] {
+        assert_eq!(prompt(bad), Some(Reason::InvalidParam), "{bad}");
+    }
 }
 
 #[test]
