@@ -15,40 +15,53 @@ USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
 TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
 CHANGED = "{0}.deadline_s:i? {0}.decision:s? {0}.hold_id:s? {0}.max_calls:i? {0}.max_cost_usd:s? {0}.max_tokens:i? "
 CHANGED += "{0}.messages:d? {0}.open_calls:i? {0}.paused:b? {0}.stopped:b? "
-COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
-KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
+COMMON = "attempt:u kind:s prev:h run_id:s seq:i ts:t v:u"
+KINDS = {  # NAME:TYPE, with ? if it may be null, and ! if only with its parent; types stand below, =A|B is one of these words
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
     "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_memory:i? limits.max_tokens:i? "
-    "limits.rate_per_s:i? pid:i policy:s proxy_version:s sync:s upstream:s",
-    "intent": "bound:i? call:i call_id:s injected_message_ids:l? method:s model:s? path:s peer:o peer.pid:i? peer.uid:i "
+    "limits.rate_per_s:i? pid:u policy:s proxy_version:s sync:s upstream:s",
+    "intent": "bound:i? call:i call_id:s injected_message_ids:l? method:s model:s? path:s peer:o peer.pid:p? peer.uid:u "
     "req_bytes:i reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
     "outcome": "account:s? budget_limit_usd:s? budget_of:s? budget_spent_usd:s? cache_hit:b? call:i call_id:s "
     "connect_detail:s? connect_error:s? cost_source:=header|chunk|none cost_usd:m? drained:b? "
     "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model:s? model_served:s? "
     "null_reason:=not_sent|no_usage|no_cost|zero_cost|upstream_error|cut|unreadable|not_billed? resp_bytes:i "
-    "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|interrupted|unknown status:i? timing_us:o "
+    "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|interrupted|unknown status:w? timing_us:o "
     "timing_us.connect:i? timing_us.first_token:i? timing_us.longest_gap:i? timing_us.own:i timing_us.queue:i "
     "timing_us.total:i timing_us.ttfb:i? usage:o? " + TOKENS,
-    "refused": "account:s? method:s model:s? param:s? path:s reason:s status:i tool:s?",
+    "refused": "account:s? method:s model:s? param:s? path:s reason:s status:w tool:s?",
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
-    "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
+    "epoch": "boot_id:s build:s pid:u policy:s sync:s upstream:s",
     "control": "by:s? from:o reason:s? to:o what:s " + CHANGED.format("from") + CHANGED.format("to"),
     "held": "asked:s? cap:s hold_id:s max_wait_s:i",
     "released": "by:s decision:=approve|deny|draining|interrupted|later|left|resume|timeout hold_id:s waited_ms:i",
-    "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
-    "head:h key_id:s? reason:s refused:i relay:o? relay.refused:i? relay.requests:i? signature:s? unknown:i usage:o " + TOKENS,
+    "close": "calls:i certificate:o? certificate.key_id:s! certificate.public_key:s! certificate.signature:s! cost_usd:s "
+    "head:h key_id:s? reason:s refused:i relay:o? relay.refused:i! relay.requests:i! signature:s? unknown:i usage:o " + TOKENS,
 }
 # The members of each line of the control log: the actions of people and tokens. It has no record of a run.
 CONTROL = "after before key_id object operation owner prev principal reason request result role seq signature source ts v"
 CONTROL += " way"
+
+
+def is_amount(text):
+    """A number without a sign, with an exponent and digits within the bounds of the writer."""
+    shape = type(text) is str and re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?(?=[0-9])0*([0-9]{0,2}))?", text)
+    if not shape or int(shape[3] or 0) > 40:
+        return False
+    number = Decimal(text)
+    _, digits, exponent = number.normalize().as_tuple()  # it rounds
+    return number.normalize() == number and len(digits) + max(0, exponent) <= 40 and -exponent <= 80
+
+
 TYPES = {
     "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
     "l": lambda x: type(x) is list and all(type(item) is str for item in x), "o": lambda x: type(x) is dict,
     "d": lambda x: type(x) is list and all(
         type(item) is dict and type(item.get("message_id")) is str and type(item.get("sha256")) is str for item in x),
     "h": lambda x: type(x) is str and re.fullmatch("[0-9a-f]{64}", x),
-    "m": lambda x: type(x) is str and re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", x),
+    "m": is_amount, "w": lambda x: TYPES["i"](x) and x < 2**16, "u": lambda x: TYPES["i"](x) and x < 2**32,
+    "p": lambda x: TYPES["i"](x) and x < 2**31,
     "t": lambda x: type(x) is str and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z", x),
 }
 
@@ -77,9 +90,13 @@ def parse(text):
             raise ValueError
         return int(digits)
 
+    def height(value):
+        inner = value.values() if type(value) is dict else value if type(value) is list else ()
+        return max((1 + height(item) for item in inner), default=0)
+
     try:
         value = json.loads(text.decode(), object_pairs_hook=pairs, parse_int=whole, parse_float=whole, parse_constant=whole)
-        return value if type(value) is dict and canonical(value) == text else None
+        return value if type(value) is dict and height(value) <= 32 and canonical(value) == text else None
     except (ValueError, RecursionError):
         return None
 
@@ -87,11 +104,11 @@ def parse(text):
 def check_members(number, line):
     kind = line.get("kind")
     for field in f"{COMMON} {KINDS.get(kind, '') if type(kind) is str else ''}".split():
-        (path, want), value = field.split(":"), line
+        (path, want), value, parent = field.split(":"), line, line
         for name in path.split("."):
-            value = value.get(name) if value is not None else None
+            parent, value = value, value.get(name) if value is not None else None
         fits = value in want[1:].strip("?").split("|") if want[0] == "=" else TYPES[want[0]](value)
-        if not fits and not (value is None and want.endswith("?")):
+        if not fits and not (value is None and (want[-1] == "?" or want[-1] == "!" and parent is None)):
             raise Bad(number, f"members: {path} is {value!r}")
     if line["v"] != 1:
         raise Bad(number, f"schema: expected 1, found {line['v']}")
@@ -210,7 +227,8 @@ def verify(file, keys=(), seen=()):
             if is_open.pop(id, None) != line["call"] or id in past:
                 raise Bad(number, f"call: {line['call']} with id {id} is not open")
             if line.get("cost_usd") is not None:
-                nanos += int(Decimal(line["cost_usd"]).scaleb(9).to_integral_value(ROUND_HALF_EVEN))
+                cost = Decimal(line["cost_usd"]).scaleb(9).to_integral_value(ROUND_HALF_EVEN)
+                nanos += min(int(cost), 2**63 - 1)  # the writer counts no more of one call
             elif line.get("null_reason") not in ("not_sent", "not_billed"):
                 unknown += 1
             for name in USAGE:

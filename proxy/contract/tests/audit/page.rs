@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::{Map, Value, json};
 use sluice_contract::record::CallResult;
-use sluice_contract::{PrivateKey, TrustAnchors, Verdict, Witness, verify};
+use sluice_contract::{Hash, PrivateKey, TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
@@ -104,6 +105,7 @@ fn the_page_agrees_on_altered_files() {
 fn the_page_agrees_on_rewritten_files() {
     let file = signed();
     let key = crate::build::key();
+    let nested = |depth| format!("\"stacks\":{}{},\"status\":200", "[".repeat(depth), "]".repeat(depth));
     let mut cases = Vec::new();
     for key in [None, Some(&key), Some(&thief())] {
         for (at, from, to) in [
@@ -118,12 +120,56 @@ fn the_page_agrees_on_rewritten_files() {
             (3, "\"v\":1", "\"v\":2"),
             (8, "\"open_calls\":[]", "\"open_calls\":[\"x\"]"),
             (8, "\"bytes\":100", "\"bytes\":101"),
+            (0, "\"attempt\":0", "\"attempt\":5000000000"),
+            (1, "\"uid\":1001", "\"uid\":5000000000"),
+            (1, "\"pid\":77", "\"pid\":3000000000"),
+            (2, "\"status\":404", "\"status\":70000"),
+            (3, "\"status\":200", "\"status\":70000"),
+            (3, "0.00000585", "1e41"),
+            (3, "0.00000585", "0.00000585e0000000000000"),
+            (3, "0.00000585", "585e-0000000000008"),
+            (3, "0.00000585", "1e40"),
+            (3, "0.00000585", "1e"),
+            (3, "0.00000585", &*format!("0.{}", "9".repeat(201))),
+            (3, "0.00000585", "1000000000000000"),
+            (3, "\"status\":200", &*nested(32)),
+            (3, "\"status\":200", &*nested(33)),
         ] {
             cases.push((format!("{from} -> {to}, key {key:?}"), rewritten(&file, at, from, to, key)));
         }
     }
     assert_agreed(&cases, true);
     assert_agreed(&cases, false);
+}
+
+#[test]
+fn the_page_agrees_on_half_a_relay() {
+    let file = File::opened().relayed().closed(None);
+    let [open, close] = file.lines()[..] else { panic!("two lines") };
+    let with_relay = |relay: Value| {
+        let mut close: Map<String, Value> = serde_json::from_slice(close).expect("JSON");
+        close.insert("relay".to_owned(), relay);
+        for name in ["head", "signature"] {
+            close.remove(name);
+        }
+        let head = Hash::of(&serde_json::to_vec(&close).expect("JSON"));
+        close.extend([("head".to_owned(), json!(head.to_string())), ("signature".to_owned(), Value::Null)]);
+        [open, &serde_json::to_vec(&close).expect("JSON"), b"\n"].concat()
+    };
+    let whole = json!({ "refused": 3, "requests": 41 });
+    let cases = [whole, json!({}), json!({ "refused": 3 }), Value::Null];
+    let cases = cases.map(|relay| (relay.to_string(), with_relay(relay)));
+    assert_eq!(ours(&cases[0].1, &TrustAnchors { keys: &[], seen: &[] }), "0 0");
+    assert_agreed(&cases, false);
+}
+
+/// Bug: the page called a file tampered with a call above nine billion dollars, which a hostile upstream can state.
+#[test]
+fn the_page_agrees_on_absurd_amounts() {
+    let ok = CallResult::Ok;
+    let file = File::opened().priced("1000000000000000").intent(false).outcome(ok).closed(Some(&crate::build::key()));
+    assert_eq!(ours(&file.bytes, &TrustAnchors { keys: &[], seen: &[] }), "0 0");
+    assert_agreed(&[("absurd".to_owned(), file.bytes)], false);
 }
 
 #[test]
