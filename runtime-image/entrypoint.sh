@@ -1,7 +1,7 @@
 #!/bin/bash
 # Bridges 127.0.0.1:LLM_PROXY_PORT to the sidecar's socket, then becomes the command.
 #
-#   OPENAI_API_BASE set     the socket must come within 5 s, else exit 1
+#   OPENAI_API_BASE set     the socket must come within 30 s, else exit 1
 #   the socket is there     bridge
 #   neither                 no bridge
 #   no command              a login shell
@@ -12,7 +12,7 @@ set -euo pipefail
 
 socket=${LLM_PROXY_SOCKET:-/llm-sock/llm.sock}
 port=${LLM_PROXY_PORT:-8080}
-patience=5 # seconds, for the socket and for the bridge
+patience=30 # seconds, for the socket and for the bridge
 
 fail() {
     echo "sluice: $*" >&2

@@ -119,7 +119,7 @@ async fn arguments_arrive_as_they_were_given() {
 async fn a_program_is_not_started_without_its_socket() {
     let said = ByHand::run(&["-e", "OPENAI_API_BASE=http://localhost:8080"], &["echo", "begun"]).await;
 
-    let why = "sluice: OPENAI_API_BASE is set, but there is no socket at /llm-sock/llm.sock after 5 s\n";
+    let why = "sluice: OPENAI_API_BASE is set, but there is no socket at /llm-sock/llm.sock after 30 s\n";
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (1, "", why));
 }
 
@@ -158,7 +158,7 @@ async fn a_late_socket_is_waited_for() {
     let flags = ["-v", &mount, "-e", "OPENAI_API_BASE=http://localhost:8080"];
     let container = ByHand::start(&flags, &["sh", "-c", &ask("/health")]).await;
     // Wait until the entrypoint has looked for the socket without success, and waits.
-    let waits = "until grep -qs entrypoint /proc/[0-9]*/cmdline; do :; done; ! grep -sx socat /proc/[0-9]*/comm";
+    let waits = "until grep -qs '[e]ntrypoint' /proc/[0-9]*/cmdline; do :; done; ! grep -sx socat /proc/[0-9]*/comm";
     assert_eq!(container.shell(waits).await.code, 0);
 
     let _sidecar = launch.start().await;
