@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -24,10 +24,10 @@ pub(crate) fn make_private(path: &Path, user: Option<ChildUser>) -> Result<(), G
     own(path, user)
 }
 
-/// Gives a file or directory to the user.
+/// Gives a file or directory to the user. A link in its place, which a process of that user could make, is not followed.
 pub(crate) fn own(path: &Path, user: Option<ChildUser>) -> Result<(), GitError> {
     let Some(user) = user else { return Ok(()) };
-    chown(path, Some(user.uid), Some(user.gid)).map_err(GitError::file("give a repository to the user of git"))
+    lchown(path, Some(user.uid), Some(user.gid)).map_err(GitError::file("give a repository to the user of git"))
 }
 
 /// Makes a directory of ours and its parents, if they are not there.
@@ -54,7 +54,8 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8], user: Option<ChildUser>) 
     let failed = || GitError::file("write a file of a repository");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed())?;
     file.write_all(bytes).map_err(failed())?;
-    own(path, user)
+    let Some(user) = user else { return Ok(()) };
+    fchown(&file, Some(user.uid), Some(user.gid)).map_err(GitError::file("give a repository to the user of git"))
 }
 
 /// Replaces a file of ours as a whole.
@@ -217,6 +218,18 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn the_target_of_a_link_is_not_given_away() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [target, link] = ["target", "link"].map(|name| directory.path().join(name));
+        fs::write(&target, "").and_then(|()| std::os::unix::fs::symlink(&target, &link)).expect("it is ours");
+        let owner = |path: &Path| fs::symlink_metadata(path).expect("it is there").uid();
+        let ours = owner(&target);
+        own(&link, Some(ChildUser { uid: ours + 4242, gid: 0 }))
+            .expect("run this test as root: only root may give away");
+        assert_eq!((owner(&target), owner(&link)), (ours, ours + 4242));
+    }
 
     /// Bug: one task locked a file that its holder had just removed, and another one locked the new file.
     #[test]

@@ -263,8 +263,8 @@ impl Outlet<'_> {
     fn apply(&self, changes: &Changes<'_>, work: &Tree, collected: &mut Collected) -> Result<(), ExchangeError> {
         let directory = &self.repository.directory;
         let path = directory.path.display().to_string();
-        let host = directory.tree(self.interrupt).map_err(|error| directory.error(error))?;
         let owner = directory.owner().map_err(|error| directory.error(error))?;
+        let host = directory.tree(self.interrupt).map_err(|error| directory.error(error))?.read_by(owner);
         let applied = {
             let _lock = directory.lock(LOCK_WAIT, self.interrupt)?;
             let name = temporary(self.paths);

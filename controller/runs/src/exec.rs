@@ -210,6 +210,10 @@ impl ExecDriver {
             let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
         }
         let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
+        if exit_code.is_none() && stopped.is_none() {
+            // It has closed its output, or was detached from it, and would go on without a limit.
+            let _ = tokio::time::timeout(START_WITHIN, self.kill()).await;
+        }
         let held = std::mem::take(&mut counter.held);
         if !held.is_empty() && matches!(exit_code, Some(126..=128)) {
             stopped = stopped.or(Some(ExecStop::NotStarted));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::budget::Admitted;
 use sluice_state::run::{Cancel, Run};
@@ -9,12 +10,13 @@ use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
 use crate::admission::RunRequest;
+use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, drive};
 use crate::engine::OutputConfig;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::observer::{Observer, Observers};
-use crate::outcome::{CompletedRun, Completion};
+use crate::outcome::{CompletedRun, Completion, check_closed};
 use crate::record::{ResultRecord, RunRecorder};
 use crate::resources::RunResources;
 use crate::run_clock::RunClock;
@@ -59,7 +61,10 @@ impl Execution {
         let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
         let (host_of_run, timeout) = (Arc::clone(&host), spec.timeout);
         let context = DriveContext { host: host_of_run, key: key.clone(), generation, timeout, clock, observer };
-        let driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
+        let mut driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
+        if driven.end.is_create_pending && check_closed(&driven.run).is_ok() {
+            driven.end.notes.extend(drain_pending_create(&host, &key, &spec.image).await);
+        }
         // The sidecar has ended. If this process is killed before the key is deleted, the next run deletes it.
         let revoking = (spec.key_mode != KeyMode::Master).then(|| {
             let (store, litellm, key) = (host.store.clone(), spec.litellm(), key.clone());
@@ -77,6 +82,15 @@ impl Execution {
         }
         Ok(CompletedRun { revoking, ..completed })
     }
+}
+
+/// Removes the container of a run whose directories are gone, if the engine creates it after all. Returns a remark if that
+/// fails.
+async fn drain_pending_create(host: &Host, key: &RunKey, image: &str) -> Option<String> {
+    let (name, identity) = (container_name(key), identity(key, &host.instance));
+    let error = host.engine.drain_pending_create(&name, image, &identity).await.err()?;
+    let error = error_chain(&error);
+    Some(format!("the engine may still create the container {name}, which sluice sweep removes: {error}"))
 }
 
 /// Adds the result to the record of a run. An error is a remark: the run is over.

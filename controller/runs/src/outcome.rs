@@ -65,7 +65,17 @@ impl Completion {
     /// [`StoreError`] when the judgement cannot be recorded.
     pub async fn finish(self, driven: DrivenRun, printer: Option<Printer>) -> Result<CompletedRun, StoreError> {
         let DrivenRun { run, end } = driven;
-        let TeardownEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
+        let TeardownEnd {
+            totals,
+            output,
+            output_loss,
+            is_short_of_memory,
+            is_create_pending: _,
+            timings,
+            audit,
+            collected,
+            mut notes,
+        } = end;
         let stdout = output.0.text();
         let verdict = run.verdict.as_ref().expect("a run that is over has a verdict");
         let implausible = totals.implausible.first().map(ImplausibleCost::describe);

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::{RunKey, Witness};
 use sluice_state::layout::RunPaths;
-use sluice_state::ledger::ParsedAudit;
 use sluice_state::process::Process;
-use sluice_state::receipt::RunTotals;
 use sluice_state::run::{Cancel, RunStep, RunUpdate};
 use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
-use crate::capture::Captured;
 use crate::engine::{EngineError, OutputConfig, StdioConfig, log_size};
 use crate::exchange::{CancelFlag, Collected, RunFiles};
 use crate::host::Host;
@@ -25,7 +22,6 @@ use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::stop::StopPolicy;
 use crate::timings::Timings;
-use crate::verdict::OutputLoss;
 use crate::{blueprint, record, rundir};
 
 mod audit;
@@ -33,10 +29,12 @@ mod commits;
 mod files;
 mod sandbox;
 mod sidecar;
+mod teardown_end;
 
 use audit::RunAudit;
 use sandbox::RunContainer;
 use sidecar::RunSidecar;
+pub use teardown_end::TeardownEnd;
 
 /// The existing resources of one run.
 #[derive(Debug)]
@@ -79,8 +77,7 @@ pub struct RunSnapshot {
     pub state: ObservedState,
     /// Process of the sidecar.
     pub sidecar: Option<Process>,
-    /// Witness of the last line of the audit file, if there is a new one. The sidecar, which writes the file, cannot
-    /// reach the database that keeps the witness.
+    /// Witness of the last line of the audit file, if there is a new one. The sidecar cannot reach the database with it.
     pub witness: Option<Witness>,
 }
 
@@ -93,27 +90,6 @@ pub struct PerformedStep {
     pub took: Duration,
     /// Result of the step.
     pub result: Result<(), StepError>,
-}
-
-/// Results of a run that is over.
-#[derive(Debug)]
-pub struct TeardownEnd {
-    /// Calls, tokens and costs.
-    pub totals: RunTotals,
-    /// Captured stdout and stderr.
-    pub output: (Captured, Captured),
-    /// Reason why a part of the output is missing.
-    pub output_loss: Option<OutputLoss>,
-    /// True if the program was short of memory at the end.
-    pub is_short_of_memory: bool,
-    /// Durations.
-    pub timings: Timings,
-    /// The audit file for the ledger; `None` if it could not be read.
-    pub audit: Option<ParsedAudit>,
-    /// Files that came out of the run.
-    pub collected: Collected,
-    /// Remarks for people.
-    pub notes: Vec<String>,
 }
 
 /// Reason why the resources of another controller's run cannot be inspected.
@@ -340,11 +316,12 @@ impl RunResources {
     }
 
     fn tally(&mut self) {
-        if self.ownership == PathOwnership::ThisRun {
-            let history = self.sidecar.history(self.spec.as_deref());
-            self.audit.tally(&self.key, &self.paths.audit, &self.host.keys, history);
-            self.audit.add_fault(self.sidecar.fault());
+        if self.ownership == PathOwnership::Unknown {
+            return;
         }
+        let history = self.sidecar.history(self.spec.as_deref());
+        self.audit.tally(&self.key, &self.paths.audit, &self.host.keys, history);
+        self.audit.add_fault(self.sidecar.fault());
     }
 
     /// Returns the results, and releases the streams of the container.
@@ -352,14 +329,16 @@ impl RunResources {
     pub fn finish(mut self) -> TeardownEnd {
         let mut notes = self.sidecar.take_notes();
         self.sandbox.detach();
-        notes.extend(self.file_notes);
-        notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
+        let unrecorded =
+            self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}"));
+        notes.extend(self.file_notes.into_iter().chain(unrecorded));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();
         TeardownEnd {
             totals,
             output_loss: self.sandbox.output_loss(),
             is_short_of_memory: self.sandbox.is_short_of_memory(),
+            is_create_pending: self.sandbox.is_create_pending(),
             output: self.sandbox.finish(),
             timings,
             audit,
@@ -371,8 +350,7 @@ impl RunResources {
 
 async fn timed(step: RunStep, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
     let begun = Instant::now();
-    let result = result.await;
-    PerformedStep { step, took: begun.elapsed(), result }
+    PerformedStep { step, result: result.await, took: begun.elapsed() }
 }
 
 fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSpec) -> blueprint::Blueprint {

@@ -32,6 +32,7 @@ mod report;
 
 pub(crate) use adopted::remember;
 pub use adopted::{AdoptedClone, CloneCollector, recall};
+use bundle::Exceeds;
 pub(crate) use bundle::remove_collector;
 pub use error::CloneError;
 pub use push_limit::PushLimit;
@@ -145,8 +146,14 @@ impl RunClone {
 
 impl LiveClone {
     /// Collects the work of the run. No process of the run is left. A fault is a part of the report: the run is over.
-    pub(crate) async fn collect(&self, engine: &Engine, container: Blueprint, paths: &RunPaths) -> CloneReport {
-        let collected = self.take_bundles(engine, container, paths).await;
+    pub(crate) async fn collect(
+        &self,
+        engine: &Engine,
+        container: Blueprint,
+        paths: &RunPaths,
+        exceeds: Exceeds,
+    ) -> CloneReport {
+        let collected = self.take_bundles(engine, container, paths, exceeds).await;
         let mut report = CloneReport::of(&self.repository, &self.url, self.branch.as_str(), self.pushes.taken()).await;
         match collected {
             Ok(collected) => {
@@ -181,6 +188,7 @@ impl LiveClone {
         engine: &Engine,
         container: Blueprint,
         paths: &RunPaths,
+        exceeds: Exceeds,
     ) -> Result<CollectedClone, CloneError> {
         if !is_directory(&paths.work.join(REPOSITORY)) {
             return Err(CloneError::Gone);
@@ -191,7 +199,7 @@ impl LiveClone {
             base: self.repository.base(),
             identity: &self.identity,
         };
-        let bundles = bundle::make(engine, container, paths, &plan).await?;
+        let bundles = bundle::make(engine, container, paths, &plan, exceeds).await?;
         let branch = self.import(bundles.branch).await.map(drop);
         let uncommitted = match bundles.uncommitted {
             Ok(bundle) => self.import(bundle).await,

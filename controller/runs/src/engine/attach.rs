@@ -26,6 +26,8 @@ use crate::input::Stdin;
 /// Keys that detach from a program. By default the engine detaches at Ctrl-P Ctrl-Q, and holds each Ctrl-P back. This byte
 /// does not occur in UTF-8.
 const NO_DETACH_KEYS: &str = "%FF,%FF,%FF,%FF,%FF,%FF,%FF,%FF";
+/// The same for an exec. Its keys are in JSON, which cannot hold that byte: Ctrl-^ eight times.
+pub(super) const EXEC_DETACH_KEYS: &str = "ctrl-^,ctrl-^,ctrl-^,ctrl-^,ctrl-^,ctrl-^,ctrl-^,ctrl-^";
 /// Size of one read.
 const CHUNK: usize = 32 << 10;
 

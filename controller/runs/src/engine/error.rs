@@ -52,6 +52,13 @@ pub enum EngineError {
     Transport(#[source] Error),
 }
 
+impl EngineError {
+    /// Returns whether the engine may do what was requested although it gave no answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Late(_) | Self::Transport(_))
+    }
+}
+
 /// Replaces a bollard error by the engine's own message, if it has answered.
 pub(super) fn refused(error: EngineError) -> EngineError {
     match error {

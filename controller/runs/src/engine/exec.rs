@@ -54,7 +54,7 @@ impl Engine {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             tty: Some(spec.tty),
-            detach_keys: None,
+            detach_keys: spec.tty.then(|| attach::EXEC_DETACH_KEYS.to_owned()),
             env: Some(spec.env.clone()),
             cmd: Some(spec.argv.clone()),
             privileged: Some(false),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::container::LogOutput;
+use bollard::errors::Error;
 use bollard::query_parameters::LogsOptionsBuilder;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use sluice_state::records::{LoggedBytes, OutputLog, RecordedStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -177,7 +178,12 @@ async fn read(docker: Docker, id: String, sink: Arc<Mutex<LogSink>>, mut ended: 
 /// Reads the log once. Returns true if no other pass can add anything.
 async fn pass(docker: &Docker, id: &str, follow: bool, sink: &Arc<Mutex<LogSink>>) -> bool {
     let options = LogsOptionsBuilder::new().stdout(true).stderr(true).timestamps(true).follow(follow).build();
-    take_all(docker.logs(id, Some(options)), follow, sink).await
+    let mut is_gone = false;
+    let frames = docker.logs(id, Some(options)).inspect_err(|error| {
+        is_gone = matches!(error, Error::DockerResponseServerError { status_code: 404, .. });
+    });
+    // Of a container that was removed, nothing more can be read.
+    take_all(frames, follow, sink).await || is_gone
 }
 
 async fn take_all<E>(

@@ -18,7 +18,7 @@ use super::copy::{Age, Allowance, NewEntry};
 use super::git_names::is_git_directory;
 use super::interrupt::CancelFlag;
 use super::owner::Owner;
-use super::tree::{Kind, Tree, TreeEntry, entry, is_beneath, split};
+use super::tree::{Kind, Tree, TreeEntry, entry, is_above, is_beneath, split};
 
 /// Maximum number of bytes that one run may write to the host.
 const BYTES_MAX: u64 = 8 << 30;
@@ -109,9 +109,12 @@ impl Target<'_> {
     }
 
     fn is_allowed(&mut self, change: &Change<'_>) -> bool {
+        let link = change.after.as_ref().filter(|after| after.kind == Kind::Link);
         let reason = if is_beneath(self.executed, &change.path) {
             "git on the host executes it"
-        } else if let Some(link) = change.after.as_ref().filter(|after| after.kind == Kind::Link)
+        } else if link.is_some() && is_above(self.executed, &change.path) {
+            "it is a link on the way to what git on the host executes"
+        } else if let Some(link) = link
             && leads_out(&change.path, &link.target)
         {
             "it is a link that leads out of the directory, or into the metadata of git"
@@ -171,12 +174,12 @@ impl Target<'_> {
         let mode = mode_on_host(after, now.as_ref());
         let owner = self.owner;
         match after.kind {
-            Kind::Directory => {
-                // No directory can be renamed to the name of a file, so the file is deleted first.
-                if before.is_some() {
-                    unlinkat(&directory, name, AtFlags::empty())?;
-                }
+            Kind::Directory if before.is_none() => {
                 NewEntry { directory: &directory, name, owner, mode: mode | 0o700 }.make_directory()?;
+            }
+            Kind::Directory => {
+                let place = NewEntry { directory: &directory, name: &self.temporary, owner, mode: mode | 0o700 };
+                replace_by_directory(&place, name, before)?;
             }
             Kind::Link | Kind::File => {
                 let temporary = self.temporary.clone();
@@ -244,6 +247,42 @@ fn rename(finished: &NewEntry<'_>, name: &[u8], replaces: bool) -> io::Result<()
         Err(Errno::INVAL) => Ok(renameat(directory, temporary, directory, name)?),
         renamed => Ok(renamed?),
     }
+}
+
+/// Replaces a file with a directory. The file stays if the directory cannot be made.
+fn replace_by_directory(place: &NewEntry<'_>, name: &[u8], before: Option<&Original>) -> io::Result<()> {
+    let made = place.make_directory();
+    if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+        return Err(name_taken(place.name));
+    }
+    let replaced = made.and_then(|_| exchange(place, name, before));
+    if replaced.is_err() {
+        let _ = unlinkat(place.directory, place.name, AtFlags::REMOVEDIR);
+    }
+    replaced
+}
+
+/// Gives the finished directory the name of a file, and deletes the file. No directory can be renamed to the name of a
+/// file, but both can exchange their names.
+fn exchange(finished: &NewEntry<'_>, name: &[u8], before: Option<&Original>) -> io::Result<()> {
+    let NewEntry { directory, name: temporary, .. } = *finished;
+    let exchange_names = || renameat_with(directory, temporary, directory, name, RenameFlags::EXCHANGE);
+    match exchange_names() {
+        // A file system without this flag; the file was unchanged a moment ago.
+        Err(Errno::INVAL) => {
+            unlinkat(directory, name, AtFlags::empty())?;
+            return Ok(renameat(directory, temporary, directory, name)?);
+        }
+        exchanged => exchanged?,
+    }
+    let file = entry(directory, temporary);
+    let deleted = file
+        .and_then(|now| check_unchanged(before, Some(&now)))
+        .and_then(|()| Ok(unlinkat(directory, temporary, AtFlags::empty())?));
+    if deleted.is_err() {
+        exchange_names()?;
+    }
+    deleted
 }
 
 /// Returns whether git would treat a directory of the host as a repository once it also has this name.
@@ -320,6 +359,7 @@ fn reason(error: &io::Error) -> Cow<'static, str> {
         return format!("a run may write {BYTES_MAX} bytes at most").into();
     }
     match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ACCESS) => "the owner of the repository may not read its directory".into(),
         Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => "its directory is a link or another file system now".into(),
         Some(Errno::EXIST | Errno::ISDIR) => "the host has such a file, which the run has not seen".into(),
         _ => error.to_string().into(),

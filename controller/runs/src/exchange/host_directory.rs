@@ -105,9 +105,12 @@ impl OutputFile {
     pub(crate) fn write(&self, content: &[u8], paths: &RunPaths) -> io::Result<()> {
         let (directory, temporary) = (&self.directory.descriptor, &temporary(paths)[..]);
         let owner = self.directory.owner()?;
-        let file = NewEntry { directory, name: temporary, owner, mode: 0o644 }.write_bytes(content)?;
-        let written = file.sync_all().and_then(|()| Ok(renameat(directory, temporary, directory, &self.name)?));
-        if written.is_err() {
+        let written = NewEntry { directory, name: temporary, owner, mode: 0o644 }
+            .write_bytes(content)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| Ok(renameat(directory, temporary, directory, &self.name)?));
+        // A file that was there before belongs to another program.
+        if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
             let _ = unlinkat(directory, temporary, AtFlags::empty());
         }
         written?;

@@ -21,10 +21,15 @@ pub(super) fn unmark(paths: &RunPaths) -> io::Result<()> {
 /// # Errors
 /// Errors of the kernel.
 pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
+    let to = kept(paths);
+    if !paths.work.try_exists()? && to.try_exists()? {
+        // The controller was killed after it had moved the workspace, and before it had reported that.
+        let _ = unmark(paths);
+        return Ok(Some(to));
+    }
     if !keep_marker(paths).try_exists()? {
         return Ok(None);
     }
-    let to = kept(paths);
     match std::fs::rename(&paths.work, &to) {
         // The workspace does not exist, so there is no work to keep.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !paths.work.try_exists()? => return Ok(None),

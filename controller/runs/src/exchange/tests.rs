@@ -84,6 +84,7 @@ fn a_workspace_stays_until_its_results_are_kept() {
     fs::remove_file(&kept).and_then(|()| fs::create_dir(&kept)).expect("it is ours");
     assert_eq!(rescue(&run.paths).expect("there is room"), Some(kept.join("r.0")));
     assert_eq!(read(kept.join("r.0/repo/made")), "made");
+    assert_eq!(rescue(&run.paths).expect("it was moved"), Some(kept.join("r.0")), "after a kill it is still reported");
 }
 
 #[test]
@@ -226,6 +227,27 @@ fn a_refused_change_of_kind_keeps_the_old_file() {
     assert_eq!(read(run.host("link")), "new");
 }
 
+/// Bug: the file of the host was deleted before the directory was made.
+#[test]
+fn a_directory_that_cannot_be_made_keeps_the_file() {
+    let run = TestRun::new("r.0");
+    write(run.host("data"), "old");
+    let files = run.bring_in();
+    fs::remove_file(run.work("data")).expect("it is there");
+    write(run.work("data/inner"), "new");
+    let unfinished = run.host(".sluice-unfinished.r.0");
+    write(&unfinished, "other");
+
+    let refused = run.bring_out(&files);
+
+    assert!(refused.errors[0].starts_with("2 changes of the run were not made"), "{:?}", refused.errors);
+    assert_eq!((read(run.host("data")), read(&unfinished)), ("old".to_owned(), "other".to_owned()));
+    fs::remove_file(&unfinished).expect("it is there");
+    assert_eq!(run.bring_out(&files).errors, [""; 0]);
+    assert_eq!(read(run.host("data/inner")), "new");
+    assert!(!unfinished.exists());
+}
+
 #[test]
 fn credentials_of_no_configuration_enter() {
     let run = TestRun::new("r.0");
@@ -276,6 +298,43 @@ fn a_run_sees_no_more_than_the_owner() {
     for name in ["listed", "passed", "private"] {
         assert!(!run.work(name).exists(), "{name}");
     }
+}
+
+/// Bug: the controller wrote for a run where the owner of the repository may not even read.
+#[test]
+fn a_run_writes_into_no_private_directory() {
+    let run = TestRun::new("r.0");
+    write(run.host("private/file"), "x");
+    fs::set_permissions(run.host("private"), Permissions::from_mode(0o700)).expect("we are root");
+    let files = run.bring_in();
+    write(run.work("private/new"), "new");
+    write(run.work("made/new"), "new");
+
+    let collected = run.bring_out(&files);
+
+    let reason = "private/new (the owner of the repository may not read its directory)";
+    assert!(collected.errors[0].contains(reason), "{:?}", collected.errors);
+    assert!(!run.host("private/new").exists() && run.host("made/new").exists());
+}
+
+/// Bug: git on the host executed a program of the run, through a link that the run had changed.
+#[test]
+fn no_link_leads_git_to_another_program() {
+    let run = TestRun::new("r.0");
+    write(run.host(".git/config"), "[core]\n\tfsmonitor = bin/monitor\n\thooksPath = .husky/_\n");
+    write(run.host("tools/monitor"), "");
+    symlink("tools", run.host("bin")).expect("there is room");
+    let files = run.bring_in();
+    fs::remove_file(run.work("bin")).expect("it is there");
+    write(run.work("evil/monitor"), "x");
+    ["bin", ".husky"].iter().for_each(|name| symlink("evil", run.work(name)).expect("there is room"));
+
+    let collected = run.bring_out(&files);
+
+    assert!(collected.errors[0].starts_with("2 changes of the run were not made"), "{:?}", collected.errors);
+    assert_eq!(fs::read_link(run.host("bin")).expect("it is there"), Path::new("tools"));
+    fs::symlink_metadata(run.host(".husky")).expect_err("it is no link of the run");
+    assert!(run.host("evil/monitor").exists(), "nothing executes it");
 }
 
 #[test]

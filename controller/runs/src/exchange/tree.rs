@@ -312,6 +312,12 @@ pub(super) fn is_beneath(roots: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
     }
 }
 
+/// Returns whether a path is a directory above one of these paths.
+pub(super) fn is_above(paths: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
+    let beginning = [path, b"/"].concat();
+    paths.range(beginning.clone()..).next().is_some_and(|next| next.starts_with(&beginning))
+}
+
 /// Returns a path as one line of text, with the end of a long one left out. Control characters and those that reorder text are written as codes.
 pub(super) fn show(path: &[u8]) -> String {
     let mut shown = String::new();

@@ -7,6 +7,7 @@ use sluice_state::store::RunDriver;
 
 use super::{RunResources, container_blueprint, files};
 use crate::blueprint::{container_name, identity};
+use crate::exchange::disk_usage::exceeds;
 use crate::exchange::{Collected, ExchangeReport, FileExchange, OutputFile, PatchReport};
 use crate::run_clone::{
     AdoptedClone, CloneCollector, CloneError, CloneReport, LiveClone, recall, remember, remove_collector,
@@ -53,7 +54,7 @@ impl RunResources {
     pub(super) async fn with_commits(&mut self, mut collected: Collected, spec: &RunSpec) -> Collected {
         let Some(live) = self.clone.take().filter(|_| spec.clone.is_some()) else { return collected };
         let container = container_blueprint(&self.host, &self.key, &self.paths, spec);
-        let report = live.collect(&self.host.engine, container, &self.paths).await;
+        let report = live.collect(&self.host.engine, container, &self.paths, exceeds).await;
         self.note_commits(&live).await;
         self.remember_commits(&report);
         collected.errors.extend(report.faults.iter().cloned());
@@ -74,7 +75,7 @@ impl RunResources {
             match clone.open(&self.key) {
                 Ok(Some(live)) => {
                     let container = clone.container(&self.host, &self.key, &self.paths);
-                    let report = live.collect(&self.host.engine, container, &self.paths).await;
+                    let report = live.collect(&self.host.engine, container, &self.paths, exceeds).await;
                     self.note_commits(&live).await;
                     self.remember_commits(&report);
                     self.take_adopted(report, &clone);

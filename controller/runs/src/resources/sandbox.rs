@@ -32,6 +32,8 @@ pub(super) struct RunContainer {
     identity: BTreeMap<String, String>,
     id: Option<String>,
     state: ContainerState,
+    /// True if the engine did not answer the request to create it: it may exist, or come later.
+    is_create_pending: bool,
     /// True if its processes were frozen when it was last inspected.
     is_frozen: bool,
     expires: Option<SystemTime>,
@@ -65,6 +67,7 @@ impl RunContainer {
             identity: blueprint::identity(key, &host.instance),
             id: None,
             state: ContainerState::Absent,
+            is_create_pending: false,
             is_frozen: false,
             expires: None,
             stop,
@@ -88,6 +91,11 @@ impl RunContainer {
     /// Returns whether a start of the program was tried. After a start without an answer, the program may have run.
     pub(super) fn was_start_tried(&self) -> bool {
         self.output.is_none()
+    }
+
+    /// Returns whether the engine may still create it.
+    pub(super) fn is_create_pending(&self) -> bool {
+        self.is_create_pending
     }
 
     /// Returns the policy by which the program is stopped.
@@ -137,6 +145,7 @@ impl RunContainer {
     async fn create(&mut self, blueprint: &Blueprint) -> Result<(), EngineError> {
         let begun = Instant::now();
         let (created, info) = tokio::join!(self.engine.create(blueprint), self.engine.info());
+        self.is_create_pending = created.as_ref().is_err_and(EngineError::is_unanswered);
         self.id = Some(created?);
         self.state = ContainerState::Created;
         self.timings.container_create = Some(ms_since(begun));

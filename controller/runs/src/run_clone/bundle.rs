@@ -22,6 +22,10 @@ use crate::rundir;
 
 /// Maximum time of the container that collects.
 const WITHIN: Duration = Duration::from_secs(120);
+/// Maximum number of bytes that the container may write: objects of the uncommitted changes, and the bundles.
+const WRITTEN_MAX: u64 = 4 << 30;
+/// Time between two measurements of what it has written.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of kept bytes of that container's output.
 const OUTPUT: usize = 4096;
 /// Mount point of the directory for the bundle.
@@ -76,6 +80,9 @@ pub(super) struct Bundles {
     pub(super) uncommitted: Result<Option<File>, CloneError>,
 }
 
+/// Returns whether a directory takes more than this number of bytes. Blocks the thread.
+pub(crate) type Exceeds = fn(&Path, u64) -> bool;
+
 /// Names in the bundle of a run.
 pub(super) struct BundlePlan<'a> {
     pub(super) branch: &'a Branch,
@@ -114,11 +121,13 @@ pub(super) async fn make(
     container: Blueprint,
     paths: &RunPaths,
     plan: &BundlePlan<'_>,
+    exceeds: Exceeds,
 ) -> Result<Bundles, CloneError> {
     let directory = paths.root.join("bundle");
     let file = CloneError::file("make the directory for what the run committed");
     let uid = rundir::sandbox_uid(paths).map_err(&file)?;
-    remove_collector(engine, &container.name, &container.labels).await?;
+    let (name, labels) = (container.name.clone(), container.labels.clone());
+    remove_collector(engine, &name, &labels).await?;
     // An earlier controller may have been killed while it collected; then a sandbox has filled the directory.
     let old = directory.clone();
     let removed = tokio::task::spawn_blocking(move || rundir::remove(&old, None)).await;
@@ -126,9 +135,10 @@ pub(super) async fn make(
     DirBuilder::new().mode(0o700).create(&directory).map_err(&file)?;
     chown(&directory, Some(uid), Some(uid)).map_err(&file)?;
     let blueprint = collecting(container, paths, &directory, plan);
-    let done = run(engine, &blueprint).await.and_then(|(code, output)| check(code, &output));
-    // Also after a failure, because a container of this name would block the next one.
-    let removed = engine.remove(&blueprint.name).await;
+    let outgrown = outgrown(&directory, WRITTEN_MAX, exceeds);
+    let done = run(engine, &blueprint, outgrown).await.and_then(|(code, output)| check(code, &output));
+    // Also after a failure, because it would block the next one. A container of this name that is not ours stays.
+    let removed = remove_collector(engine, &name, &labels).await;
     let is_branch_done = directory.join(BRANCH_DONE).symlink_metadata().is_ok();
     if !is_branch_done {
         done?;
@@ -149,18 +159,36 @@ fn check(code: i64, output: &Captured) -> Result<(), CloneError> {
     }
 }
 
-/// Runs the container, and returns its exit code and its output.
-async fn run(engine: &Engine, blueprint: &Blueprint) -> Result<(i64, Captured), CloneError> {
+/// Runs the container, and returns its exit code and its output. It must have ended before `outgrown`.
+async fn run(
+    engine: &Engine,
+    blueprint: &Blueprint,
+    outgrown: impl Future<Output = ()>,
+) -> Result<(i64, Captured), CloneError> {
     let id = engine.create(blueprint).await?;
     let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: OUTPUT, live: None, record: None };
     let mut running = engine.start(&id, OutputConfig::Attached(output)).await?;
-    engine.wait_until_stopped(&id, WITHIN).await;
+    tokio::select! {
+        () = engine.wait_until_stopped(&id, WITHIN) => {}
+        () = outgrown => return Err(CloneError::TooLarge(WRITTEN_MAX)),
+    }
     let exit = engine.find(&id, &blueprint.labels).await?.and_then(|found| found.exit);
     let Some(exit) = exit else { return Err(CloneError::Late(WITHIN.as_secs())) };
     running.stop_waiting(Duration::from_secs(1));
     running.drained().await;
     let (_, stderr) = running.finish().captured;
     Ok((exit.code, stderr))
+}
+
+/// Waits until a directory takes more than this number of bytes, or cannot be measured.
+async fn outgrown(directory: &Path, max: u64, exceeds: Exceeds) {
+    loop {
+        tokio::time::sleep(MEASURE_EVERY).await;
+        let directory = directory.to_owned();
+        if tokio::task::spawn_blocking(move || exceeds(&directory, max)).await.unwrap_or(true) {
+            return;
+        }
+    }
 }
 
 /// Returns the collecting container: the run's container with another program, and without access to the model.
@@ -206,4 +234,24 @@ fn open(path: &Path) -> std::io::Result<Option<File>> {
         return Err(std::io::Error::other("it is not a regular file"));
     }
     Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has_large_file(directory: &Path, max: u64) -> bool {
+        std::fs::metadata(directory.join("file")).is_ok_and(|file| file.len() > max)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_grows_is_noticed() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let outgrown = outgrown(directory.path(), 10, has_large_file);
+        let mut outgrown = std::pin::pin!(outgrown);
+        let within = tokio::time::timeout(3 * MEASURE_EVERY, &mut outgrown).await;
+        within.expect_err("it is empty");
+        std::fs::write(directory.path().join("file"), [1_u8; 11]).expect("there is room");
+        outgrown.await;
+    }
 }

@@ -42,6 +42,12 @@ pub enum CloneError {
     /// The container that collects did not end in time.
     #[error("git in the sandbox did not pack everything within {0} s")]
     Late(u64),
+    /// The container that collects wrote too much: the run's own filters and hooks are executed in it.
+    #[error(
+        "git in the sandbox wrote more than {0} bytes while it packed, or files that cannot be counted; only what was packed \
+         before came out"
+    )]
+    TooLarge(u64),
     /// Git in the container that collects failed.
     #[error("git in the sandbox could not pack everything (exit code {code}): {message}")]
     Failed {
@@ -63,6 +69,7 @@ impl CloneError {
             | Self::LargePatch(_)
             | Self::Unfinished
             | Self::Late(_)
+            | Self::TooLarge(_)
             | Self::Failed { .. } => self.to_string(),
             Self::Git(_) | Self::File { .. } | Self::Token(_) | Self::Engine(_) => {
                 "this host has a fault; an admin sees which in the daemon's log".to_owned()

@@ -12,8 +12,9 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Maximum number of waiting names.
 const NAMES: usize = 10_000;
 
-#[derive(Debug, Clone, Copy)]
-struct NameNotices {
+/// Times of the first and the last notice of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NameNotices {
     first: Instant,
     last: Instant,
 }
@@ -43,11 +44,16 @@ impl DirtyNames {
     }
 
     /// Takes the names that have waited long enough.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        let due: Vec<_> =
-            self.0.iter().filter(|(_, notices)| notices.due() <= now).map(|(path, _)| path.clone()).collect();
-        self.0.retain(|_, notices| notices.due() > now);
+    pub(super) fn take_due(&mut self, now: Instant) -> BTreeMap<Vec<u8>, NameNotices> {
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (due, waiting) = all.partition(|(_, notices)| notices.due() <= now);
+        self.0 = waiting;
         due
+    }
+
+    /// Puts a taken name back that was not checked: it is due, and its first notice stays.
+    pub(super) fn put_back(&mut self, path: Vec<u8>, notices: NameNotices) {
+        self.0.insert(path, notices);
     }
 
     /// Returns the time of the first notice of a name that waits.
@@ -79,9 +85,13 @@ mod tests {
         names.note(b"b".to_vec(), start + ms(100));
         names.note(b"a".to_vec(), start + ms(200));
         assert!(names.take_due(start + ms(399)).is_empty());
-        assert_eq!(names.take_due(start + ms(400)), [b"b"]);
-        assert_eq!((names.oldest(), names.take_due(start + ms(500))), (Some(start), vec![b"a".to_vec()]));
+        assert_eq!(names.take_due(start + ms(400)).into_keys().collect::<Vec<_>>(), [b"b"]);
+        let due = names.take_due(start + ms(500));
         assert!(names.is_empty());
+        // Bug: a name that was not checked in time counted as one that had just changed.
+        due.into_iter().for_each(|(path, notices)| names.put_back(path, notices));
+        assert_eq!(names.oldest(), Some(start));
+        assert_eq!(names.take_due(start + ms(500)).into_keys().collect::<Vec<_>>(), [b"a"]);
     }
 
     #[test]

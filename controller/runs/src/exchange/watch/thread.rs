@@ -116,7 +116,7 @@ impl WatchThread {
             self.schedule_walk();
         } else {
             let mut due = self.dirty.take_due(begun).into_iter();
-            for path in due.by_ref() {
+            for (path, _) in due.by_ref() {
                 worked = true;
                 self.scanner.look_at(&path);
                 if begun.elapsed() > TURN {
@@ -124,8 +124,8 @@ impl WatchThread {
                 }
             }
             // The others are due at the next turn.
-            for path in due {
-                self.dirty.note(path, begun);
+            for (path, notices) in due {
+                self.dirty.put_back(path, notices);
             }
             if self.walk_at.is_none() {
                 // A directory without a watch is walked from now on.
