@@ -37,7 +37,9 @@ pub(super) fn open_or_replace(state: &Path) -> Result<Store, CommandError> {
 
 /// Waits until no other command copies, imports or removes audit files, and then locks them for this one.
 pub(super) fn lock_files(state: &Path) -> Result<StateLock, CommandError> {
-    let waits = || say("another sluice backup, prune or ledger import uses the audit files; this one waits for it");
+    let waits = || {
+        say("another sluice backup, prune, ledger import or ledger rebuild uses the audit files; this one waits for it")
+    };
     lock::lock_files(state, waits)
         .map_err(|error| CommandError::failed(&StateDirectoryError::Io(state.to_owned(), error)))
 }

@@ -8,7 +8,7 @@ use sluice_contract::exit;
 use sluice_state::layout::Layout;
 use sluice_state::store::Store;
 
-use super::database::{open, open_for_queries, open_or_replace};
+use super::database::{lock_files, open, open_for_queries, open_or_replace};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
@@ -78,7 +78,7 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
             let store = checked(open_for_queries(&host.state_dir()?)?).await?;
             store.back_up(file).await.map_err(|error| CommandError::failed(&error))?;
             match OutputFormat::from(*json) {
-                OutputFormat::Json => print_json(&serde_json::json!({ "file": file })),
+                OutputFormat::Json => print_json(&serde_json::json!({ "file": file.display().to_string() })),
                 OutputFormat::Text => print(&format!("{}\n", file.display())),
             }
             Ok(ExitCode::SUCCESS)
@@ -93,6 +93,10 @@ async fn rebuild_all(state: &Path, mode: RebuildMode, json: bool) -> Result<Exit
         RebuildMode::Fill if is_lost => open_or_replace(state)?,
         RebuildMode::Fill => open(state)?,
         RebuildMode::Check => open_for_queries(state)?,
+    };
+    let _lock = match mode {
+        RebuildMode::Fill => Some(lock_files(state)?),
+        RebuildMode::Check => None,
     };
     let rebuilt = rebuild(state, &checked(store).await?, mode).await?;
     let differs = differs(rebuilt.differences.len());

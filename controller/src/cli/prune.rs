@@ -81,9 +81,10 @@ pub(super) async fn run(args: &PruneArgs) -> Result<ExitCode, CommandError> {
 impl PruneArgs {
     /// Returns the line of the control log.
     fn entry(&self) -> ControlEntry {
+        let archive = self.archive.as_ref().map(|archive| archive.display().to_string());
         ControlEntry {
             operation: "prune".to_owned(),
-            after: Some(json!({ "before": self.before, "archive": self.archive })),
+            after: Some(json!({ "before": self.before, "archive": archive })),
             reason: self.reason.clone(),
             ..ControlEntry::default()
         }

@@ -30,6 +30,7 @@ use manifest::{Manifest, ManifestFile, copy_hashed};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BackupSummary {
     /// The directory that was made.
+    #[serde(serialize_with = "crate::file::serialize_path")]
     pub directory: PathBuf,
     /// Number of files, without the manifest.
     pub files: usize,

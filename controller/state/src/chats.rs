@@ -4,6 +4,7 @@
 //! the transaction that creates the run, so chats that begin at once cannot exceed them together.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
+use sluice_contract::billing::NEVER_BILLED;
 use sluice_contract::{RunId, Usd};
 
 pub use self::sessions::{ChatSession, SessionBusy, SessionLimits, SessionState, SessionTurn};
@@ -104,13 +105,14 @@ impl Store {
         .await
     }
 
-    /// Returns the chats whose run has not ended.
+    /// Returns the chats whose run has not ended. A run that a person has started again is left out: no client waits for it.
     ///
     /// # Errors
     /// Errors of SQLite.
     pub async fn live_chats(&self) -> Result<Vec<Chat>, StoreError> {
         self.query(|connection| {
-            let mut query = connection.prepare_cached(&format!("{CHAT} WHERE sandboxes.ended_us IS NULL"))?;
+            let mut query = connection
+                .prepare_cached(&format!("{CHAT} WHERE sandboxes.ended_us IS NULL AND sandboxes.attempt = 0"))?;
             let rows = query.query_map([], chat)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -196,7 +198,7 @@ fn check_caps(
     let Some(caps) = caps(transaction, principal)? else { return Ok(()) };
     let day_us = now_us.div_euclid(DAY_US) * DAY_US;
     let (runs, cost): (u32, f64) = transaction
-        .prepare_cached(SPENT)?
+        .prepare_cached(&spent())?
         .query_row(params![principal, day_us], |row| Ok((row.get(0)?, row.get(1)?)))?;
     // The new chat is among them.
     if runs > caps.runs_per_day {
@@ -213,22 +215,31 @@ fn check_caps(
 }
 
 /// Number and cost of a principal's chats since a time, with the later turns of workers. A chat costs the sum of its
-/// calls. A live chat, or one with a call of unknown cost, counts with its whole cap. The cost is a float, since stated
-/// amounts may be absurdly high.
-const SPENT: &str = "
+/// calls. A live chat, or one with a call of unknown cost that a provider could bill, counts with its whole cap. The cost is
+/// a float, since stated amounts may be absurdly high.
+fn spent() -> String {
+    let never_billed: Vec<_> = NEVER_BILLED.iter().map(|(status, _)| status.to_string()).collect();
+    format!(
+        "
     SELECT count(*) FILTER (WHERE chats.created_us >= ?2) + (
             SELECT count(*) FROM chat_turns JOIN chats AS own ON own.run_id = chat_turns.run_id
             WHERE chat_turns.created_us >= ?2 AND turn > 1 AND own.principal = ?1),
         total(CASE
         WHEN ended_us IS NULL OR EXISTS (
-            SELECT 1 FROM receipts JOIN open_receipts ON receipt = receipts.id WHERE receipts.run_id = chats.run_id)
+            SELECT 1 FROM receipts JOIN open_receipts ON receipt = receipts.id
+            WHERE receipts.run_id = chats.run_id AND coalesce((
+                SELECT status <> 'pending_cost' OR http_status IS NULL OR http_status NOT IN ({never_billed})
+                FROM entries WHERE entries.receipt = receipts.id ORDER BY entries.id DESC LIMIT 1), TRUE))
         THEN coalesce(cap_nano, hold_nano)
         ELSE (SELECT total(nano_usd_high) * 4294967296.0 + total(nano_usd_low) FROM usage_sums
               WHERE usage_sums.run_id = chats.run_id) END)
     FROM chats JOIN sandboxes ON sandboxes.run_id = chats.run_id
     WHERE principal = ?1 AND chats.run_id IN (
         SELECT run_id FROM chats WHERE principal = ?1 AND created_us >= ?2
-        UNION SELECT run_id FROM chat_turns WHERE created_us >= ?2)";
+        UNION SELECT run_id FROM chat_turns WHERE created_us >= ?2)",
+        never_billed = never_billed.join(", ")
+    )
+}
 
 /// Returns the caps of a principal; only chat tokens have caps.
 fn caps(transaction: &Transaction<'_>, principal: &str) -> rusqlite::Result<Option<ChatCaps>> {

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use serde::Serializer;
+
 /// Replaces or creates a file that only its owner may use, through `temporary` in the same file system. After a power
 /// cut, `path` has either its old content or all of the new one. `temporary` is overwritten, so concurrent callers need
 /// a lock.
@@ -44,6 +46,11 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Serialises a path as text, also one that is not UTF-8.
+pub(crate) fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
@@ -61,6 +68,21 @@ mod tests {
             assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
             assert!(!temporary.exists());
         }
+    }
+
+    /// Bug: commands ended by a panic after their work was done.
+    #[test]
+    fn a_path_of_any_bytes_is_serialised() {
+        use std::os::unix::ffi::OsStrExt;
+
+        #[derive(serde::Serialize)]
+        struct Named<'a> {
+            #[serde(serialize_with = "serialize_path")]
+            path: &'a Path,
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"/b/\xff"));
+        let text = serde_json::to_string(&Named { path }).expect("any path is text");
+        assert_eq!(text, "{\"path\":\"/b/\u{fffd}\"}");
     }
 
     #[test]

@@ -79,7 +79,9 @@ fn worse(before: Option<CommandError>, error: CommandError) -> Option<CommandErr
 fn report(file: &Path, imported: Result<ImportedFile, ImportError>, format: OutputFormat) -> Value {
     match (imported, format) {
         (Ok(imported), OutputFormat::Json) => serde_json::to_value(imported).expect("plain data"),
-        (Err(error), OutputFormat::Json) => json!({ "file": file, "error_message": error_chain(&error) }),
+        (Err(error), OutputFormat::Json) => {
+            json!({ "file": file.display().to_string(), "error_message": error_chain(&error) })
+        }
         (Ok(imported), OutputFormat::Text) => {
             print(&line(&imported));
             Value::Null

@@ -1,6 +1,7 @@
 use super::*;
 use crate::creation::{CreationError, NewSandbox};
-use crate::sandboxes::{SandboxStep, SandboxVerdict};
+use crate::process::Process;
+use crate::sandboxes::{NextAttempt, Reopening, SandboxStep, SandboxVerdict};
 use crate::test_sandbox::new_sandbox;
 use crate::tokens::{NewToken, TokenRole, create_value};
 
@@ -48,6 +49,31 @@ impl Tokens {
         let new =
             NewSandbox { cap: Some(CAP), hold_nano: CAP, max_retries: 0, chat: Some(chat), ..new_sandbox(run_id) };
         self.store.create_sandbox(new, now_us).await.map(|_| ())
+    }
+
+    /// Adds a receipt of unknown cost, whose call had this HTTP status.
+    async fn open_receipt(&self, run_id: &str, status: u16) {
+        let (run_id, hash) = (run_id.to_owned(), "0".repeat(64));
+        let written: Result<(), StoreError> = self
+            .store
+            .write(move |connection| {
+                let (reference, day) = (format!("{run_id}/0/1"), "1970-01-01");
+                connection.execute(
+                    "INSERT INTO receipts (id, source_system, source_reference, payload_hash, run_id, attempt, call,
+                         call_id, account, graph_id, method, path, stream, origin_us, origin_day, arrived_us, arrived_day)
+                     VALUES (1, 's', ?1, ?2, ?3, 0, 1, 'c', 'acct', 'g', 'POST', '/', 0, 1, ?4, 1, ?4)",
+                    params![reference, hash, run_id, day],
+                )?;
+                connection.execute(
+                    "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, http_status,
+                         price_source, origin_us, origin_day, arrived_us, arrived_day)
+                     VALUES (1, 's', ?1, ?2, 'pending_cost', ?3, 'none', 1, ?4, 1, ?4)",
+                    params![reference, hash, status, day],
+                )?;
+                Ok(())
+            })
+            .await;
+        written.expect("it is writable");
     }
 
     async fn drop_run(&self, run_id: &str) {
@@ -100,6 +126,39 @@ async fn live_chats_count_with_their_whole_cap() {
     tokens.drop_run("r2").await;
     let live = tokens.store.live_chats().await.expect("it is readable");
     assert_eq!(live.iter().map(|chat| chat.run_id.as_str()).collect::<Vec<_>>(), ["r4"]);
+}
+
+/// Bug: a chat with a call that a rate limit refused counted with its whole cap.
+#[tokio::test]
+async fn a_refused_call_costs_a_chat_nothing() {
+    for (status, fits) in [(429, true), (500, false)] {
+        let tokens = Tokens::new();
+        let token = tokens.token(None, Some(CAP)).await;
+        tokens.chat("r1", &token, 1).await.expect("the first");
+        tokens.drop_run("r1").await;
+        tokens.open_receipt("r1", status).await;
+        assert_eq!(tokens.chat("r2", &token, 5).await.is_ok(), fits, "{status}");
+    }
+}
+
+/// Bug: the daemon cancelled a chat that its owner had started again, because it had no client.
+#[tokio::test]
+async fn a_chat_that_was_started_again_expects_no_client() {
+    let tokens = Tokens::new();
+    let token = tokens.token(None, None).await;
+    tokens.chat("r1", &token, 1).await.expect("the first");
+    tokens.drop_run("r1").await;
+    let run_id = "r1".parse().expect("an id");
+    let ended = tokens.store.find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+    let daemon = Process::current().expect("there is /proc");
+    let next = NextAttempt { daemon, next_try_us: 0, reason: "retry".to_owned() };
+    let reopening = Reopening { next, queued_max: 10, idempotency: None };
+
+    tokens.store.reopen_sandbox(&run_id, ended.generation, reopening, 5).await.expect("it failed");
+
+    assert!(tokens.store.live_chats().await.expect("it is readable").is_empty());
+    tokens.chat("r2", &token, 6).await.expect("a new one");
+    assert_eq!(tokens.store.live_chats().await.expect("it is readable").len(), 1);
 }
 
 /// The message advised to try again after midnight, when the same chat is refused again.

@@ -242,9 +242,10 @@ const TURN: &str = concat!(
     ", (SELECT state FROM messages WHERE messages.id = chat_turns.message_id), created_us FROM chat_turns"
 );
 
-/// A worker, with its newest turn.
+/// A worker, with its newest turn. A request to end that is older than the attempt was for the one before.
 const WORKER: &str = concat!(
-    "SELECT chats.run_id, sandboxes.attempt, owner, principal, sandboxes.state, worker_ended_us, last_observed_work_us,
+    "SELECT chats.run_id, sandboxes.attempt, owner, principal, sandboxes.state,
+            CASE WHEN worker_ended_us >= claimed_us THEN worker_ended_us END, last_observed_work_us,
             EXISTS (SELECT 1 FROM conversations WHERE conversations.run_id = chats.run_id
                     AND conversations.attempt = sandboxes.attempt AND worker_us IS NOT NULL),
             paused_us IS NOT NULL OR clocks_stopped_us IS NOT NULL OR desired_state = 'stopped',

@@ -39,6 +39,7 @@ pub enum UnsignedFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportedFile {
     /// The file.
+    #[serde(serialize_with = "crate::file::serialize_path")]
     pub file: PathBuf,
     /// `RUN.ATTEMPT`.
     pub run: String,

@@ -176,7 +176,8 @@ impl AuditArchive<'_> {
         failed
     }
 
-    /// Starts to verify the next files, on a thread for blocking work: it hashes megabytes.
+    /// Starts to verify the next files, on a thread for blocking work: it hashes megabytes. Files that are pruned meanwhile are
+    /// left out.
     pub(super) async fn read_next(
         &self,
         batches: &mut std::slice::Chunks<'_, RunKey>,
@@ -195,7 +196,13 @@ impl AuditArchive<'_> {
             let read = |(key, is_own, seen): (RunKey, bool, Vec<Witness>)| {
                 let source = match witness::open(&layout.run(&key).audit) {
                     Ok(file) => Ok(AuditSource::File(Arc::new(file))),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        // `sluice prune` records a file before it removes it, which may have happened just now.
+                        if Decisions::read(&layout, &keys)?.pruned.contains_key(&key) {
+                            return Ok(None);
+                        }
+                        Ok(AuditSource::Absent)
+                    }
                     Err(error) => Err(error),
                 };
                 let reading = source.and_then(|source| match decisions.vouched(&key) {
@@ -208,9 +215,9 @@ impl AuditArchive<'_> {
                         Ok(reading)
                     }
                 });
-                reading.map_err(|error| LedgerError::UnreadableAudit(key, error))
+                reading.map(Some).map_err(|error| LedgerError::UnreadableAudit(key, error))
             };
-            files.into_iter().map(read).collect()
+            files.into_iter().filter_map(|file| read(file).transpose()).collect()
         })))
     }
 

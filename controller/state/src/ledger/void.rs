@@ -77,13 +77,28 @@ pub async fn void(
     if !(1..=1000).contains(&reason.len()) {
         return Err(VoidError::Reason(reason.len()));
     }
-    let name = receipt.to_owned();
-    let before = store.query(move |connection| voidable(connection, &name)).await?;
+    let before = store.voidable(receipt).await?;
+    record(layout, keys, store, receipt, reason).await?;
+    Ok(before)
+}
+
+/// Records the decision, and adds its entry.
+pub(super) async fn record(
+    layout: &Layout,
+    keys: &Keys,
+    store: &Store,
+    receipt: &str,
+    reason: &str,
+) -> Result<(), VoidError> {
     let decision = Decision::Void { receipt: receipt.to_owned(), reason: reason.to_owned() };
     let hash = decisions::record(layout, keys, decision)?;
-    let (receipt, reason, made_by) = (receipt.to_owned(), reason.to_owned(), operator::name());
-    store.add_voids(vec![VoidedReceipt { receipt, reason, made_by, made_us: now_us(), hash }]).await?;
-    Ok(before)
+    let (name, reason, made_by) = (receipt.to_owned(), reason.to_owned(), operator::name());
+    let voided = VoidedReceipt { receipt: name, reason, made_by, made_us: now_us(), hash };
+    if store.add_voids(vec![voided]).await? == 0 {
+        // Its cost has become known meanwhile: this is the error that says so.
+        store.voidable(receipt).await?;
+    }
+    Ok(())
 }
 
 /// Returns the receipt of this name, if it can be voided.
@@ -106,6 +121,12 @@ fn voidable(connection: &mut Connection, name: &str) -> Result<BookedReceipt, Vo
 }
 
 impl Store {
+    /// Returns the receipt of this name, if it can be voided.
+    async fn voidable(&self, receipt: &str) -> Result<BookedReceipt, VoidError> {
+        let name = receipt.to_owned();
+        self.query(move |connection| voidable(connection, &name)).await
+    }
+
     /// Adds the entries of these voids, as far as their receipts exist and are still open. Returns their number.
     pub(super) async fn add_voids(&self, voids: Vec<VoidedReceipt>) -> Result<u64, LedgerError> {
         self.write(move |connection| {

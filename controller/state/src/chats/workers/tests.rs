@@ -5,7 +5,7 @@ use crate::creation::NewSandbox;
 use crate::events::{EventQuota, EventSource, NewLoggedEvent};
 use crate::messages::{Afterwards, InjectMode, TakeMode, message_id};
 use crate::process::Process;
-use crate::sandboxes::{ClaimLimits, SandboxStep, SandboxVerdict};
+use crate::sandboxes::{ClaimLimits, NextAttempt, Reopening, SandboxStep, SandboxVerdict};
 use crate::test_sandbox::new_sandbox;
 use sluice_contract::control::MessageType;
 
@@ -159,6 +159,41 @@ async fn a_worker_that_ends_gets_no_turn() {
     assert!(is_busy(&tokens.next_turn(1, 10).await));
     assert_eq!(tokens.the_worker().await.told_to_end_us, Some(9));
     assert_eq!(tokens.taken().await, [(MessageType::Interrupt, Some(Afterwards::End))]);
+}
+
+/// Bug: a worker that its owner had started again was cancelled, since the attempt before was requested to end.
+#[tokio::test]
+async fn a_request_to_end_is_for_its_attempt() {
+    let tokens = Tokens::new();
+    tokens.worker("uid:0").await;
+    tokens.waits(4).await;
+    assert!(tokens.store.end_chat_worker(&run_id("r1"), 9).await.expect("it lives"));
+    let found =
+        async || tokens.store.find_sandbox(None, &run_id("r1")).await.expect("it is readable").expect("it is there");
+    for step in [SandboxStep::Decide(SandboxVerdict::Cancelled), SandboxStep::Finish] {
+        let generation = found().await.generation;
+        tokens.store.step_sandbox(&run_id("r1"), generation, step, "test", 20).await.expect("it can end");
+    }
+    // Its audit file was read: it has cost nothing.
+    let closed: Result<(), StoreError> = tokens
+        .store
+        .write(|connection| {
+            connection.execute_batch(
+                "UPDATE runs SET phase = 'closed' WHERE run_id = 'r1';
+                 INSERT INTO readings (run_id, attempt, worth, lines, ended, read_us) VALUES ('r1', 0, 'absent', 0, 1, 20);",
+            )?;
+            Ok(())
+        })
+        .await;
+    closed.expect("it is writable");
+    let daemon = Process::current().expect("there is /proc");
+    let next = NextAttempt { daemon, next_try_us: 0, reason: "retry".to_owned() };
+    let reopening = Reopening { next, queued_max: 10, idempotency: None };
+    tokens.store.reopen_sandbox(&run_id("r1"), found().await.generation, reopening, 30).await.expect("it ended");
+
+    tokens.claim(40).await;
+
+    assert_eq!(tokens.the_worker().await.told_to_end_us, None);
 }
 
 #[tokio::test]

@@ -89,6 +89,38 @@ async fn a_later_copy_adds_its_calls_beside_a_voided_receipt() {
     assert_eq!(std::fs::read(host.ledger.path(&run)).expect("it was copied"), bytes);
 }
 
+/// Bug: a void that came too late, because the receipt was decided meanwhile, was reported as done.
+#[tokio::test]
+async fn a_void_that_comes_too_late_is_refused() {
+    let host = Host::new();
+    let log = written(Log::of(&key("r1.0")), &[open_call()]);
+    host.import(&log.bytes, &[]).await;
+    let (layout, store) = (&host.ledger.layout, &host.ledger.store);
+    void(layout, &host.keys, store, "r1/0/call-1", "it is gone").await.expect("it is open");
+
+    let late = void::record(layout, &host.keys, store, "r1/0/call-1", "it was open").await;
+
+    assert!(matches!(late, Err(VoidError::Decided { status: "voided", .. })), "{late:?}");
+}
+
+/// Bug: a rebuild that had listed a file before its removal by `sluice prune` reported it as gone.
+#[tokio::test]
+async fn a_file_that_is_pruned_meanwhile_is_left_out() {
+    let host = Host::new();
+    let run = key("r1.0");
+    let (account, head) = ("acct-1".to_owned(), None);
+    let pruned = PrunedRun { run: run.to_string(), account, lines: 3, head, bytes: 9, receipts: 1, last_us: 1 };
+    decisions::record(&host.ledger.layout, &host.keys, Decision::Prune { runs: vec![pruned] }).expect("there is room");
+    let keys = host.keys.public().expect("there is one");
+    let archive = AuditArchive { layout: &host.ledger.layout, store: &host.ledger.store, keys: &keys };
+
+    let listed = [run, key("r2.0")];
+    let readings = archive.read_next(&mut listed.chunks(2)).await.expect("it is readable").expect("there are two");
+
+    let read: Vec<_> = readings.await.expect("it ends").expect("they are readable");
+    assert_eq!(read.iter().map(|reading| reading.key.to_string()).collect::<Vec<_>>(), ["r2.0"]);
+}
+
 #[tokio::test]
 async fn a_rebuild_leaves_an_import_in_the_budget_of_its_time() {
     let account: Account = "acct-1".parse().expect("an account");
