@@ -13,6 +13,8 @@ const WORDS = { CONNECTED: "Connected", IDLE: "Idle", SUSPENDED: "Suspended", UN
 
 const agents = signal(null);
 const more = signal(null);
+/** Owner of this session: an admin's session sees the agents of all owners, and suspends only its own. */
+const owner = signal(null);
 /** Agents that the reader wants to see. Each look reads all of them. */
 let wanted = 200;
 const begin = looks();
@@ -26,6 +28,7 @@ let stream;
 async function load() {
   const look = begin();
   try {
+    owner.value ??= (await get("/api/v1/session")).owner;
     const [first, live] = await Promise.all([get("/api/v1/agents?limit=200"), get(`/api/v1/sandboxes?state=${LIVE}&limit=500`)]);
     const found = [...first.agents];
     let cursor = first.next_cursor;
@@ -99,7 +102,7 @@ function Suspension({ agent, path, hasRun }) {
 
 function Agent({ agent }) {
   const [open, setOpen] = useState(false);
-  const path = `/api/v1/agents/${encodeURIComponent(agent.agent_id)}`;
+  const path = `/api/v1/agents/${encodeURIComponent(`${agent.owner_id}/${agent.agent_id}`)}`;
   const own = runs.value.filter((run) => run.agent_id === agent.agent_id && run.owner_id === agent.owner_id);
   now.value;
   return html`<tr><td class="main-cell"><strong>${agent.agent_id}</strong> <span class="small quiet">
@@ -112,7 +115,7 @@ function Agent({ agent }) {
     <td data-label="Live runs">${own.length === 0 ? html`<span class="quiet">none</span>` : own.map((run) => html`<div key=${run.sandbox_id}>
       <a href=${`/sandboxes/${run.sandbox_id}`}>${run.name ?? run.sandbox_id}</a> <${Badge} run=${run} /></div>`)}</td>
     <td data-label="Account">${agent.billing_account_id}</td>
-    <td><${Suspension} agent=${agent} path=${path} hasRun=${own.length > 0} /></td></tr>`;
+    <td>${agent.owner_id === owner.value && html`<${Suspension} agent=${agent} path=${path} hasRun=${own.length > 0} />`}</td></tr>`;
 }
 
 function Page() {

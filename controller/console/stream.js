@@ -5,6 +5,8 @@ import { ApiError, RETRY_MS, send } from "./api.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8000;
+/** Milliseconds without a byte after which a stream is given up. The daemon sends one each 15 seconds. */
+const QUIET = 60_000;
 /** Types of events after which another number of runs may wait for a person. */
 const ASKS = /^(approval|question)\.|^run\.state_changed$/;
 
@@ -16,9 +18,15 @@ export async function* frames(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    buffer += value;
+    const quiet = setTimeout(() => reader.cancel(), QUIET);
+    let piece;
+    try {
+      piece = await reader.read();
+    } finally {
+      clearTimeout(quiet);
+    }
+    if (piece.done) return;
+    buffer += piece.value;
     for (let end = buffer.indexOf("\n\n"); end >= 0; end = buffer.indexOf("\n\n")) {
       const frame = { event: "message", data: "" };
       for (const line of buffer.slice(0, end).split("\n")) {

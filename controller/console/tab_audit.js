@@ -12,7 +12,7 @@ const VERDICTS = {
   complete: ["Complete", "green", "Each call has its record, from the first line to the last."],
   incomplete: ["Incomplete", "yellow", "The lines are as they were written, but the file has no end, or a call has no outcome."],
   live: ["Valid so far", "green", "The run goes on: each line is as it was written."],
-  tampered: ["Altered", "red", "A line is not as it was written. Keep the file, and look at it with the command below."],
+  tampered: ["Altered", "red", "The file is not as it was written, or it is gone. Keep what is there, and look at it with the command below."],
   none: ["No records", "grey", "The sidecar of this run has written nothing yet."],
 };
 

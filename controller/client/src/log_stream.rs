@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use crate::client::ApiClient;
 use crate::error::ClientError;
 use crate::line_stream::LineStream;
+use crate::objects::ApiSandbox;
 use crate::request::ApiRequest;
 use crate::retry::Retries;
 
@@ -18,7 +19,9 @@ pub struct LogSelection {
     pub sandbox: String,
     /// `stdout` or `stderr`; both otherwise.
     pub stream: Option<&'static str>,
-    /// True to continue until the run has ended.
+    /// Attempt of the run; by default the present one, or the previous one while the present one waits.
+    pub attempt: Option<u32>,
+    /// True to continue until the attempt has ended.
     pub follow: bool,
     /// Position after which the output begins.
     pub after: u64,
@@ -114,9 +117,51 @@ impl<'a> ApiLogStream<'a> {
 }
 
 impl LogSelection {
+    /// Moves to the present attempt of a run that is followed: each attempt has output of its own. The first attempt that is
+    /// shown is the previous one while the present one waits.
+    pub fn follow_attempt(&mut self, run: &ApiSandbox) {
+        let waits = run.state == "PENDING";
+        let attempt = if self.attempt.is_none() && waits { run.attempt.saturating_sub(1) } else { run.attempt };
+        if self.attempt.replace(attempt).is_some_and(|shown| shown != attempt) {
+            self.after = 0;
+        }
+    }
+
     fn request(&self) -> ApiRequest {
         let request = ApiRequest::get(&["sandboxes", &self.sandbox, "logs"]).query_of("stream", self.stream);
         let request = if self.follow { request.query("follow", "true") } else { request };
+        let request = request.query_of("attempt", self.attempt.map(|attempt| attempt.to_string()).as_deref());
         if self.after > 0 { request.query("after", &self.after.to_string()) } else { request }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Bug: the output of a retried attempt began after as many pieces as the attempt before had.
+    #[test]
+    fn each_attempt_is_followed_from_its_beginning() {
+        let run = |attempt: u32, started_at: Option<&str>| -> ApiSandbox {
+            let run = json!({
+                "sandbox_id": "r_1", "attempt": attempt, "owner_id": "o", "agent_id": "a", "billing_account_id": "b",
+                "state": if started_at.is_some() { "RUNNING" } else { "PENDING" }, "desired_state": "RUNNING",
+                "labels": {}, "priority": 0, "created_at": "", "started_at": started_at,
+            });
+            serde_json::from_value(run).expect("a run")
+        };
+        let mut selection = LogSelection { after: 5, ..LogSelection::default() };
+        for (present, expected) in [
+            (run(1, None), (Some(0), 5)),
+            (run(1, None), (Some(1), 0)),
+            (run(1, Some("")), (Some(1), 5)),
+            (run(3, None), (Some(3), 0)),
+        ] {
+            selection.follow_attempt(&present);
+            assert_eq!((selection.attempt, selection.after), expected, "{present:?}");
+            selection.after = 5;
+        }
     }
 }

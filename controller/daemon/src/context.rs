@@ -93,7 +93,7 @@ pub struct ApiContext {
     pub(crate) monitor: Arc<Monitor>,
     /// Signal at the stop of the daemon; streams and waits end then.
     pub stop: StopSignal,
-    /// True if viewers may read files of live runs.
+    /// True if viewers may list and read the files of workspaces. Events and diffs are not limited.
     pub(crate) viewer_files: bool,
     /// Origins of the pages, once the daemon listens.
     pub(crate) origins: OnceLock<Vec<String>>,

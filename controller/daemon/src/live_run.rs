@@ -125,13 +125,17 @@ impl LiveRun {
         self.last_call_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
-    /// Updates the time since when the run is watched, and the time since when its agent reports that it is done.
+    /// Updates the time since when the run is watched, and the time since when its agent reports that it is done. Neither
+    /// includes a pause.
     pub(crate) fn look(&self, run: &Sandbox, now_us: i64) {
         let is_first = self.watched_us.load(Ordering::Relaxed) == 0;
         if is_first || run.paused_us.is_some() {
             self.watched_us.store(now_us, Ordering::Relaxed);
         }
-        if run.state == SandboxState::Completing {
+        let is_held = run.paused_us.is_some() || run.clocks_stopped_us.is_some();
+        if run.state == SandboxState::Completing && is_held {
+            self.done_us.store(now_us, Ordering::Relaxed);
+        } else if run.state == SandboxState::Completing {
             let _ = self.done_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         } else {
             self.done_us.store(0, Ordering::Relaxed);

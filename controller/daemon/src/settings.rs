@@ -38,7 +38,7 @@ pub struct DaemonSettings {
     pub metrics: MetricsReaders,
     /// Results of the checks before the start.
     pub checks: Vec<HostCheck>,
-    /// True if viewers may read files of live runs.
+    /// True if viewers may list and read the files of workspaces. Events and diffs are not limited.
     pub viewer_files: bool,
     /// Settings of chats.
     pub chat: ChatSettings,

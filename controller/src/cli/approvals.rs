@@ -123,7 +123,7 @@ async fn open_ones(api: &ApiClient) -> Result<Vec<ApiApproval>, CommandError> {
     let (mut open, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let request = ApiRequest::get(&["sandboxes"]).query("waiting_for", "person").query("limit", "500");
-        let page: ApiSandboxPage = api.send(request.query_of("cursor", cursor.as_deref())).await?;
+        let page: ApiSandboxPage = api.send_in_turn(request.query_of("cursor", cursor.as_deref())).await?;
         for listed in &page.sandboxes {
             let approvals = of_run(api, &listed.sandbox.sandbox_id).await?;
             open.extend(approvals.into_iter().filter(|approval| approval.decision.is_none()));
@@ -136,7 +136,7 @@ async fn open_ones(api: &ApiClient) -> Result<Vec<ApiApproval>, CommandError> {
 }
 
 async fn of_run(api: &ApiClient, id: &str) -> Result<Vec<ApiApproval>, CommandError> {
-    let page: ApprovalPage = api.send(ApiRequest::get(&["sandboxes", id, "approvals"])).await?;
+    let page: ApprovalPage = api.send_in_turn(ApiRequest::get(&["sandboxes", id, "approvals"])).await?;
     Ok(page.approvals)
 }
 

@@ -82,10 +82,11 @@ async fn show_events(api: &ApiClient, id: &str) -> Result<(), AttachFault> {
 async fn show_output(api: &ApiClient, id: &str) -> Result<ApiSandboxDetail, AttachFault> {
     let mut stdout = DataStream::sanitized();
     let mut stderr = SanitizedWriter::new(std::io::stderr());
-    let mut selection = LogSelection { sandbox: id.to_owned(), stream: None, follow: true, after: 0 };
+    let mut selection = LogSelection { sandbox: id.to_owned(), follow: true, ..LogSelection::default() };
     loop {
         // Read before the output, so that all output of an ended run is included.
         let run: ApiSandboxDetail = api.send_again(ApiRequest::get(&["sandboxes", id])).await?;
+        selection.follow_attempt(&run.sandbox);
         let mut output = ApiLogStream::new(api, selection.clone());
         while let Some(line) = output.next().await? {
             selection.after = line.position;

@@ -13,7 +13,7 @@ use sluice_state::control_log::ControlEntry;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
-use sluice_state::store::Store;
+use sluice_state::store::{Store, now_us};
 
 use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
@@ -163,21 +163,21 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
             for (_, balance, _) in replaced {
                 say(&format!("the budget of {account} begins anew; it replaces one with {balance}"));
             }
-            follow(&log, status).await?;
+            after_change(&log, status, account).await?;
             show(&store, Some(account), (*json).into()).await?;
         }
         BudgetCommand::Add { account, usd, json, .. } => {
             let before = before(&store, account).await?;
             let recorded = begin(state, "budget.add", Some(account), before, Some(*usd))?;
             recorded.end(store.add_budget(account, *usd).await.map_err(CommandError::from))?;
-            follow(&log, status).await?;
+            after_change(&log, status, account).await?;
             show(&store, Some(account), (*json).into()).await?;
         }
         BudgetCommand::Remove { account, json, .. } => {
             let before = before(&store, account).await?;
             let recorded = begin(state, "budget.remove", Some(account), before, None)?;
             recorded.end(store.remove_budget(account).await.map_err(CommandError::from))?;
-            let followed = follow(&log, status).await;
+            let followed = after_change(&log, status, account).await;
             match OutputFormat::from(*json) {
                 OutputFormat::Json if followed.is_err() => {}
                 OutputFormat::Json => print_json(&json!({ "removed": account.to_string() })),
@@ -213,7 +213,8 @@ async fn confirm(state: &Path, log: &BudgetLog<'_>, as_json: bool) -> Result<(),
     let aside = recorded.end(confirmed)?;
     let budgets = budgets(log.store, None).await?;
     if as_json {
-        print_json(&json!({ "budgets": budgets, "previous_log": aside }));
+        let previous = aside.as_ref().map(|aside| aside.display().to_string());
+        print_json(&json!({ "budgets": budgets, "previous_log": previous }));
     } else {
         aside.iter().for_each(|aside| print(&format!("the previous log is {}\n", aside.display())));
         print(&table(&budgets));
@@ -263,6 +264,13 @@ async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogSt
         }
         (_, Ok(Some(error)) | Err(error)) => Err(BudgetError::from(error).into()),
     }
+}
+
+/// Writes a change of the database to the log, and reports approvals that may fit now.
+async fn after_change(log: &BudgetLog<'_>, status: LogStatus, account: &Account) -> Result<(), CommandError> {
+    follow(log, status).await?;
+    let announced = log.store.announce_approvals(account.as_str(), now_us()).await;
+    announced.map(drop).map_err(|error| CommandError::failed(&error))
 }
 
 /// Writes a change of the database to the log.

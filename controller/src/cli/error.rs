@@ -39,9 +39,9 @@ impl CommandError {
         Self::new(exit::NOT_STARTED, error)
     }
 
-    /// Returns the error of a command that was to begin a run: another exit code could be mistaken for the one of the
-    /// program.
-    pub(super) fn before_run(self) -> Self {
+    /// Returns the error of a command whose exit code is otherwise the program's, with a code that cannot be mistaken for the
+    /// program's.
+    pub(super) fn without_program(self) -> Self {
         let code = if self.code == exit::BUDGET { exit::BUDGET } else { exit::NOT_STARTED };
         Self { code, ..self }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sluice_client::{ApiClient, ApiRequest, LineStream};
 use sluice_contract::exit;
 use sluice_runs::terminal::SanitizedWriter;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
@@ -107,18 +107,20 @@ struct ExecEndLine {
 }
 
 pub(super) async fn run(args: &ExecArgs) -> Result<ExitCode, CommandError> {
-    // Our exit code must not be mistaken for the program's.
-    let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
-    args.check_terminal().map_err(not_started)?;
-    let api = args.server.daemon(&args.host).map_err(not_started)?;
-    let id = named_run::find(&api, &args.run).await.map_err(not_started)?.sandbox.sandbox_id;
-    let request = ApiRequest::post(&["sandboxes", &id, "exec"]).json(&args.body().map_err(not_started)?);
-    let lines = api.open(request).await.map_err(|error| not_started(error.into()))?;
+    execute(args).await.map_err(CommandError::without_program)
+}
+
+/// Runs the program, and returns its exit code.
+async fn execute(args: &ExecArgs) -> Result<ExitCode, CommandError> {
+    args.check_terminal()?;
+    let api = args.server.daemon(&args.host)?;
+    let id = named_run::find(&api, &args.run).await?.sandbox.sandbox_id;
+    let lines = api.open(ApiRequest::post(&["sandboxes", &id, "exec"]).json(&args.body()?)).await?;
     let mut program = Program { api: &api, run: &id, exec_id: String::new(), stdout: Vec::new(), stderr: Vec::new() };
-    let raw = args.enter_terminal().map_err(not_started)?;
+    let raw = args.enter_terminal()?;
     let ended = program.follow(lines, args).await;
     drop(raw);
-    let end = ended.map_err(not_started)?;
+    let end = ended?;
     if end.truncated {
         say("the output of the program was longer than the daemon passes on; a part is missing");
     }
@@ -176,6 +178,14 @@ struct Program<'a> {
     stderr: Vec<u8>,
 }
 
+/// Waits for a signal; for ever if it is not caught.
+async fn next_of(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
 impl Program<'_> {
     /// Passes the output on until the program has ended.
     async fn follow(&mut self, mut lines: LineStream, args: &ExecArgs) -> Result<ExecEndLine, CommandError> {
@@ -183,6 +193,15 @@ impl Program<'_> {
         let mut stderr = SanitizedWriter::new(std::io::stderr());
         let mut interrupts = signal(SignalKind::interrupt()).map_err(|error| CommandError::failed(&error))?;
         let mut sizes = signal(SignalKind::window_change()).map_err(|error| CommandError::failed(&error))?;
+        // A terminal gets its modes back before this process ends. Without one, these signals keep their meaning.
+        let of_terminal =
+            |kind| args.tty.then(|| signal(kind)).transpose().map_err(|error| CommandError::failed(&error));
+        let (mut terminations, mut hangups) =
+            (of_terminal(SignalKind::terminate())?, of_terminal(SignalKind::hangup())?);
+        let left = || {
+            let message = "the program is left to the daemon, which ends it".to_owned();
+            CommandError { code: exit::NOT_STARTED, message }
+        };
         let mut asked = 0;
         loop {
             let line = tokio::select! {
@@ -190,12 +209,13 @@ impl Program<'_> {
                 _ = interrupts.recv() => {
                     asked += 1;
                     if self.exec_id.is_empty() || asked > 1 {
-                        let message = "the program is left to the daemon, which ends it".to_owned();
-                        return Err(CommandError { code: exit::NOT_STARTED, message });
+                        return Err(left());
                     }
                     self.cancel().await;
                     continue;
                 }
+                () = next_of(&mut terminations) => return Err(left()),
+                () = next_of(&mut hangups) => return Err(left()),
                 _ = sizes.recv(), if args.tty && !self.exec_id.is_empty() => {
                     self.target().resize().await;
                     continue;

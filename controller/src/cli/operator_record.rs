@@ -41,6 +41,11 @@ pub(super) fn begin(state: &Path, entry: ControlEntry) -> Result<RecordedOperati
 }
 
 impl RecordedOperation {
+    /// Returns the number of its line.
+    pub(super) fn seq(&self) -> u64 {
+        self.seq
+    }
+
     /// Returns the result of the operation. If it failed, a line says so first.
     pub(super) fn end<T>(self, result: Result<T, CommandError>) -> Result<T, CommandError> {
         if result.is_err() {

@@ -198,11 +198,11 @@ fn patch_advice(run: &RunKey, exchange: &ExchangeReport) -> Option<String> {
 async fn finish(args: RunArgs, host: &Host, own: String, contract: Contract, mut done: CompletedRun) -> ExitCode {
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
-    let shown = tokio::task::spawn_blocking(move || show(&args, contract, &done));
+    let mut shown = tokio::task::spawn_blocking(move || show(&args, contract, &done));
     tokio::select! {
-        _ = shown => {}
-        // The reader of stdout does not read. The run is over, so a further signal is for this process.
-        _ = signals::next() => {}
+        _ = &mut shown => {}
+        // The run is over, so a further signal is for this process. The reader of stdout may not read.
+        _ = signals::next() => drop(tokio::time::timeout(REMOVE_AFTER_SIGNAL, &mut shown).await),
     }
     let removing = remove_workspace(host, own);
     // An error of the ledger does not change the result of the run.

@@ -1,6 +1,4 @@
 //! Rows of the daemon as the objects of its API: both sources of a command show the same.
-//!
-//! Pure.
 
 use serde_json::Value;
 use sluice_client::{ApiAgent, ApiSandbox, Event};
@@ -9,6 +7,7 @@ use sluice_state::agents::Agent;
 use sluice_state::events::LoggedEvent;
 use sluice_state::ledger::usd;
 use sluice_state::sandboxes::{Sandbox, SandboxVerdict};
+use sluice_state::store::now_us;
 
 /// Returns a run as an object of the API.
 pub(super) fn object_of(sandbox: &Sandbox) -> ApiSandbox {
@@ -31,7 +30,7 @@ pub(super) fn object_of(sandbox: &Sandbox) -> ApiSandbox {
         created_at: timestamp(sandbox.created_us),
         started_at: sandbox.started_us.map(timestamp),
         ended_at: sandbox.ended_us.map(timestamp),
-        deadline_at: sandbox.deadline_us.map(timestamp),
+        deadline_at: sandbox.ends_us(now_us()).map(timestamp),
         paused_at: sandbox.paused_us.map(timestamp),
     }
 }

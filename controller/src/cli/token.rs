@@ -12,7 +12,7 @@ use sluice_contract::text::sanitize;
 use sluice_contract::time::duration_micros;
 use sluice_contract::{Account, exit, is_name, units};
 use sluice_state::chats::ChatCaps;
-use sluice_state::control_log::{ControlEntry, ControlLog};
+use sluice_state::control_log::ControlEntry;
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenError, TokenRole, create_value};
 
@@ -143,8 +143,8 @@ pub(super) async fn run(args: &TokenArgs) -> Result<ExitCode, CommandError> {
         TokenCommand::Revoke { id, json } => {
             let store = open(&state)?;
             let known = store.find_token_by_id(id).await?.ok_or_else(|| TokenError::NotFound(id.clone()))?;
-            record(&control_log(&state)?, "token.revoke", Some(&known.id), &known.owner, None)?;
-            let revoked = store.revoke_token(id, now_us()).await?;
+            let recorded = operator_record::begin(&state, entry("token.revoke", Some(&known.id), &known.owner, None))?;
+            let revoked = recorded.end(store.revoke_token(id, now_us()).await.map_err(CommandError::from))?;
             if *json {
                 print_json(&json!({ "tokens": [object(&revoked)] }));
             } else {
@@ -166,11 +166,11 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
         after["caps"] = json!({ "cost_usd_per_day": cost, "runs_per_day": runs });
     }
     let owner = new.owner.clone();
-    let log = control_log(state)?;
-    let line = record(&log, "token.create", None, &owner, Some(after))?;
-    let token = store.create_token(&value, new, now_us()).await?;
+    let recorded = operator_record::begin(state, entry("token.create", None, &owner, Some(after)))?;
+    let line = json!({ "line": recorded.seq() });
+    let token = recorded.end(store.create_token(&value, new, now_us()).await.map_err(CommandError::from))?;
     // Its id is known only now.
-    record(&log, "token.created", Some(&token.id), &owner, Some(json!({ "line": line })))?;
+    operator_record::record(&control_log(state)?, entry("token.created", Some(&token.id), &owner, Some(line)))?;
     if json {
         print_json(&json!({ "value": value.expose(), "tokens": [object(&token)] }));
     } else {
@@ -184,22 +184,15 @@ async fn create(store: &Store, state: &Path, new: NewToken, json: bool) -> Resul
     Ok(())
 }
 
-/// Records a change before it takes effect. Returns the number of its line.
-fn record(
-    log: &ControlLog,
-    operation: &str,
-    object: Option<&str>,
-    owner: &str,
-    after: Option<serde_json::Value>,
-) -> Result<u64, CommandError> {
-    let entry = ControlEntry {
+/// Returns the line of a change.
+fn entry(operation: &str, object: Option<&str>, owner: &str, after: Option<serde_json::Value>) -> ControlEntry {
+    ControlEntry {
         operation: operation.to_owned(),
         object: object.map(str::to_owned),
         owner: Some(owner.to_owned()),
         after,
         ..ControlEntry::default()
-    };
-    operator_record::record(log, entry)
+    }
 }
 
 /// A value of a flag that is not valid.

@@ -220,8 +220,8 @@ async fn retry(state: &std::path::Path, name: &str, choice: MessageChoice, json:
         after: Some(json!({ "id": choice.id, "messages": found.len() })),
         ..ControlEntry::default()
     };
-    operator_record::record(&operator_record::control_log(state)?, entry)?;
-    let count = store.retry_webhook_messages(choice, now_us()).await.map_err(|error| failed(&error))?;
+    let recorded = operator_record::begin(state, entry)?;
+    let count = recorded.end(store.retry_webhook_messages(choice, now_us()).await.map_err(|error| failed(&error)))?;
     if json {
         print_json(&json!({ "retried": count }));
     } else {

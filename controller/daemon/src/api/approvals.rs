@@ -11,7 +11,7 @@ use sluice_state::approvals::{Approval, ApprovalDecision, RaisableCap, raised_ru
 use sluice_state::sandboxes::Sandbox;
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{IdempotentRepeat, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, complete, release};
 use super::names::check_text;
 use super::quantity::{Quantity, whole};
 use super::sandboxes::lookup;
@@ -240,14 +240,12 @@ async fn decision(
     };
     match decide(&context, &principal, &sandbox, &approval_id, input).await {
         Ok(approval) => {
-            if let Some(key) = key {
-                context.store.complete_key(key, &approval.id).await?;
-            }
+            complete(&context, key, &approval.id).await;
             let done = carry_out(&context, Some(&principal), &sandbox, approval).await;
             Ok(Json(ApprovalView::of(done.map_err(|error| error.after(DECIDED))?, &sandbox)))
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(&context, key).await;
             Err(error)
         }
     }

@@ -8,6 +8,7 @@ use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
 use sluice_contract::{Account, RunKey};
 use sluice_state::budget::{Balance, BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
@@ -173,11 +174,20 @@ async fn change(
     if let Err(error) = changed {
         return Err(context.record_failure(&principal, &operation, seq, error.into()).await);
     }
-    if let Some(error) = log.synchronize().await.map_err(BudgetError::from)? {
-        return Err(BudgetError::from(error).into());
-    }
-    context.store.announce_approvals(account.as_str(), now_us()).await?;
+    after_change(&context, &log, &account).await;
     Ok(Json(Budgets { budgets: budgets(&context, Some(&account)).await? }))
+}
+
+/// Writes a change to the budget log, and reports approvals that may fit now. The change has its effect already, so an
+/// error here is only logged: a client that repeated the request would add the amount again. Before the next run of the
+/// account, the daemon tries to write the log once more.
+async fn after_change(context: &ApiContext, log: &BudgetLog<'_>, account: &Account) {
+    if let Ok(Some(error)) | Err(error) = log.synchronize().await {
+        (context.log)(&format!("the budget of {account} has changed, and the log has not: {}", error_chain(&error)));
+    }
+    if let Err(error) = context.store.announce_approvals(account.as_str(), now_us()).await {
+        (context.log)(&format!("open approvals of {account} are not reported again: {}", error_chain(&error)));
+    }
 }
 
 impl ChangeKind {

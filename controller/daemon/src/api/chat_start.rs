@@ -21,16 +21,17 @@ use crate::chat::cursor::ChatCursor;
 use crate::chat::follow::ChatFollower;
 use crate::chat::header_names::add_names;
 use crate::chat::prompt;
-use crate::chat::request::ChatRequest;
+use crate::chat::request::{ChatRequest, MODEL_PREFIX};
 use crate::chat::workers::STAY_MARGIN;
 use crate::chat_followers::ChatPresence;
 use crate::context::ApiContext;
 use crate::identity::RequestOrigin;
 use crate::permission::Operation;
 use crate::principal::{Principal, Role};
+use crate::run_policy::RunPolicy;
 use crate::stream_count::CountedStream;
 
-/// Maximum number of registered agents that a chat can choose from.
+/// Maximum number of registered agents in a list.
 const AGENTS: u32 = 500;
 
 /// Form of a chat.
@@ -87,7 +88,7 @@ pub(super) async fn start(
             follow(context, principal, &run_id, ChatCursor::default(), (counted, after)).await
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(&context, key).await;
             Err(error)
         }
     }
@@ -118,9 +119,8 @@ async fn create(
     key: Option<IdempotencyKey>,
 ) -> Result<(RunId, Option<(i64, ChatPresence)>), ApiError> {
     let policy = context.policy_of(principal).ok_or_else(super::sandboxes::sandbox_disabled)?;
-    let registered = registered(context, principal).await?;
-    let ChosenAgent { graph, agent_id } =
-        choose(&policy, &registered, &request.agent).ok_or_else(|| unknown(&request.agent))?;
+    let chosen = chosen(context, principal, &policy, &request.agent).await?;
+    let ChosenAgent { graph, agent_id } = chosen.ok_or_else(|| unknown(&request.agent))?;
     if let Some(model) = request.model.as_ref().filter(|model| !graph.models.contains(model))
         && (principal.role == Role::Chat || !graph.models.is_empty())
     {
@@ -193,7 +193,27 @@ pub(super) async fn follow(
     Ok(StartedChat { run_id: run_id.clone(), turn: Some(number).filter(|number| *number > 1), follower })
 }
 
-/// Returns the registered agents that a caller may choose: the agents of its owner.
+/// Returns the agent of a name: one of the configuration first, otherwise a registered one of the caller's owner, by its id
+/// or by the model that names it.
+async fn chosen<'a>(
+    context: &ApiContext,
+    principal: &Principal,
+    policy: &'a RunPolicy,
+    name: &str,
+) -> Result<Option<ChosenAgent<'a>>, ApiError> {
+    if let Some(graph) = policy.graph(name) {
+        return Ok(Some(ChosenAgent { graph, agent_id: None }));
+    }
+    for id in [Some(name), name.strip_prefix(MODEL_PREFIX)].into_iter().flatten() {
+        let registered = context.store.find_agent(&principal.owner, id).await?;
+        if let Some(chosen) = registered.and_then(|registered| choose(policy, registered)) {
+            return Ok(Some(chosen));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the registered agents of a caller's owner, for a list.
 pub(super) async fn registered(context: &ApiContext, principal: &Principal) -> Result<Vec<Agent>, ApiError> {
     Ok(context.store.list_agents(Some(&principal.owner), None, AGENTS).await?)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use sluice_contract::Hash;
+use sluice_contract::text::error_chain;
 use sluice_state::idempotency::{IdempotencyError, IdempotencyKey, KeyReservation};
 use sluice_state::store::now_us;
 
@@ -75,13 +76,24 @@ impl RequestKey {
     }
 }
 
-/// Releases the key of a request that has made nothing.
-///
-/// # Errors
-/// Errors of the database.
-pub(super) async fn release(context: &ApiContext, key: Option<IdempotencyKey>) -> Result<(), IdempotencyError> {
-    match key {
-        Some(key) => context.store.release_key(key).await,
-        None => Ok(()),
+/// Records that the request of a key is done, and which object it made. The request has its effect already, so it
+/// succeeds also if the key cannot be recorded. The key then stays in use until the next start of the daemon.
+pub(super) async fn complete(context: &ApiContext, key: Option<IdempotencyKey>, object_id: &str) {
+    let Some(key) = key else { return };
+    if let Err(error) = context.store.complete_key(key, object_id).await {
+        log_fault(context, &error);
     }
+}
+
+/// Releases the key of a request that has made nothing. If that fails, the key stays in use until the next start of the
+/// daemon, and the client gets the error of the request.
+pub(super) async fn release(context: &ApiContext, key: Option<IdempotencyKey>) {
+    let Some(key) = key else { return };
+    if let Err(error) = context.store.release_key(key).await {
+        log_fault(context, &error);
+    }
+}
+
+fn log_fault(context: &ApiContext, error: &IdempotencyError) {
+    (context.log)(&format!("the idempotency key of a request stays in use: {}", error_chain(error)));
 }

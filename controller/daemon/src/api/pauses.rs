@@ -9,7 +9,7 @@ use sluice_contract::Hash;
 use sluice_state::sandboxes::Sandbox;
 use utoipa::OpenApi;
 
-use super::idempotent::{IdempotentRepeat, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, complete, release};
 use super::sandboxes::lookup;
 use super::sandboxes::view::SandboxView;
 use super::{Context, NoQuery};
@@ -99,13 +99,11 @@ async fn once(
     };
     match changed(context, principal, sandbox, change).await {
         Ok(sandbox) => {
-            if let Some(key) = key {
-                context.store.complete_key(key, sandbox.key.run_id.as_str()).await?;
-            }
+            complete(context, key, sandbox.key.run_id.as_str()).await;
             Ok(Json(SandboxView::of(sandbox)))
         }
         Err(error) => {
-            release(context, key).await?;
+            release(context, key).await;
             Err(error)
         }
     }

@@ -13,7 +13,7 @@ use sluice_state::questions::Question;
 use sluice_state::store::now_us;
 use utoipa::{OpenApi, ToSchema};
 
-use super::idempotent::{IdempotentRepeat, RequestKey, release};
+use super::idempotent::{IdempotentRepeat, RequestKey, complete, release};
 use super::sandboxes::lookup;
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -165,13 +165,11 @@ async fn answer_once(
     };
     match record_and_answer(context, principal, (owner, question), text, request).await {
         Ok(answered) => {
-            if let Some(key) = key {
-                context.store.complete_key(key, &answered.id).await?;
-            }
+            complete(context, key, &answered.id).await;
             Ok(answered)
         }
         Err(error) => {
-            release(context, key).await?;
+            release(context, key).await;
             Err(error)
         }
     }

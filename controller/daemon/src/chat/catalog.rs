@@ -71,14 +71,10 @@ pub(crate) fn models(policy: Option<&RunPolicy>, registered: &[Agent]) -> Vec<St
     names
 }
 
-/// Returns the agent of a name: one of the configuration first, otherwise a registered one.
-pub(crate) fn choose<'a>(policy: &'a RunPolicy, registered: &[Agent], name: &str) -> Option<ChosenAgent<'a>> {
-    if let Some(graph) = policy.graph(name) {
-        return Some(ChosenAgent { graph, agent_id: None });
-    }
-    let is_named = |agent: &&Agent| agent.agent_id == name || model_name(&agent.agent_id) == name;
-    let agent = registered.iter().filter(|agent| is_usable(agent)).find(is_named)?;
-    Some(ChosenAgent { graph: policy.graph(DEFAULT_AGENT)?, agent_id: Some(agent.agent_id.clone()) })
+/// Returns a registered agent as the agent of a chat; `None` if its runs may not be created by a chat.
+pub(crate) fn choose(policy: &RunPolicy, registered: Agent) -> Option<ChosenAgent<'_>> {
+    let graph = policy.graph(DEFAULT_AGENT).filter(|_| is_usable(&registered))?;
+    Some(ChosenAgent { graph, agent_id: Some(registered.agent_id) })
 }
 
 fn is_usable(agent: &Agent) -> bool {

@@ -15,7 +15,7 @@ use crate::identity::RunMetadata;
 /// Agent of a request that names none.
 pub(crate) const DEFAULT_AGENT: &str = "sandbox:agent";
 /// Beginning of the model of an agent.
-const MODEL_PREFIX: &str = "sandbox:";
+pub(crate) const MODEL_PREFIX: &str = "sandbox:";
 /// Maximum number of characters of a name that a client gives.
 const NAME_MAX: usize = 255;
 
@@ -101,7 +101,7 @@ impl AgentChatRequest {
             [agent] => agent.clone(),
             _ => return Err(invalid("agentId", "name the agent by one of agentId, graphId and graphName")),
         };
-        let mut metadata = self.metadata.unwrap_or_default();
+        let mut metadata = checked_metadata(self.metadata.unwrap_or_default())?;
         if let Some(session_id) = self.session_id {
             set_name(&mut metadata, "session_id", session_id)?;
         }
@@ -183,7 +183,7 @@ impl CompletionRequest {
     fn metadata(&mut self, body: &mut Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
         let metadata = match body.remove("metadata") {
             None => Map::new(),
-            Some(Value::Object(metadata)) => metadata,
+            Some(Value::Object(metadata)) => checked_metadata(metadata)?,
             Some(_) => return Err(invalid("metadata", "metadata is an object")),
         };
         let (known, other): (Map<_, _>, Map<_, _>) =
@@ -191,6 +191,18 @@ impl CompletionRequest {
         self.ignored.extend(other.into_iter().map(|(name, _)| format!("metadata.{name}")));
         Ok(known)
     }
+}
+
+/// Removes members without a value, and checks those that choose a session: a request for a live worker is not checked
+/// any further.
+fn checked_metadata(mut metadata: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+    metadata.retain(|_, value| !value.is_null());
+    for name in ["user_id", "session_id"] {
+        if metadata.get(name).is_some_and(|value| !value.is_string()) {
+            return Err(invalid(&format!("metadata.{name}"), &format!("{name} is a text")));
+        }
+    }
+    Ok(metadata)
 }
 
 /// Refuses members that would change the meaning of the answer, unless they state the default.

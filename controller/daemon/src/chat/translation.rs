@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sluice_runs::verdict::Contract;
+use sluice_state::events::EVENT_DATA_MAX;
 
 use super::defang::Defang;
 use super::failure::ChatFailure;
@@ -64,8 +65,8 @@ pub(crate) struct Translation {
     stdout: StdoutText,
     source: Option<TextSource>,
     defang: Option<Defang>,
-    /// Text of a message that came in parts, before the whole message.
-    partial: String,
+    /// Text of a message that came in parts, before the whole message. `None` if it is longer than a whole message can be.
+    partial: Option<String>,
     /// True if a message is complete: the next one begins a new paragraph.
     is_paragraph_due: bool,
     /// Ids of calls of tools without a result, as the client sees them.
@@ -82,7 +83,7 @@ impl Translation {
             stdout: StdoutText::new(contract),
             source: (!has_stdout).then_some(TextSource::Events),
             defang: (remote == RemoteContent::Defang).then(Defang::default),
-            partial: String::new(),
+            partial: Some(String::new()),
             is_paragraph_due: false,
             open_tools: BTreeSet::new(),
             last_call: None,
@@ -126,14 +127,14 @@ impl Translation {
             "agent.message" if is_own && data["partial"] == true => {
                 let text = data["text"].as_str()?;
                 let due = self.paragraph();
-                self.partial += text;
+                self.partial = self.partial.take().map(|said| said + text).filter(|said| said.len() <= EVENT_DATA_MAX);
                 self.text(TextSource::Events, &format!("{due}{text}"))
             }
             "agent.assistant_message" if is_own => {
                 let text = data["text"].as_str()?;
-                let said = std::mem::take(&mut self.partial);
-                let text = match text.strip_prefix(said.as_str()) {
-                    Some(more) if said.is_empty() => format!("{}{more}", self.paragraph()),
+                let said = self.partial.replace(String::new());
+                let text = match said.as_deref().and_then(|said| text.strip_prefix(said)) {
+                    Some(more) if said.as_deref() == Some("") => format!("{}{more}", self.paragraph()),
                     Some(more) => more.to_owned(),
                     // The whole message does not continue its parts: it was cut because it was too large.
                     None => String::new(),

@@ -163,6 +163,7 @@ impl Guardian {
         let live = self.context.store.live_sandboxes().await?;
         let ids: HashSet<_> = live.iter().map(|run| run.key.run_id.clone()).collect();
         self.runs.retain(|id, _| ids.contains(id));
+        let waiting = self.context.store.wait_causes(&live).await?;
         let now_us = now_us();
         for run in live.into_iter().filter(|run| run.state == SandboxState::Running && run.verdict.is_none()) {
             let id = run.key.run_id.clone();
@@ -172,8 +173,8 @@ impl Guardian {
                 self.runs.insert(id.clone(), guarded);
             }
             let Some(GuardedRun { guard: Some(guard), .. }) = self.runs.get_mut(&id) else { continue };
-            // A paused run does nothing, and neither does one that waits for an approval.
-            if run.paused_us.is_some() || run.clocks_stopped_us.is_some() {
+            // A paused run does nothing, and neither does one that waits for a person.
+            if run.paused_us.is_some() || run.clocks_stopped_us.is_some() || waiting.contains_key(&run.key) {
                 guard.rest(now_us);
                 continue;
             }

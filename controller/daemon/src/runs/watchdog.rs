@@ -46,7 +46,8 @@ pub const DONE_GRACE: Duration = Duration::from_secs(30);
 #[must_use]
 pub fn overstays(run: &Sandbox, facts: Option<LiveFacts>, now_us: i64) -> bool {
     let done_us = facts.filter(|facts| facts.open_calls == 0).and_then(|facts| facts.done_us);
-    let is_done = run.state == SandboxState::Completing && run.verdict.is_none() && run.paused_us.is_none();
+    let is_held = run.paused_us.is_some() || run.clocks_stopped_us.is_some();
+    let is_done = run.state == SandboxState::Completing && run.verdict.is_none() && !is_held;
     is_done && done_us.is_some_and(|done_us| since(done_us, now_us) >= DONE_GRACE)
 }
 
@@ -145,7 +146,7 @@ mod tests {
     use sluice_state::sandboxes::SandboxVerdict;
 
     use super::*;
-    use crate::live_run::RequestedTimes;
+    use crate::live_run::{LiveRun, RequestedTimes};
     use crate::runs::test_run::running;
 
     const MINUTE: i64 = 60_000_000;
@@ -268,7 +269,19 @@ mod tests {
         assert_eq!((overstays(&done, facts, end - 1), overstays(&done, facts, end)), (false, true));
         let open = facts.map(|facts| LiveFacts { open_calls: 1, ..facts });
         assert!(!overstays(&done, open, end) && !overstays(&run(SandboxState::Running), facts, end));
-        assert!(!overstays(&Sandbox { verdict: Some(SandboxVerdict::Success), ..done }, facts, end));
+        assert!(!overstays(&Sandbox { verdict: Some(SandboxVerdict::Success), ..done.clone() }, facts, end));
+        assert!(!overstays(&Sandbox { clocks_stopped_us: Some(1), ..done }, facts, end), "a call waits for a person");
+    }
+
+    #[test]
+    fn the_grace_begins_after_a_pause() {
+        let live = LiveRun::default();
+        live.set_limits(RequestedTimes::default(), 0);
+        let done = run(SandboxState::Completing);
+        live.look(&done, 3 * MINUTE);
+        live.look(&Sandbox { clocks_stopped_us: Some(3 * MINUTE), ..done.clone() }, 10 * MINUTE);
+        live.look(&done, 10 * MINUTE + 1);
+        assert_eq!(live.facts().and_then(|facts| facts.done_us), Some(10 * MINUTE));
     }
 
     #[test]

@@ -16,6 +16,7 @@ async fn a_slow_head_is_cut_and_a_large_one_refused() {
     let answer = read_answer(slow).await;
     assert_eq!((answer.status, answer.body.as_str()), (0, ""), "it ends without an answer");
     let large = format!("X-Large: {}", "a".repeat(33 << 10));
+    let daemon = TestDaemon::start().await;
     assert_eq!(daemon.bare("GET", "/alive", &[&large]).await.status, 431);
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sluice_contract::RunKey;
@@ -178,10 +178,15 @@ async fn events_are_the_claims_of_an_agent() {
 #[tokio::test]
 async fn heartbeats_and_work_are_recorded_together() {
     let relay = Relay::new().await;
-    for _ in 0..10 {
-        assert_eq!(relay.report("agent.heartbeat", json!({ "status": "running" })).await.status, 200);
-    }
-    let refused = relay.report("agent.heartbeat", json!({})).await;
+    let mut accepted = 0;
+    let refused = loop {
+        let answer = relay.report("agent.heartbeat", json!({ "status": "running" })).await;
+        if answer.status != 200 {
+            break answer;
+        }
+        accepted += 1;
+    };
+    assert!(accepted >= 10, "{accepted}");
     assert_eq!(refused.error(), (429, "rate_limited".to_owned()));
     assert_eq!(relay.report("agent.tool_use", json!({})).await.status, 200, "other events have their own rate");
     let context = &relay.daemon.running.context;
@@ -270,7 +275,7 @@ async fn floods_end_at_their_limits() {
     let refused = relay.request("GET", "messages", None).await;
     assert_eq!(refused.error(), (429, "rate_limited".to_owned()));
     assert!(refused.head.contains("retry-after: "), "{refused:?}");
-    let mut stored = 0;
+    let (mut stored, begun) = (0, Instant::now());
     let refused = loop {
         let answer = relay.report("agent.progress", json!({})).await;
         if answer.status != 200 {
@@ -278,7 +283,9 @@ async fn floods_end_at_their_limits() {
         }
         stored += 1;
     };
-    assert_eq!((stored, refused.error()), (10, (429, "event_rate".to_owned())));
+    // One more is accepted every ten seconds.
+    assert!((10..=10 + begun.elapsed().as_secs() / 10).contains(&stored), "{stored}");
+    assert_eq!(refused.error(), (429, "event_rate".to_owned()));
     assert_eq!(relay.request("GET", "task", None).await.status, 200);
 }
 

@@ -110,7 +110,7 @@ async fn slow_readers_do_not_delay_a_quick_one() {
         assert_eq!(frame.data["event_data"]["n"], number);
         slowest = slowest.max(sent.elapsed());
     }
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(20), "{slowest:?}");
     // A slow client continues from its position.
     let mut late = slow.pop().expect("it is open");
     late.status().await;

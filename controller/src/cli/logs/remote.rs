@@ -33,10 +33,14 @@ pub(super) async fn show(api: &ApiClient, args: &LogsArgs, flags: LineFlags) -> 
         (false, false) => stdout.put(&line.bytes),
     };
     // If lines are selected, the existing output is read first: the last lines are known only then.
-    let mut selection = LogSelection { sandbox: id.clone(), stream, follow: args.follow && lines.is_none(), after: 0 };
+    let mut selection =
+        LogSelection { sandbox: id.clone(), stream, attempt: None, follow: args.follow && lines.is_none(), after: 0 };
     loop {
         // Read before the output, so that all output of an ended run is included.
         let is_over = run.sandbox.is_ended() || !args.follow;
+        if args.follow {
+            selection.follow_attempt(&run.sandbox);
+        }
         let mut logs = ApiLogStream::new(api, selection.clone());
         while let Some(line) = logs.next().await? {
             selection.after = line.position;

@@ -27,7 +27,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            let error = error.before_run();
+            let error = error.without_program();
             if args.json {
                 print_object(&CommandObject::failed_with("creation_failed", &error, json!({})));
             }

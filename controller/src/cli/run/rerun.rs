@@ -63,14 +63,14 @@ pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandEr
     match daemon_of(&args).await {
         Ok(Some(api)) => {
             let done = at_daemon::rerun(&api, &args).await;
-            return report(as_json, done.map_err(|error| NoRun::from(error.before_run())));
+            return report(as_json, done.map_err(|error| NoRun::from(error.without_program())));
         }
         Ok(None) => {}
-        Err(error) => return report(as_json, Err(NoRun::from(error.before_run()))),
+        Err(error) => return report(as_json, Err(NoRun::from(error.without_program()))),
     }
     let done = match run_args(args).await {
         Ok(args) => run_once(args).await,
-        Err(error) => Err(NoRun::from(error)),
+        Err(error) => Err(NoRun::from(error.without_program())),
     };
     report(as_json, done)
 }
@@ -91,15 +91,13 @@ async fn daemon_of(args: &RerunArgs) -> Result<Option<ApiClient>, CommandError> 
 
 /// Returns the flags of a run that makes the recorded request again.
 async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
-    let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
-    let settings = args.host.settings().map_err(not_started)?;
-    let store = open(&settings.host.state_dir).map_err(not_started)?;
-    let run = find_run(&store, &args.run).await.map_err(not_started)?;
-    let branch = store.find_git_run(&run.entry.key.run_id).await.map_err(|error| CommandError::not_started(&error))?;
+    let settings = args.host.settings()?;
+    let store = open(&settings.host.state_dir)?;
+    let run = find_run(&store, &args.run).await?;
+    let branch = store.find_git_run(&run.entry.key.run_id).await.map_err(|error| CommandError::failed(&error))?;
     let record = Layout::at(&settings.host.state_dir).records().of(&run.entry.key);
-    let request: Option<RequestRecord> =
-        record.read_json(REQUEST).map_err(|error| CommandError::not_started(&error))?;
-    let request = request.ok_or_else(|| not_started(no_record(&run, None, settings.record.keep)))?;
+    let request: Option<RequestRecord> = record.read_json(REQUEST).map_err(|error| CommandError::failed(&error))?;
+    let request = request.ok_or_else(|| no_record(&run, None, settings.record.keep))?;
     let env = variables(&request, |name| std::env::var(name).ok())?;
     let (repo, volume) = mounts(&request.volumes);
     let mut again = RunArgs::with_settings(recording::as_flags(&request.settings));

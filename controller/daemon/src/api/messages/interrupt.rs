@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::sending::{SentTo, send_message};
 use super::withdrawal::withdraw;
-use crate::api::idempotent::{IdempotentRepeat, RequestKey, release};
+use crate::api::idempotent::{IdempotentRepeat, RequestKey, complete, release};
 use crate::api::sandboxes::{check_live, lookup, note_work, record};
 use crate::api::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
@@ -80,13 +80,11 @@ pub(super) async fn interrupt(
     };
     match end_calls(to, request.message).await {
         Ok(message_id) => {
-            if let Some(key) = key {
-                context.store.complete_key(key, message_id.as_deref().unwrap_or(run_id)).await?;
-            }
+            complete(&context, key, message_id.as_deref().unwrap_or(run_id)).await;
             Ok(Json(Interrupted { status: "interrupted", sandbox_id: run_id.to_owned(), message_id }))
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(&context, key).await;
             Err(error)
         }
     }

@@ -50,7 +50,7 @@ pub(super) async fn send_message(
     match store(to, operation, MessageToSend { content, idempotency: key.clone(), ..new }).await {
         Ok(message) => Ok(message),
         Err(error) => {
-            release(context, key).await?;
+            release(context, key).await;
             Err(error)
         }
     }

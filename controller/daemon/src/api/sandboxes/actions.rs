@@ -64,7 +64,7 @@ pub(super) async fn retry(
             Ok(Json(SandboxView::of(sandbox)))
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(&context, key).await;
             Err(error)
         }
     }

@@ -122,7 +122,7 @@ pub(super) async fn create(
             Ok((StatusCode::CREATED, [(LOCATION, location)], Json(run)).into_response())
         }
         Err(error) => {
-            release(&context, key).await?;
+            release(&context, key).await;
             Err(error)
         }
     }

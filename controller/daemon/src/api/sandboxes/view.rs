@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sluice_state::ledger::usd;
 use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
+use sluice_state::store::now_us;
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
@@ -147,7 +148,7 @@ impl SandboxView {
             claimed_at: timestamp_of(sandbox.claimed_us),
             started_at: timestamp_of(sandbox.started_us),
             ended_at: timestamp_of(sandbox.ended_us),
-            deadline_at: timestamp_of(sandbox.deadline_us),
+            deadline_at: timestamp_of(sandbox.ends_us(now_us())),
             last_work_at: timestamp_of(sandbox.last_work_us),
             last_heartbeat_at: timestamp_of(sandbox.last_heartbeat_us),
             heartbeat_status: sandbox.heartbeat_status,

@@ -36,6 +36,8 @@ fn members_that_change_the_answer_are_refused_by_name() {
         ("stream_options", json!(1)),
         ("metadata", json!(1)),
         ("user", json!(1)),
+        ("metadata", json!({ "user_id": 5 })),
+        ("metadata", json!({ "session_id": ["s"] })),
     ] {
         let (code, _) = read(with(name, value)).expect_err(name);
         assert_eq!(code, "invalid_request", "{name}");
@@ -76,6 +78,26 @@ fn a_model_names_an_agent_and_its_model() {
     assert_eq!((request.chat.agent.as_str(), request.chat.model.as_deref()), ("sandbox:coder", Some("gpt/x@1")));
     assert_eq!((request.is_stream, request.has_usage, request.chat.end_user()), (true, true, Some("ann")));
     assert_eq!(request.model, "sandbox:coder@gpt/x@1");
+}
+
+/// Bug: two users got one session, because a null hid the name in the other member.
+#[test]
+fn a_null_names_no_user() {
+    let mut body = with("metadata", json!({ "user_id": null, "session_id": null }));
+    (body["user"], body["session_id"]) = (json!("ann"), json!("s1"));
+    let request = read(body).expect("it is right").chat;
+    assert_eq!((request.end_user(), request.session_id()), (Some("ann"), Some("s1")));
+
+    let agent_chat = |metadata: Value| {
+        let body =
+            json!({ "messages": [{ "role": "user", "content": "hi" }], "session_id": "s1", "metadata": metadata });
+        serde_json::from_value::<AgentChatRequest>(body).expect("it is right").checked()
+    };
+    let request = agent_chat(json!({ "user_id": null, "session_id": null })).expect("it is right");
+    assert_eq!((request.end_user(), request.session_id()), (None, Some("s1")));
+    assert_eq!(request.metadata.get("user_id"), None);
+    let refused = agent_chat(json!({ "user_id": 5 })).expect_err("it is no text");
+    assert_eq!(refused.details(), Some(&json!({ "field": "metadata.user_id" })));
 }
 
 #[test]

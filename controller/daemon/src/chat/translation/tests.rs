@@ -32,6 +32,20 @@ fn messages_of_a_worker_are_paragraphs() {
     assert_eq!(chat.end(&ChatEnd::Success), [ChatEvent::Done { reason: "stop" }]);
 }
 
+/// Bug: parts without a whole message were kept without a limit.
+#[test]
+fn parts_are_kept_up_to_the_size_of_a_message() {
+    let mut chat = chat(Contract::Plain);
+    let (part, whole) = ("x".repeat(40_000), "x".repeat(90_000));
+    for _ in 0..10 {
+        event(&mut chat, "agent.message", &json!({ "text": part, "partial": true }));
+        assert!(chat.partial.as_ref().is_none_or(|said| said.len() <= EVENT_DATA_MAX));
+    }
+    assert_eq!(event(&mut chat, "agent.assistant_message", &json!({ "text": whole })), None, "it was told in parts");
+    event(&mut chat, "agent.message", &json!({ "text": "a", "partial": true }));
+    assert_eq!(event(&mut chat, "agent.assistant_message", &json!({ "text": "ab" })), text("b"));
+}
+
 #[test]
 fn the_first_source_of_text_stays() {
     let mut chat = chat(Contract::Plain);
