@@ -9,7 +9,7 @@ use super::{Browser, agent, choose, configured, log_in};
 /// Waits until the answer of the API at `path` satisfies `is_right`, and returns it.
 async fn answers(daemon: &Daemon<'_>, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     let mut answer = Value::Null;
-    let right = poll(PATIENCE, async || {
+    let right = poll(PATIENCE * 4, async || {
         answer = daemon.get(path).await.expect(200).json();
         is_right(&answer)
     });

@@ -164,7 +164,7 @@ async fn an_owner_suspends_an_agent() {
     browser.shows("Suspended").await;
     let bot = daemon.get("/api/v1/agents/bot").await.expect(200).json();
     assert_eq!(bot["state"], "SUSPENDED", "{bot}");
-    browser.click("td button").await;
+    browser.press("Resume bot").await;
     browser.shows("Connected").await;
     assert_eq!(daemon.run(&id).await["agent_id"], "bot");
 }
@@ -182,7 +182,7 @@ async fn a_resumed_agent_is_idle_and_runs_at_once() {
     browser.agree().await;
     browser.shows("Suspended").await;
 
-    browser.click("td button").await;
+    browser.press("Resume bot").await;
 
     browser.shows("Idle").await;
     let mut run = agent("of-bot", "");

@@ -70,13 +70,14 @@ async fn the_list_shows_why_a_run_waits() {
     let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-some-key");
     let daemon = sluice.serve().await;
+    let browser = Browser::start().await;
+    log_in(&browser, &daemon).await;
+    // The run fails for good after a minute.
     let id = daemon.create(agent("again", "")).await;
     daemon.process().says("creation_failed: ").await;
     let mut after = agent("after", "");
     after["depends_on"] = json!([id]);
     daemon.create(after).await;
-    let browser = Browser::start().await;
-    log_in(&browser, &daemon).await;
 
     browser.shows("waits for retry: creation_failed").await;
     browser.shows("waits for dependencies").await;

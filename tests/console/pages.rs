@@ -124,7 +124,7 @@ async fn a_page_goes_on_after_a_killed_daemon() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let ticks = "i=0; while [ ! -e go ]; do i=$((i + 1)); event agent.progress \"{\\\"tick\\\":$i}\"; sleep 0.2; done";
+    let ticks = "i=0; while [ ! -e go ]; do i=$((i + 1)); event agent.progress \"{\\\"tick\\\":$i}\"; sleep 1; done";
     let id = daemon.create(agent("survivor", ticks)).await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;

@@ -35,7 +35,7 @@ async fn a_long_transcript_is_read_by_links() {
         "INSERT INTO events (id, owner, sandbox_id, attempt, agent_id, zone_id, event_type, source, event_data, evictable, bytes, created_us) \
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {EVENTS}) \
          SELECT 'evt_long' || i, 'root', '{id}', 0, NULL, NULL, 'agent.assistant_message', 'agent', \
-         json_object('text', 'number ' || i || '.'), 1, 50, 1700000000000000 + i * 1000 FROM n"
+         json_object('text', 'number ' || i || '.'), 1, 50, CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + i FROM n"
     );
     sluice.sql(&rows).await;
     let browser = Browser::start().await;

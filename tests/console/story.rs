@@ -146,7 +146,7 @@ async fn asking(daemon: &Daemon<'_>) -> String {
 /// Waits until `waiting_for` of a run is `reason`.
 async fn waits_for(daemon: &Daemon<'_>, id: &str, reason: &str) {
     let mut seen = Value::Null;
-    let waits = poll(PATIENCE, async || {
+    let waits = poll(PATIENCE * 4, async || {
         seen = daemon.run(id).await;
         seen["waiting_for"] == reason
     });

@@ -105,7 +105,8 @@ async fn an_sdk_waits_for_the_operator_over_a_503() {
         let upstream = Upstream::provider("hi").start().await;
         let launch = Sidecar::to(&upstream);
         let control = launch.dir().join("control.sock").display().to_string();
-        let flags = ["--control", &control, "--max-calls", "0", "--on-cap", "ask", "--hold", "1s"];
+        let flags =
+            ["--control", &control, "--max-calls", "0", "--on-cap", "ask", "--hold", "8s", "--audit-sync", "off"];
         let sidecar = launch.args(flags).start().await;
         let sdk = if is_openai { Sdk::openai(sidecar.socket()) } else { Sdk::anthropic(sidecar.socket()) };
         tokio::join!(sdk.pass(&["held_at_a_cap"]), decide(&sidecar));

@@ -107,7 +107,7 @@ async fn the_openai_sdk_works_in_the_sandbox() {
         "chat_unary", "chat_stream", "chat_stream_usage", "chat_stream_helper", "chat_stream_left_early",
         "tools_stream", "responses_stream", "models_list", "async_20", "headers_screened",
     ];
-    let run = sluice.run(["--json"]).args(kit()).args(wheels());
+    let run = sluice.run(["--json", "--timeout", "10m"]).args(kit()).args(wheels());
 
     let report = run.args(["--", "python3", "/kit/sdk_openai.py"]).args(cases).finish().await.expect(0).json();
 
@@ -121,7 +121,7 @@ async fn the_openai_sdk_works_in_the_sandbox() {
 async fn the_anthropic_sdk_works_in_the_sandbox() {
     let sluice = Sluice::new().await;
     let cases = ["messages_unary", "messages_stream", "tools_stream", "count_tokens", "headers_screened"];
-    let run = sluice.run(["--json"]).args(kit()).args(wheels());
+    let run = sluice.run(["--json", "--timeout", "10m"]).args(kit()).args(wheels());
 
     let report = run.args(["--", "python3", "/kit/sdk_anthropic.py"]).args(cases).finish().await.expect(0).json();
 

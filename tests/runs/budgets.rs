@@ -69,7 +69,7 @@ const RUN: [&str; 5] = ["--account", "acct-1", "--model", "m", "--json"];
 #[tokio::test]
 async fn a_budget_for_five_admits_five_of_fifty() {
     let (upstream, sluice, prices) = granted("5").await;
-    let words = ["--max-cost-usd", "1", "--prices", &prices, "--", "sh", "-c"];
+    let words = ["--max-cost-usd", "1", "--prices", &prices, "--timeout", "10m", "--", "sh", "-c"];
     let script = format!("{} until [ -e /workspace/go ]; do sleep 0.05; done", ask(1));
     let mut race = Race::of((0..50).map(|_| sluice.run(RUN).args(words).arg(&script).finish()));
 
@@ -338,7 +338,7 @@ async fn run_with_an_open_call() -> (Upstream, Sluice, RunReport) {
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
     budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
-    let words = ["--prices", &prices, "--timeout", "6s", "--", "sh", "-c"];
+    let words = ["--prices", &prices, "--timeout", "20s", "--", "sh", "-c"];
     let report = sluice.run(RUN).args(words).arg(ask(2)).finish().await.expect(124).json();
     (upstream, sluice, report)
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use sluice_testkit::Sluice;
 use sluice_testkit::controller::{RunReport, unique_run_id};
-use sluice_testkit::engine::Hold;
+use sluice_testkit::engine::{Hold, docker, exists, lines};
 
 use crate::agents::without_calls;
 use crate::repo::{git, in_repository, repository};
@@ -177,7 +177,7 @@ async fn git_shows_that_a_run_pushes_too_often() {
          grep -q 'within an hour' ../said && break; grep -q 429 ../said && sleep 1; n=$((n + 1)); done; cat ../said"
     );
 
-    let (report, out, _) = run(&sluice, &bare, &["--ticket", "AB-8"], &script, 0).await;
+    let (report, out, _) = run(&sluice, &bare, &["--ticket", "AB-8", "--timeout", "10m"], &script, 0).await;
 
     let said = &report.stdout;
     assert!(said.contains("remote: this run has pushed 30 times within an hour"), "{said}");
@@ -302,6 +302,26 @@ async fn a_killed_controller_loses_no_commits() {
         assert_eq!(git(&bare, &["show", &format!("{branch}:text")]), "one\ntwo\nthree\nfour\n");
     }
     assert_eq!(sluice.leftovers().await, []);
+}
+
+/// Bug: a container of another program was removed, since it had the name of the one that collects commits.
+#[tokio::test]
+async fn a_container_of_another_program_stays() {
+    let (sluice, _upstream) = without_calls().await;
+    let bare = forge(&sluice);
+    let url = format!("file://{}#main", bare.display());
+    let run_id = unique_run_id("taken");
+    let other = format!("sluice-{run_id}.0-commits");
+    lines(["create", "--name", &other, "sluice-runtime:latest", "true"]).await;
+
+    let run = sluice.run(["--run-id", &run_id, "--json", "--repo", &url]).args(in_repository(COMMIT));
+    let done = run.finish().await;
+
+    let stays = exists(&other).await;
+    docker(["rm", "--force", &other]).await;
+    assert!(stays, "{}", done.stderr);
+    let report = done.expect(74).json();
+    assert_eq!(report.error_code.as_deref(), Some("output_failed"), "{report:?}");
 }
 
 /// The container of the run is removed by then: the marker in its directory says that there are commits to collect.

@@ -123,7 +123,7 @@ async fn traced(sluice: &Sluice, words: &[String]) -> (FinishedCommand, Trace) {
     let strace =
         ["strace", "-f", "-v", "-s", "4096", "-e", CALLS, "-e", "signal=none", "-o", &file.display().to_string()];
     let live = sluice.command(words).wrapper(strace).spawn();
-    assert!(poll(PATIENCE * 4, async || !live.is_running()).await, "it still runs: {}", live.stderr());
+    assert!(poll(PATIENCE * 7, async || !live.is_running()).await, "it still runs: {}", live.stderr());
     let text = std::fs::read(&file).expect("strace is there");
     (live.finish().await, Trace::parse(&String::from_utf8_lossy(&text)))
 }
@@ -163,7 +163,8 @@ async fn git_works_nowhere_where_a_sandbox_writes() {
     let writable = [sluice.state().join("runs"), sluice.state().join("kept")].map(|path| path.display().to_string());
     let patch = sluice.dir().join("patch").display().to_string();
     let url = format!("file://{}#main", bare.display());
-    let words = ["run", "--json", "--repo", &url, "--publish", "auto", "--patch", &patch].map(str::to_owned);
+    let words = ["run", "--json", "--repo", &url, "--publish", "auto", "--timeout", "10m", "--patch", &patch]
+        .map(str::to_owned);
     let script = format!(
         "{PLANT}{COMMIT} && git push -q && {COMMIT}; git add nested 2>/dev/null; echo five >>text; git status >/dev/null"
     );
@@ -210,7 +211,7 @@ async fn no_git_follows_a_linked_git_directory() {
     let own = format!("{PLANT}{COMMIT} && mv .git ../moved && ln -s ../moved .git && {COMMIT}; git status >/dev/null");
     let of_host = format!("{COMMIT}; rm -rf .git && ln -s {} .git", bare.display());
     for (script, commits) in [(own, 2), (of_host, 0)] {
-        let words = ["run", "--json", "--repo", &url, "--publish", "auto"].map(str::to_owned);
+        let words = ["run", "--json", "--repo", &url, "--publish", "auto", "--timeout", "10m"].map(str::to_owned);
         let words: Vec<_> = words.into_iter().chain(in_repository(&script)).collect();
 
         let (done, run) = traced(&sluice, &words).await;

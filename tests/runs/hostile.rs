@@ -43,7 +43,7 @@ fn assert_ran_for(report: &sluice_testkit::controller::RunReport, range: std::op
 #[tokio::test]
 async fn a_fork_bomb_is_held_and_ended() {
     let (sluice, _upstream) = without_calls().await;
-    let run = hostile(&sluice, &["--timeout", "6s", "--pids", "100"], &["fork_bomb.sh"]).spawn();
+    let run = hostile(&sluice, &["--timeout", "20s", "--pids", "100"], &["fork_bomb.sh"]).spawn();
     let container = sluice.started().await;
     let processes = engine::lines(["top", &container, "-eo", "pid"]).await.len() - 1;
 
@@ -51,7 +51,7 @@ async fn a_fork_bomb_is_held_and_ended() {
 
     assert!(processes <= 100, "{processes} processes");
     assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("timeout"), 124), "begun\n"));
-    assert_ran_for(&report, 6000..40_000);
+    assert_ran_for(&report, 20_000..60_000);
     sluice.assert_nothing_left().await;
 }
 
@@ -85,12 +85,12 @@ async fn flooding_output_is_counted_exactly_in_little_memory() {
 async fn a_flood_without_end_is_ended_in_time() {
     let (sluice, _upstream) = without_calls().await;
     for program in [&["flood.py", "-1", "0"][..], &["flood.py", "-1", "-1"]] {
-        let run = hostile(&sluice, &["--timeout", "5s"], program);
+        let run = hostile(&sluice, &["--timeout", "20s"], program);
 
         let report = measured(&sluice, run).finish().await.expect(124).json();
 
         assert_eq!(report.verdict(), (false, Some("timeout"), 124));
-        assert_ran_for(&report, 5000..40_000);
+        assert_ran_for(&report, 20_000..60_000);
         assert!(report.output.stdout.bytes > 4 << 20 && report.stdout.len() < 3 << 20, "{:?}", report.output);
         let (peak, _) = took(&sluice);
         assert!(peak < 100, "{peak} MiB");
@@ -139,7 +139,7 @@ async fn a_flood_of_connections_ends_with_its_run() {
 async fn unread_answers_block_nothing() {
     let upstream = Upstream::chat(&"x".repeat(8 << 20)).start().await;
     let sluice = Sluice::to(&upstream);
-    let run = hostile(&sluice, &["--model", "m", "--timeout", "6s", "--stop-grace", "0s"], &["never_reads.py"]);
+    let run = hostile(&sluice, &["--model", "m", "--timeout", "20s", "--stop-grace", "0s"], &["never_reads.py"]);
 
     let report = measured(&sluice, run).finish().await.expect(124).json();
 
@@ -164,14 +164,14 @@ async fn a_program_that_wants_input_finds_its_end() {
 async fn programs_that_ignore_signals_are_killed() {
     let (sluice, _upstream) = without_calls().await;
 
-    let timed_out = hostile(&sluice, &["--timeout", "5s", "--stop-grace", "500ms"], &["ignores_signals.py"])
+    let timed_out = hostile(&sluice, &["--timeout", "20s", "--stop-grace", "500ms"], &["ignores_signals.py"])
         .finish()
         .await
         .expect(124)
         .json();
     assert_eq!((timed_out.verdict(), timed_out.stdout.as_str()), ((false, Some("timeout"), 124), "started\n"));
     // The limit and the grace; without a kill the program would not end.
-    assert_ran_for(&timed_out, 5500..40_000);
+    assert_ran_for(&timed_out, 20_500..60_000);
 
     let run = hostile(&sluice, &["--timeout", "60s", "--stop-grace", "0s"], &["ignores_signals.py"]).spawn();
     sluice.container_event("start", 2).await;
@@ -245,11 +245,14 @@ async fn memory_and_descriptors_of_a_sandbox_are_bounded() {
 #[tokio::test]
 async fn a_huge_directory_costs_the_controller_no_memory() {
     let (sluice, _upstream) = without_calls().await;
-    let mut peaks = Vec::new();
-    for count in ["1", "30000"] {
-        let run = hostile(&sluice, &[], &["many.py", count]);
-        measured(&sluice, run).finish().await.expect(0);
-        peaks.push(took(&sluice).0);
+    // Resident pages of the program depend on what the system has read ahead: the least of three times counts.
+    let mut peaks = [u64::MAX; 2];
+    for _ in 0..3 {
+        for (peak, count) in peaks.iter_mut().zip(["1", "30000"]) {
+            let run = hostile(&sluice, &[], &["many.py", count]);
+            measured(&sluice, run).finish().await.expect(0);
+            *peak = took(&sluice).0.min(*peak);
+        }
     }
 
     // Their names alone are 7 MiB.

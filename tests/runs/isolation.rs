@@ -107,7 +107,8 @@ async fn runs_share_nothing_with_each_other_or_host() {
         signal.pause()";
     let sibling = sluice.run(["-q", "--stop-grace", "0s", "--", "python3", "-c", script]).spawn();
     sibling.prints("listening").await;
-    let other = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
+    let other =
+        sluice.run(["-q", "--stop-grace", "0s", "--timeout", "15m", "--", "sh", "-c", "echo up; sleep 600"]).spawn();
     other.prints("up").await;
 
     let theirs = ["127.0.0.1:9999", "@sluice-sibling", "/tmp/sibling.sock"];

@@ -174,7 +174,7 @@ async fn a_container_that_is_taken_away_ends_the_run() {
 async fn a_paused_container_is_stopped_too() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let live = sluice.run(["--timeout", "6s", "--json", "--", "sleep", "600"]).spawn();
+    let live = sluice.run(["--timeout", "20s", "--json", "--", "sleep", "600"]).spawn();
 
     engine::lines(["pause", &sluice.started().await]).await;
 

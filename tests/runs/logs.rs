@@ -10,7 +10,7 @@ async fn a_follower_sees_output_from_begin_to_end() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let run = unique_run_id("follow");
-    let shell = "echo first; echo to-stderr >&2; trap 'echo last; exit 0' TERM; while :; do sleep 0.1; done";
+    let shell = "trap 'echo last; exit 0' TERM; echo first; echo to-stderr >&2; while :; do sleep 0.1; done";
     let live = sluice.run(["--quiet", "--run-id", &run, "--", "sh", "-c", shell]).spawn();
     live.prints("first").await;
 

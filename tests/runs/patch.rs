@@ -198,7 +198,7 @@ async fn failed_runs_have_a_patch_too() {
     let given = path.display().to_string();
     for (name, flags, script, code) in [
         ("failed.diff", ["--timeout", "60s"], "echo x >>text; exit 3", 3),
-        ("late.diff", ["--timeout", "5s"], "echo x >>text; sleep 60", 124),
+        ("late.diff", ["--timeout", "20s"], "echo x >>text; sleep 600", 124),
     ] {
         let run = sluice.run(["-q", "--stop-grace", "0s", "--repo", &given, "--patch", name]).args(flags);
         run.args(in_repository(script)).finish().await.expect(code);

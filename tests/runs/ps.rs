@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
 async fn list(sluice: &Sluice, words: &[&str]) -> Vec<Value> {
     let listed = sluice.command(["ps", "--json"]).args(words).finish().await.expect(0).value();
@@ -23,7 +23,13 @@ async fn an_open_run_shows_its_calls_and_cost() {
     let live = sluice.run(words).spawn();
     live.prints("called").await;
 
-    let open = list(&sluice, &[]).await;
+    // The program can be ahead of the record that it runs.
+    let mut open = Vec::new();
+    let runs = poll(PATIENCE, async || {
+        open = list(&sluice, &[]).await;
+        open.iter().any(|run| run["state"] == "running")
+    });
+    assert!(runs.await, "{open:?}");
     let text = sluice.command(["ps"]).finish().await.expect(0).stdout;
     let others = list(&sluice, &["--account", "acct-2"]).await;
     live.signal(Signal::SIGINT);

@@ -174,7 +174,7 @@ async fn a_timed_out_calls_receipt_says_so() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
-    let report = sluice.run(["--timeout", "5s", "--model", "m", "--json", "hello"]).finish().await.expect(124).json();
+    let report = sluice.run(["--timeout", "20s", "--model", "m", "--json", "hello"]).finish().await.expect(124).json();
 
     assert_eq!(report.verdict(), (false, Some("timeout"), 124));
     let receipt = report.only_receipt();
@@ -209,11 +209,12 @@ async fn survived_memory_shortage_is_reported() {
     let sluice = Sluice::to(&upstream);
     // Data that fit, and a file that does not fit beside them: the kernel reads it again and again.
     let program = "import mmap\ndata = bytearray(40 << 20)\nfor i in range(0, len(data), 4096): data[i] = 1\n\
-        with open('file', 'wb') as file:\n    for _ in range(80): file.write(bytes(1 << 20))\n\
+        with open('file', 'wb') as file:\n    for _ in range(32): file.write(bytes(1 << 20))\n\
         file = open('file', 'rb'); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n\
         while True: sum(pages[i] for i in range(0, len(pages), 4096))";
     for (memory, is_short) in [("64m", true), ("512m", false)] {
-        let words = ["--memory", memory, "--timeout", "12s", "--json", "--", "python3", "-c", program];
+        let timeout = if is_short { "30s" } else { "12s" };
+        let words = ["--memory", memory, "--timeout", timeout, "--json", "--", "python3", "-c", program];
         let report = sluice.run(words).finish().await.expect(124).json();
 
         assert_eq!((report.verdict(), report.oom_seen), ((false, Some("timeout"), 124), false), "{memory}");

@@ -22,7 +22,7 @@ const RUN: [&str; 6] = ["--account", "acct-1", "--model", "m", "--key-mode", "pe
 /// Prefix of every key of the scripted LiteLLM.
 const VIRTUAL: &str = "sk-virtual-key-";
 
-/// A LiteLLM that makes and deletes keys for the master key, and answers calls with any key.
+/// A LiteLLM that makes and deletes keys for the master key, and answers calls with a key that exists.
 #[derive(Debug, Clone, Default)]
 struct ScriptedKeys(Arc<Mutex<Shop>>);
 
@@ -30,8 +30,14 @@ struct ScriptedKeys(Arc<Mutex<Shop>>);
 struct Shop {
     /// The requests for keys.
     made: Vec<Value>,
-    /// Aliases of the keys that exist.
-    live: Vec<String>,
+    /// The keys that exist.
+    live: Vec<LiveKey>,
+}
+
+#[derive(Debug)]
+struct LiveKey {
+    alias: String,
+    key: String,
 }
 
 impl ScriptedKeys {
@@ -59,13 +65,13 @@ impl ScriptedKeys {
                 shop.made.push(request.json());
                 let alias = request.json()["key_alias"].as_str().expect("a name").to_owned();
                 let key = format!("{VIRTUAL}{}", shop.made.len());
-                shop.live.push(alias);
+                shop.live.push(LiveKey { alias, key: key.clone() });
                 Script::json(200, json!({"key": key, "token": "hash"}))
             }
             "/key/delete" if is_master => {
                 let aliases = request.json()["key_aliases"].clone();
                 let before = shop.live.len();
-                shop.live.retain(|alias| *alias != aliases[0]);
+                shop.live.retain(|live| live.alias != aliases[0]);
                 if shop.live.len() < before {
                     Script::json(200, json!({"deleted_keys": aliases}))
                 } else {
@@ -73,7 +79,9 @@ impl ScriptedKeys {
                 }
             }
             "/v1/models" if is_master => Script::json(200, json!({"data": []})),
-            "/v1/chat/completions" => Script::provider("hello"),
+            "/v1/chat/completions" if is_master || shop.live.iter().any(|live| live.key == bearer) => {
+                Script::provider("hello")
+            }
             _ => Script::json(401, json!({"error": {"message": format!("Received API Key = {bearer}")}})),
         }
     }

@@ -1,6 +1,7 @@
 //! The Docker Engine seen through the `docker` program, independent of the product's client.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -24,11 +25,14 @@ pub struct DockerOutput {
     pub stderr: String,
 }
 
-/// Runs `docker` to its end; panics when it takes longer than [`PATIENCE`].
+/// The longest time of a `docker` command: it may build an image, or wait for a container.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Runs `docker` to its end; panics when it takes longer than four minutes.
 pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> DockerOutput {
     let mut command = command(args);
-    let ran = timeout(PATIENCE, command.output()).await;
-    let ran = ran.unwrap_or_else(|_| panic!("{command:?} took longer than {PATIENCE:?}"));
+    let ran = timeout(LIMIT, command.output()).await;
+    let ran = ran.unwrap_or_else(|_| panic!("{command:?} took longer than {LIMIT:?}"));
     let ran = ran.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     DockerOutput { code: ran.status.code().unwrap_or(-1), stdout: text(ran.stdout), stderr: text(ran.stderr) }

@@ -194,8 +194,14 @@ impl LiteLlm {
             "Uvicorn running on http://127.0.0.1:",
         )
         .await?;
-        if !poll(START_LIMIT, || is_alive(port)).await {
-            return Err(format!("LiteLLM listens on {port} but is not alive; its log:\n{}", server.log()));
+        // Its list of routes takes seconds to make for the first time; `sluice preflight` does not wait so long under load.
+        for path in ["/health/liveliness", "/openapi.json"] {
+            if !poll(START_LIMIT, || answers(port, path)).await {
+                return Err(format!(
+                    "LiteLLM listens on {port} and does not answer {path}; its log:\n{}",
+                    server.log()
+                ));
+            }
         }
         let provider_url = provider_url.to_owned();
         Ok(Self { url: format!("http://127.0.0.1:{port}"), key, provider_url, server, provider, spend: None })
@@ -302,10 +308,11 @@ pub(crate) fn json_lines(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-async fn is_alive(port: u16) -> bool {
+async fn answers(port: u16, path: &str) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.write_all(b"GET /health/liveliness HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         io::Result::Ok(answer)

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest wait of the test kit; then the test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 const POLL: Duration = Duration::from_millis(20);
 

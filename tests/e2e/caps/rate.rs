@@ -51,8 +51,8 @@ async fn a_call_counts_when_its_body_has_come() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut second = open(&sidecar, &body).await;
 
-    slow.send(&body).await;
     let began = Instant::now();
+    slow.send(&body).await;
     slow.read_response().await.expect(200);
     second.send(&body).await;
     let answer = second.read_response().await;

@@ -14,7 +14,7 @@ use super::*;
 /// Hold time that no test reaches.
 pub(super) const LONG: [&str; 2] = ["--hold", "200s"];
 /// Hold time that a test waits for.
-const SHORT: [&str; 2] = ["--hold", "2s"];
+const SHORT: [&str; 2] = ["--hold", "6s"];
 
 /// A sidecar that asks at its cap, with its only call used up.
 async fn at_cap(upstream: &Upstream, hold: [&str; 2]) -> Sidecar {
@@ -392,7 +392,7 @@ async fn a_stop_answers_held_calls_as_draining() {
         let flags = ["--max-calls", "1", "--on-cap", "ask", "--drain", "20s"];
         let mut launch = controlled(Sidecar::to(&upstream)).args(flags).args(LONG);
         if by_deadline {
-            launch = launch.args(["--deadline", "2"]);
+            launch = launch.args(["--deadline", "10", "--audit-sync", "off"]);
         }
         let sidecar = launch.start().await;
         sidecar.post(CHAT, call()).await.expect(200);

@@ -25,7 +25,7 @@ async fn a_call_without_a_head_is_refused_for_good() {
     for path in [CHAT, MESSAGES, RESPONSES] {
         for stream in [false, true] {
             let upstream = Upstream::never().start().await;
-            let sidecar = controlled(Sidecar::to(&upstream)).start().await;
+            let sidecar = controlled(Sidecar::to(&upstream)).args(["--audit-sync", "off"]).start().await;
             let mut open = sidecar.stream(path, asked(path, "do it", stream)).await;
             upstream.received().await;
 
@@ -33,7 +33,7 @@ async fn a_call_without_a_head_is_refused_for_good() {
             interrupt(&sidecar).await;
             let answer = open.read_response().await.expect_refusal(400, "interrupted");
 
-            assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
             assert_eq!(answer.header("x-should-retry"), Some("false"));
             upstream.closed(0).await;
             let audit = sidecar.audit_with("outcome", 1).await;

@@ -26,6 +26,10 @@ def event(data, kind="agent.progress"):
     return b'{"event_type":"%s","event_data":%s}' % (kind.encode(), data)
 
 
+def last_or_429(statuses):
+    return 429 if 429 in statuses else statuses[-1]
+
+
 def nested(depth, open_, close):
     return b"1".join([open_ * depth, close * depth])
 
@@ -66,8 +70,8 @@ told = {
     "diff of 900 kB": send(event(b'{"file_path":"a","full_diff":"%s"}' % (b"+x\\n" * 220_000), "agent.file_edited")),
     "diff with surrogates": send(event(b'{"file_path":"\\ud800","full_diff":"\\udfff"}', "agent.file_edited")),
     "diff of a list": send(event(b'{"file_path":["a"],"full_diff":[[[[1]]]]}', "agent.file_edited")),
-    "diff beyond the bytes of a minute": [
-        send(event(b'{"file_path":"a","full_diff":"%s"}' % (b"+" * 900_000), "agent.file_edited")) for _ in range(3)
-    ][-1],
+    "diff beyond the bytes of a minute": last_or_429(
+        [send(event(b'{"file_path":"a","full_diff":"%s"}' % (b"+" * 900_000), "agent.file_edited")) for _ in range(4)]
+    ),
 }
 print(json.dumps(told))

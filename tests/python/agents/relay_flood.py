@@ -15,7 +15,7 @@ import urllib.request
 
 COUNT, THREADS, LARGE_ONES = int(sys.argv[1]), 8, 40
 RUN = json.load(urllib.request.urlopen("http://localhost:8080/health"))["runId"]
-LARGE = "x" * 60_000
+LARGE = "x" * 95_000
 left, lock = collections.deque(range(COUNT)), threading.Lock()
 answers = collections.Counter()
 ANSWER = re.compile(rb"HTTP/1\.1 (\d+)")

@@ -111,13 +111,14 @@ async fn tail_follows_a_run_and_ends_with_it() {
     let tail = sluice.command(["audit", "tail", &id]).spawn();
     let json = sluice.command(["audit", "tail", &id, "--json"]).spawn();
     let stopped = sluice.command(["audit", "tail", &id]).spawn();
-    let head = ["bash", "-c", "\"$@\" | head -n 1; echo \"codes ${PIPESTATUS[*]}\"", "bash"];
+    let head = "\"$@\" | { head -n 1; exec <&-; echo gone; }; echo \"codes ${PIPESTATUS[*]}\"";
+    let head = ["bash", "-c", head, "bash"];
     let head = sluice.command(["audit", "tail", &id]).wrapper(head).spawn();
     stopped.prints("account default").await;
     stopped.signal(Signal::SIGINT);
     stopped.finish().await.expect(-2);
     tail.prints("open ").await;
-    head.prints("open ").await;
+    head.prints("gone\n").await;
     assert!(!tail.stdout().contains("intent"));
     fs::write(run.join("work/one"), "").expect("the workspace is ours too");
     tail.prints("outcome").await;

@@ -34,7 +34,9 @@ fn sidecar(sluice: &Sluice, run_id: &str) -> i32 {
 
 /// A run that lives until the test ends it.
 async fn live<'a>(sluice: &'a Sluice, run_id: &str) -> RunningCommand<'a> {
-    let run = sluice.run(["-q", "--stop-grace", "0s", "--run-id", run_id, "--", "sh", "-c", "echo up; sleep 60"]);
+    let run = sluice.run([
+        "-q", "--stop-grace", "0s", "--run-id", run_id, "--timeout", "15m", "--", "sh", "-c", "echo up; sleep 600",
+    ]);
     let run = run.spawn();
     run.prints("up\n").await;
     run

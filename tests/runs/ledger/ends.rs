@@ -44,7 +44,7 @@ async fn a_cancelled_run_is_billed() {
 async fn a_timed_out_run_bills_its_open_call() {
     let upstream = Upstream::queue(one_answer()).start().await;
     let sluice = Sluice::to(&upstream);
-    let words = ["--model", "m", "--timeout", "6s", "--json", "--", "sh", "-c", &then("ask")];
+    let words = ["--model", "m", "--timeout", "20s", "--json", "--", "sh", "-c", &then("ask")];
     let report = sluice.run(words).finish().await.expect(124).json();
     assert_eq!((total(&sluice).await, upstream.requests().len()), ((2, 1, NANOS), 2));
     assert_eq!(statuses(&sluice).await, ["posted", "pending_cost"]);

@@ -81,8 +81,12 @@ async fn runs_and_readers_at_once_agree_in_the_end() {
         sluice.command(["sweep"]).finish(),
     );
 
-    for ran in [one, two, three, check, fill, sweep] {
+    for ran in [one, two, three, sweep] {
         ran.expect(0);
+    }
+    for ran in [check, fill] {
+        // A run may have ended whose receipts follow.
+        assert!(ran.code == 0 || (ran.code == 122 && ran.stdout.contains("not_in_ledger")), "{}", ran.stdout);
     }
     assert_eq!((total(&sluice).await, upstream.requests().len()), ((8, 0, 8 * NANOS), 8));
 }

@@ -20,7 +20,8 @@ async fn pruned_runs_keep_their_receipts() {
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK} ask");
     for (run, code) in [("pruned-1", 0), ("pruned-2", 0), ("pruned-3", 124)] {
-        let words = ["--run-id", run, "--model", "m", "--timeout", "6s", "-q", "--", "sh", "-c", &script];
+        let timeout = if code == 0 { "5m" } else { "20s" };
+        let words = ["--run-id", run, "--model", "m", "--timeout", timeout, "-q", "--", "sh", "-c", &script];
         sluice.run(words).finish().await.expect(code);
     }
     let before = value(&sluice, &["receipts", "--json"]).await;

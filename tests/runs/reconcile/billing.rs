@@ -62,7 +62,11 @@ async fn every_receipt_is_what_litellm_billed() {
     let accounts = ["a", "b"].map(|name| unique_run_id(&format!("acct-billing-{name}")));
     for account in &accounts {
         let script = format!("MARK={}\n{POST}{CALLS}", unique_run_id("mark"));
-        sluice.run(["--quiet", "--account", account, "--", "sh", "-c", &script]).finish().await.expect(0);
+        sluice
+            .run(["--quiet", "--account", account, "--timeout", "10m", "--", "sh", "-c", &script])
+            .finish()
+            .await
+            .expect(0);
     }
 
     let (code, outcome) = reconcile(&sluice, &[]).await;

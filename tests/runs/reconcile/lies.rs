@@ -177,7 +177,8 @@ async fn yesterdays_fact_counts_today_as_late() {
     assert_eq!(agreed(&outcome), NANOS);
     let days =
         sluice.sql("SELECT julianday(arrived_day) - julianday(origin_day) FROM entries WHERE status = 'settled'").await;
-    assert_eq!(days, "[[2.0]]");
+    // Midnight can come between both.
+    assert!(matches!(days.as_str(), "[[2.0]]" | "[[3.0]]"), "{days}");
 }
 
 #[tokio::test]

@@ -48,12 +48,16 @@ async fn two_hundred_calls_equal_litellms_bill() {
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let accounts = [unique_run_id("acct-a"), unique_run_id("acct-b")];
     let run = async |account: &str| {
-        sluice.run(["--quiet", "--account", account, "--", "sh", "-c", CALLS]).finish().await.expect(0)
+        sluice
+            .run(["--quiet", "--account", account, "--timeout", "10m", "--", "sh", "-c", CALLS])
+            .finish()
+            .await
+            .expect(0)
     };
     tokio::join!(run(&accounts[0]), run(&accounts[0]), run(&accounts[1]), run(&accounts[1]));
     let mark = unique_run_id("STALL");
     let script = format!("MARK={mark}\n{CALLS}{STALL}");
-    let words = ["--quiet", "--account", accounts[0].as_str(), "--", "sh", "-c", script.as_str()];
+    let words = ["--quiet", "--account", accounts[0].as_str(), "--timeout", "10m", "--", "sh", "-c", script.as_str()];
     let stalled = sluice.run(words).spawn();
     let arrived = async || litellm.provider_requests_with(&mark).len() == 1;
     assert!(sluice_testkit::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());

@@ -1,5 +1,7 @@
 //! Reconciliation in the background, and its cost for a run.
 
+use std::time::{Duration, Instant};
+
 use sluice_testkit::poll;
 use sluice_testkit::spendlog::ScriptedSpendLog;
 use sluice_testkit::upstream::Script;
@@ -124,10 +126,11 @@ async fn a_run_does_not_wait_for_the_spend_log() {
     log.asked_times(1).await;
     assert!(poll(PATIENCE, async || sluice.runs().iter().any(|run| run.join("work").exists())).await);
     std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
+    let told = Instant::now();
     // The gate stays closed: a run that waited would take half a minute.
-    let ran = live.finish().await.expect(0);
+    live.finish().await.expect(0);
 
-    assert!(ran.took < PATIENCE / 2, "{:?}", ran.took);
+    assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
     assert_eq!(statuses(&sluice).await, ["pending_cost"]);
     // The reconciliation was killed with the run and has left nothing; another one can settle the rest.
     sluice.sql("DELETE FROM spend_logs").await;

@@ -1,5 +1,6 @@
 //! A sidecar that is killed: a run without a log must not go on.
 
+use nix::sys::signal::Signal;
 use sluice_testkit::engine::{self, Hold};
 use sluice_testkit::{CheckedAuditFile, PATIENCE, Sluice, Upstream};
 
@@ -32,7 +33,7 @@ async fn a_sidecar_that_was_stopped_leaves_a_complete_log() {
     sluice.started().await;
     let sidecar = nix::unistd::Pid::from_raw(sluice.processes()[0]);
 
-    nix::sys::signal::kill(sidecar, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+    nix::sys::signal::kill(sidecar, Signal::SIGTERM).expect("it lives");
 
     let report = live.finish().await.expect(120).json();
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
@@ -87,8 +88,10 @@ async fn a_sidecar_closes_its_log_with_its_controller() {
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
     upstream.received().await;
 
-    live.kill().await.expect(-9);
+    live.signal(Signal::SIGKILL);
+    // Before the end is noticed: the sidecar waits for the answer for a second.
     upstream.release();
+    live.finish().await.expect(-9);
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("a run directory has a name").to_string_lossy().into_owned();
     CheckedAuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;

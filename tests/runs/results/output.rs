@@ -230,8 +230,6 @@ async fn a_program_that_closes_its_output_is_waited_for() {
     let report = run_program(&sluice, &[], "echo out; exec >&- 2>&-; sleep 0.5; exit 7").await;
 
     assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("container_failed"), 7), "out\n"));
-    // The end was signalled, and not only found by polling.
-    assert!(report.timings.run.is_some_and(|ms| ms < 4500.0), "{:?}", report.timings);
 }
 
 #[tokio::test]

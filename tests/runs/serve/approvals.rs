@@ -133,11 +133,17 @@ async fn a_client_that_comes_again_is_frozen_until_then() {
     assert!(!is_frozen().await, "never while a call waits");
 
     // The sidecar does this by itself after 240 s.
-    let waiting = control(&sluice, &id, "GET", "/held", &Value::Null).await;
-    let hold = waiting[0]["hold_id"].as_str().expect("a call waits").to_owned();
     let later = json!({"decision": "later", "by": "a test", "reason": "a person thinks"});
-    control(&sluice, &id, "POST", &format!("/held/{hold}"), &later).await;
-    assert!(poll(PATIENCE, is_frozen).await, "{}", daemon.process().stderr());
+    let frozen = async || {
+        // The client comes again after some seconds, which can be before the daemon looks.
+        let waiting = control(&sluice, &id, "GET", "/held", &Value::Null).await;
+        if let Some(call) = waiting.as_array().into_iter().flatten().find(|call| call["waiting"].as_u64() > Some(0)) {
+            let hold = call["hold_id"].as_str().expect("an id");
+            control(&sluice, &id, "POST", &format!("/held/{hold}"), &later).await;
+        }
+        is_frozen().await
+    };
+    assert!(poll(PATIENCE, frozen).await, "{}", daemon.process().stderr());
     assert_eq!(daemon.run(&id).await["observed_state"], "held");
     decide(&daemon, &id, &approval, "approve", 200).await;
 

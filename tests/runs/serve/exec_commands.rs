@@ -106,17 +106,18 @@ async fn a_program_in_a_sandbox_has_our_terminal() {
     let id = detached(&daemon, &["--name", "box", "--", "sleep", "600"]).await;
     daemon.reaches(&id, "RUNNING").await;
 
-    // The program waits for the size of our terminal, and takes Ctrl-C as a key.
+    // The program waits for the size of our terminal, and takes Ctrl-C as a key. Ctrl-P Ctrl-Q would detach the engine's
+    // own client.
     let program = "trap 'echo key' INT
 until [ \"$(stty size)\" = '30 100' ]; do sleep 0.05; done
 printf '\\033[31mred\\n'; touch ready
 until read line; do :; done
-echo \"got $line\"; touch done; exit 7\n";
+echo \"got ${line##*[!a-z]}\"; touch done; exit 7\n";
     sluice.file("program", program);
     ran(&daemon, &["cp", "program", "box:/workspace/program"], 0).await;
     let work = work(&sluice, &id).display().to_string();
     let terminal = format!(
-        "{{ until [ -e {work}/ready ]; do sleep 0.05; done; printf '\\003word\\r'
+        "{{ until [ -e {work}/ready ]; do sleep 0.05; done; printf '\\003\\020\\021word\\r'
 until [ -e {work}/done ]; do sleep 0.05; done; }} |
 script -qefc \"stty rows 30 cols 100; exec $*\" /dev/null"
     );

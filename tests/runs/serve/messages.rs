@@ -41,6 +41,8 @@ async fn a_worker_gets_its_messages_over_a_restart() {
     daemon.reaches(&id, "RUNNING").await;
     let first = send(&daemon, &id, json!({"content": "first\nline"})).await;
     reaches(&daemon, &id, &first, "delivered").await;
+    // It is delivered before its answer is written.
+    assert!(poll(PATIENCE, async || stdout(&daemon, &id).await.contains("got ")).await);
     daemon.kill().await;
 
     let daemon = sluice.serve().await;

@@ -285,7 +285,7 @@ async fn a_workspace_over_its_limit_ends_the_run() {
     assert!(run["error_message"].as_str().is_some_and(|text| text.contains("limits.workspace")), "{run}");
     let waited = daemon.command(["wait", &over]).finish().await;
     assert_eq!(waited.code, 125, "{}", waited.stderr);
-    let run = daemon.run(&within).await;
+    let run = daemon.reaches(&within, "RUNNING").await;
     assert_eq!((&run["state"], &run["limits"]["workspace"]), (&json!("RUNNING"), &json!("67108864")), "{run}");
     daemon.request("DELETE", &format!("/api/v1/sandboxes/{within}"), &Value::Null).await.expect(202);
     daemon.reaches(&within, "COMPLETED").await;

@@ -28,7 +28,7 @@ fn configuration(run: &str) -> String {
     format!(
         r#"
 rate-limit = "40/s"
-request-timeout = 10
+request-timeout = 30
 max-stream-events = 3
 [cache]
 enabled = false
@@ -79,7 +79,7 @@ async fn check(sluice: &Sluice, address: &str, token: &str, seconds: u64) -> Str
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     // At the end of its time, schemathesis finishes the part that is under way.
     let output =
-        timeout(Duration::from_secs(seconds * 2 + 60), output).await.expect("it keeps its time").expect("it starts");
+        timeout(Duration::from_secs(seconds * 4 + 240), output).await.expect("it keeps its time").expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     said

@@ -70,7 +70,10 @@ async fn a_collector_decodes_runs_and_calls() {
     // The daemon sends waiting spans at its end.
     daemon.stop().await;
 
-    let spans = spans_after(0, &collector, 3, |_| true).await;
+    let mut spans = spans_after(0, &collector, 3, |_| true).await;
+    // They are delivered at least once: the end of the daemon can come right after they were sent.
+    spans.sort_by_key(|span| span["span"].to_string());
+    spans.dedup_by_key(|span| span["span"].clone());
     let [run] = named(&spans, "invoke_agent nightly")[..] else { panic!("{spans:#?}") };
     assert_eq!((&run["trace"], &run["parent"]), (&json!(TRACE), &json!("00f067aa0ba902b7")));
     assert_eq!((&run["status"], &run["attributes"]["error.type"]), (&json!(2), &json!("container_failed")));

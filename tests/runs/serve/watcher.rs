@@ -87,6 +87,11 @@ async fn a_new_daemon_goes_on_watching() {
                   while [ ! -e go ]; do sleep 0.05; done; echo three > a";
     let id = daemon.create(shell(script)).await;
     edit(&daemon, &id, "/workspace/quiet", "created").await;
+    // The marker for the next daemon follows the events.
+    let modified = |path: PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let (marker, quiet) = (work(&sluice, &id).with_file_name("conf").join("watched"), work(&sluice, &id).join("quiet"));
+    let is_marked = poll(PATIENCE, async || modified(marker.clone()) > modified(quiet.clone()));
+    assert!(is_marked.await, "the changes are not marked as reported");
     daemon.kill().await;
     touch(&sluice, &id, "away");
     assert!(poll(PATIENCE, async || work(&sluice, &id).join("b").exists()).await);

@@ -130,7 +130,7 @@ impl<'a> Daemon<'a> {
     /// Waits until this many pieces of a run's output are stored, and returns them.
     pub async fn logged(&self, id: &str, pieces: usize) -> Vec<Value> {
         let mut lines = Vec::new();
-        let logged = poll(PATIENCE, async || {
+        let logged = poll(PATIENCE * 4, async || {
             let text = self.get(&format!("/api/v1/sandboxes/{id}/logs")).await.expect(200).text();
             lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
             lines.len() >= pieces

@@ -104,7 +104,7 @@ impl Hold {
         self.answered.reached(1).await;
     }
 
-    /// Ends the connection on which the request came; its client gets nothing more from the engine on it.
+    /// Ends the connection on which the request came; its client gets nothing more from the engine on it, and no held answer.
     pub fn cut(&self) {
         self.cut.open();
     }
@@ -185,7 +185,10 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Hol
             mine = true;
             watch.answered.pass().await;
             if watch.place == Where::Answer {
-                watch.gate.pass().await;
+                tokio::select! {
+                    () = watch.gate.pass() => {}
+                    () = watch.cut.pass() => break,
+                }
             }
         }
         if to.write_all(&piece[..count]).await.is_err() {

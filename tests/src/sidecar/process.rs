@@ -152,7 +152,7 @@ impl Process {
 
     /// Waits for the end of the process and of its output. A command may make many calls before.
     pub(crate) async fn wait(&self) -> SidecarExit {
-        let exit = self.exit.until_within(PATIENCE * 4, "the process to end", |exit| *exit).await;
+        let exit = self.exit.until_within(PATIENCE * 7, "the process to end", |exit| *exit).await;
         self.stdout.ended().await;
         self.stderr.ended().await;
         exit
