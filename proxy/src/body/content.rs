@@ -31,7 +31,7 @@ pub(super) struct ContentVisitor {
     classes: [ContentClass; DEPTH_MAX + 2],
     /// Depth of a member whose value only the agent reads: its strings are not checked.
     own: Option<usize>,
-    /// Depth of the member that holds sound, whose `data` some providers fetch; 0 outside of it.
+    /// Depth of the outermost member that holds sound, whose `data` some providers fetch; 0 outside of it.
     audio: u8,
     /// True inside the tools that items of the Responses API have; they are checked like those at the top.
     in_tools: bool,
@@ -84,7 +84,10 @@ impl ContentVisitor {
             b"url" | b"image_url" | b"file_url" | b"video_url" | b"audio_url" | b"document_url" | b"uri"
             | b"file_uri" | b"fileUri" | b"file_data" | b"image" | b"video" | b"audio" => ContentClass::Url,
             b"input_audio" => {
-                self.audio = u8::try_from(at.depth).unwrap_or(u8::MAX);
+                // One inside another one belongs to the outer one.
+                if self.audio == 0 {
+                    self.audio = u8::try_from(at.depth).unwrap_or(u8::MAX);
+                }
                 ContentClass::Url
             }
             b"file_id" => ContentClass::Stored,

@@ -120,6 +120,7 @@ fn media_must_come_with_the_call() {
         r#"{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}"#,
         r#"{"type":"input_audio","input_audio":{"data":"https://x/?q=1","format":"mp3"}}"#,
         r#"{"type":"input_audio","input_audio":{"format":"mp3","x":{"y":1},"data":["https://x"]}}"#,
+        r#"{"type":"input_audio","input_audio":{"input_audio":{"x":1},"data":"https://x"}}"#,
         r#"{"type":"input_audio","input_audio":"https://x"}"#,
     ] {
         assert_eq!(reason(ApiFormat::Chat, &part(bad)), Some(Reason::RemoteMediaNotAllowed), "{bad}");
