@@ -350,7 +350,8 @@ impl RunResources {
 
 async fn timed(step: RunStep, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
     let begun = Instant::now();
-    PerformedStep { step, result: result.await, took: begun.elapsed() }
+    let result = result.await;
+    PerformedStep { step, took: begun.elapsed(), result }
 }
 
 fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSpec) -> blueprint::Blueprint {
