@@ -66,12 +66,17 @@ impl ChaosProcess {
 
     /// Kills the process. A process that ended by itself before is a fault.
     pub(crate) async fn die(mut self) -> Result<(), ChaosFault> {
+        match self.kill().await? {
+            None => Ok(()),
+            Some(status) => Err(ChaosFault::new(format!("{} had ended before it was killed: {status}", self.name))),
+        }
+    }
+
+    /// Kills the process, and returns its status if it had ended by itself before.
+    pub(crate) async fn kill(&mut self) -> Result<Option<ExitStatus>, ChaosFault> {
         self.strike()?;
         let status = self.end().await?;
-        if status.signal() == Some(Signal::SIGKILL as i32) {
-            return Ok(());
-        }
-        Err(ChaosFault::new(format!("{} had ended before it was killed: {status}", self.name)))
+        Ok((status.signal() != Some(Signal::SIGKILL as i32)).then_some(status))
     }
 
     /// Sends SIGTERM, and waits for the end.

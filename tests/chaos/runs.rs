@@ -227,8 +227,7 @@ impl Run<'_> {
         let mut command = self.host.sluice(&["sweep"]);
         let mut sweep = ChaosProcess::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
         tokio::time::sleep(moment(random, SWEEP)).await;
-        if !sweep.has_ended()? {
-            sweep.die().await?;
+        if sweep.kill().await?.is_none() {
             figures.killed(Target::Controller);
             self.shared.killed();
         } else {

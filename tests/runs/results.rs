@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use sluice_testkit::controller::RunReport;
+use sluice_testkit::engine;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
@@ -189,18 +190,41 @@ async fn a_timed_out_calls_receipt_says_so() {
 async fn out_of_memory_is_distinguished_from_a_signal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let limit = ["--memory", "64m"];
 
-    let words = ["--json", "--", "node", "-e", "Buffer.alloc(200e6, 1)"];
-    let itself = sluice.run(limit).args(words).finish().await.expect(137).json();
-    let child = run_program(&sluice, &limit, "node -e 'Buffer.alloc(200e6, 1)'; exit 0").await;
-    let child_failed = run_program(&sluice, &limit, "node -e 'Buffer.alloc(200e6, 1)'; exit 3").await;
+    let words = ["--memory", "64m", "--json", "--", "node", "-e", "Buffer.alloc(200e6, 1)"];
+    // On a busy machine the engine misses one in fifty, since the container ends at the same moment.
+    let mut tries = 0;
+    let itself = loop {
+        tries += 1;
+        let report = sluice.run(words).finish().await.expect(137).json();
+        assert!(report.message().contains("--memory"), "{}", report.message());
+        if report.oom_seen || tries == 3 {
+            break report;
+        }
+    };
 
     assert_eq!((itself.verdict(), itself.oom_seen), ((false, Some("oom_killed"), 137), true));
-    assert!(itself.message().contains("--memory"), "{}", itself.message());
-    assert_eq!((child.verdict(), child.oom_seen), ((true, None, 0), true));
-    assert_eq!((child_failed.verdict(), child_failed.oom_seen), ((false, Some("container_failed"), 3), true));
     sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_child_is_not_the_end_of_its_program() {
+    let upstream = Upstream::never().start().await;
+    for (code, word) in [(0, None), (3, Some("container_failed"))] {
+        let sluice = Sluice::to(&upstream);
+        // It ends only after the engine has seen the kill.
+        let script =
+            format!("node -e 'Buffer.alloc(200e6, 1)'; until [ -e /tmp/seen ]; do sleep 0.1; done; exit {code}");
+        let words = ["--memory", "64m", "--json", "--", "sh", "-c", &script];
+        let live = sluice.run(words).spawn();
+        let container = sluice.container_event("oom", 1).await;
+        assert_eq!(engine::exec(&container, ["touch", "/tmp/seen"]).await.code, 0);
+
+        let report = live.finish().await.json();
+
+        assert_eq!((report.verdict(), report.oom_seen), ((word.is_none(), word, code), true));
+        sluice.assert_nothing_left().await;
+    }
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ impl Sluice {
         engine::containers_with(&self.label().await).await
     }
 
-    /// Waits until its containers have seen `event` (`create`, `start`, `die`, `destroy`) `count` times in all, and
+    /// Waits until its containers have seen `event` (`create`, `start`, `oom`, `die`, `destroy`) `count` times in all, and
     /// returns the name of the last one.
     pub async fn container_event(&self, event: &str, count: usize) -> String {
         engine::event(event, &self.label().await, self.since, count).await

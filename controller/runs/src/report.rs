@@ -40,7 +40,8 @@ pub struct RunReport {
     pub output_truncated: bool,
     /// Lengths and digests of the whole output.
     pub output: OutputStreams,
-    /// True if the kernel killed a process of the run for lack of memory, including child processes.
+    /// True if the kernel killed a process of the run for lack of memory, including child processes. The engine reports it,
+    /// and on a busy machine misses some that are killed just before the container ends.
     pub oom_seen: bool,
     /// True if all memory was used at the end, and evicted pages were read again and again.
     pub short_of_memory: bool,

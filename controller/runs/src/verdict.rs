@@ -212,7 +212,7 @@ fn judge_program(
         None => message,
     };
     if code != 0 {
-        let message = told(program_failed(code, answer.ok().as_ref()));
+        let message = told(program_failed(code, answer.ok().as_ref(), &evidence.limits));
         return Err(RunFailure::new(ErrorCode::ContainerFailed, code, message));
     }
     Err(match answer {
@@ -242,9 +242,16 @@ fn shortage(evidence: &RunEvidence<'_>) -> String {
     format!("; it was short of memory, with {limit}: it kept reading pages again that had no room; give it more")
 }
 
-fn program_failed(code: i32, answer: Option<&Envelope>) -> String {
+fn program_failed(code: i32, answer: Option<&Envelope>, limits: &LimitValues) -> String {
     match answer.and_then(|envelope| envelope.error.as_ref()) {
         Some(error) => error.to_string(),
+        // The engine misses some of the programs that the kernel kills for lack of memory.
+        None if code == 137 => {
+            let limit = limits.memory();
+            format!(
+                "the program was ended by signal 9; if no other process sent it, the run needed more memory than {limit}"
+            )
+        }
         None if (129..=128 + 64).contains(&code) => format!("the program was ended by signal {}", code - 128),
         None => format!("the program ended with exit code {code}"),
     }

@@ -41,7 +41,7 @@ pub struct ResultRecord {
     pub cost_usd: Option<String>,
     /// Lengths and digests of the whole output; null if no controller saw it.
     pub output: Option<OutputStreams>,
-    /// True if the kernel killed a process of the run for lack of memory.
+    /// True if the engine reported that the kernel killed a process of the run for lack of memory.
     pub oom_seen: bool,
     /// True if the program was short of memory at the end.
     pub short_of_memory: bool,

@@ -84,13 +84,19 @@ fn a_stopped_run_names_its_memory_shortage() {
 
 #[test]
 fn a_limit_is_named_with_its_value() {
-    let (timed_out, exited) = (RunVerdict::TimedOut, exited(0));
+    let (timed_out, exited, signalled) = (RunVerdict::TimedOut, exited(0), exited(137));
     let killed = out_of_memory(137);
     let (timeout, memory) = (Some(Duration::from_secs(90)), Some(1 << 29));
     let set = LimitValues { timeout, memory, output: Some(10) };
     for (verdict, truncated, limits, words) in [
         (&timed_out, false, set, "longer than 1m 30s (--timeout), and"),
         (&killed, false, set, "more memory than 512m (--memory), and"),
+        (
+            &signalled,
+            false,
+            set,
+            "ended by signal 9; if no other process sent it, the run needed more memory than 512m (--memory)",
+        ),
         (&exited, true, set, "longer than 10 bytes (--output-max), so"),
         (&timed_out, false, LimitValues::default(), "longer than --timeout, and"),
     ] {
