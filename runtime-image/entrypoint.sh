@@ -19,9 +19,9 @@ fail() {
     exit 1
 }
 
-# A wait without a process for each look: nothing is ever written to this pipe.
+# A wait without a process, which the command would get as a child: nobody sends to this UDP socket.
 nap() {
-    [[ -n ${idle:-} ]] || exec {idle}<> <(:)
+    [[ -n ${idle:-} ]] || exec {idle}<>/dev/udp/127.0.0.1/9
     read -r -t 0.001 -u "$idle" || true
 }
 

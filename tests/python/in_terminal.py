@@ -47,11 +47,13 @@ def main():
             drawn += piece
             os.write(1, piece)
         raw_seen = raw_seen or not termios.tcgetattr(slave)[3] & termios.ICANON
-        if ended:
-            break
         if not steps:
+            if ended:
+                break
             continue
         step, *values = steps[0]
+        if ended and (step != "expect" or values[0].encode("latin-1") not in drawn):
+            break
         if step == "expect":
             wanted = values[0].encode("latin-1")
             if wanted not in drawn:

@@ -94,7 +94,7 @@ pub fn start(controls: ControlSequences, stop: watch::Sender<Option<Cancel>>) ->
     Ok(start_with(stdout, stderr, stop))
 }
 
-fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
+pub(crate) fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
     mut stdout: SanitizedWriter<O>,
     mut stderr: SanitizedWriter<E>,
     stop: watch::Sender<Option<Cancel>>,

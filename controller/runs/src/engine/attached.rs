@@ -8,14 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use sluice_state::process::Process;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::attach::ContainerStreams;
-use super::live_output::{ForwardWait, LiveOutput};
+use super::live_output::{ForwardWait, InitProcess, LiveOutput};
 use super::task_end::TaskEnd;
 use crate::capture::{Capture, Captured};
 use crate::forward::{OutputChunk, OutputSender};
@@ -52,11 +51,11 @@ pub struct AttachedContainer {
 }
 
 impl AttachedContainer {
-    /// Takes the streams of a container that was started. `init` is its first process, if the engine reported it.
+    /// Takes the streams of a container that was started. `init` is set once the engine has told its first process.
     pub(super) fn new(
         streams: ContainerStreams,
         output: StdioConfig,
-        init: Option<Process>,
+        init: Arc<OnceLock<InitProcess>>,
         exit: JoinHandle<()>,
         resizer: Option<JoinHandle<()>>,
     ) -> Self {

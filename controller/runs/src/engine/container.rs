@@ -1,6 +1,7 @@
 //! The life of a container: create, start, attach, kill, remove.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
@@ -21,6 +22,7 @@ use super::attached::{AttachedContainer, StdioConfig};
 use super::container_output::{OutputConfig, RunningContainer};
 use super::error::refused;
 use super::inspect::FoundContainer;
+use super::live_output::InitProcess;
 use super::logged::LoggedContainer;
 use super::{Engine, EngineError, LOOK_AGAIN, QUICK, SLOW, attach, create, window, within};
 use crate::blueprint::{Blueprint, EXPIRES_LABEL};
@@ -124,8 +126,7 @@ impl Engine {
         let exit = self.watch_exit(name, "next-exit").await;
         self.start_watched(name, &exit).await?;
         let resizer = if output.tty { Some(self.share_terminal(name, &output).await?) } else { None };
-        let init = if output.live.is_some() { self.init_of(name).await } else { None };
-        Ok(AttachedContainer::new(streams, output, init, exit, resizer))
+        Ok(self.follow(name, streams, output, exit, resizer).await)
     }
 
     async fn start_watched(&self, name: &str, exit: &JoinHandle<()>) -> Result<(), EngineError> {
@@ -151,8 +152,25 @@ impl Engine {
         };
         let streams = self.attach(name, &output).await?;
         let exit = self.watch_exit(name, "not-running").await;
-        let init = if output.live.is_some() { self.init_of(name).await } else { None };
-        Ok(RunningContainer::Attached(AttachedContainer::new(streams, output, init, exit, None)))
+        Ok(RunningContainer::Attached(self.follow(name, streams, output, exit, None).await))
+    }
+
+    /// Reads the streams of a started container. The reader begins before its first process is known: if the container has
+    /// ended, the engine tells nothing about it until it has closed the streams, up to 2 s later, with all they still hold.
+    async fn follow(
+        &self,
+        name: &str,
+        streams: ContainerStreams,
+        output: StdioConfig,
+        exit: JoinHandle<()>,
+        resizer: Option<JoinHandle<()>>,
+    ) -> AttachedContainer {
+        let (init, is_live) = (Arc::new(OnceLock::new()), output.live.is_some());
+        let attached = AttachedContainer::new(streams, output, Arc::clone(&init), exit, resizer);
+        if is_live {
+            let _ = init.set(self.init_of(name).await);
+        }
+        attached
     }
 
     async fn attach(&self, name: &str, output: &StdioConfig) -> Result<ContainerStreams, EngineError> {
@@ -184,12 +202,23 @@ impl Engine {
         Ok(tokio::spawn(window::follow_size(self.docker.clone(), name.to_owned(), changes)))
     }
 
-    /// Returns the first process of a running container.
-    async fn init_of(&self, name: &str) -> Option<Process> {
-        let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
-        let state = within(QUICK, "inspect the container", inspected).await.ok()?.state?;
-        let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0)?;
-        Process::of(pid).ok()
+    /// Returns the first process of a started container.
+    async fn init_of(&self, name: &str) -> InitProcess {
+        let pid = async || {
+            let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+            let state = within(QUICK, "inspect the container", inspected).await.ok()?.state?;
+            state.pid.and_then(|pid| i32::try_from(pid).ok())
+        };
+        match pid().await {
+            Some(..=0) => InitProcess::Ended,
+            Some(started) => match Process::of(started) {
+                Ok(process) => InitProcess::Started(process),
+                // It has ended meanwhile, or has another number on this host.
+                Err(_) if pid().await == Some(0) => InitProcess::Ended,
+                Err(_) => InitProcess::Unknown,
+            },
+            None => InitProcess::Unknown,
+        }
     }
 
     /// Sends a signal, unless the container has ended.
