@@ -38,9 +38,10 @@ async fn edits_of_any_program_are_events_with_diffs() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
+    // A new file comes with its content: one that is written in place may be seen twice, empty and full.
     let script = r#"
         wait() { while [ ! -e $1 ]; do sleep 0.05; done; }
-        mkdir -p src; printf 'one\ntwo\n' > src/a; wait 1
+        mkdir -p src .sluice; printf 'one\ntwo\n' > .sluice/a; mv .sluice/a src/a; wait 1
         python3 -c 'open("src/a", "a").write("three\n")'; wait 2
         sed -i s/one/1/ src/a; wait 3
         rm src/a; wait 4
@@ -83,7 +84,9 @@ async fn a_new_daemon_goes_on_watching() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve().await;
-    let script = "echo one > a; echo x > quiet; while [ ! -e away ]; do sleep 0.05; done; echo two > a; echo new > b; \
+    // As above: each new file is seen once.
+    let script = "mkdir -p .sluice; cd .sluice; echo one > a; echo x > quiet; mv a quiet ..; cd ..; \
+                  while [ ! -e away ]; do sleep 0.05; done; echo two > a; echo new > b; \
                   while [ ! -e go ]; do sleep 0.05; done; echo three > a";
     let id = daemon.create(shell(script)).await;
     edit(&daemon, &id, "/workspace/quiet", "created").await;

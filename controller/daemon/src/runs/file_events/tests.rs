@@ -35,7 +35,9 @@ async fn changes_are_events_of_the_system_and_work() {
     let daemon = TestDaemon::with_runs().await;
     let (run, mut files) = reporter(&daemon).await;
     files.begin(SystemTime::UNIX_EPOCH);
-    fs::write(files.paths.work.join("a"), "one\n").expect("there is room");
+    // It comes with its content: a file that is written there may be seen twice, empty and full.
+    fs::write(files.paths.conf.join("a"), "one\n").expect("there is room");
+    fs::rename(files.paths.conf.join("a"), files.paths.work.join("a")).expect("it is the same file system");
     files.finish().await;
 
     let events = events(&daemon, &run).await;
