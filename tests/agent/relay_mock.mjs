@@ -109,7 +109,7 @@ export class RelayMock {
   }
 
   /** Waits until the test is true; looks again at each change. */
-  async until(test, ms = 20_000) {
+  async until(test, ms = 90_000) {
     const late = AbortSignal.timeout(ms);
     while (!test(this)) {
       if (late.aborted) throw new Error(`it did not come: ${test}; events: ${JSON.stringify(this.events).slice(-3000)}`);

@@ -134,7 +134,7 @@ withDaemon("SIGTERM ends program and worker, and tells it", {}, async (daemon) =
   const end = await ended;
 
   assert.deepEqual([end.code, end.stdout], [7, "ready\nbye\n"]);
-  assert.ok(performance.now() - start < 20_000);
+  assert.ok(performance.now() - start < 60_000);
   assert.deepEqual(daemon.dataOf("shutdown"), [{ signal: "SIGTERM" }]);
   assert.deepEqual([daemon.dataOf("completed"), daemon.dataOf("stream_error")], [[], []]);
 });

@@ -258,8 +258,10 @@ impl Episode<'_> {
 
     /// Stops the sidecar in order if it runs; a file whose sidecar was killed last has no end, which is not a fault.
     async fn end(&mut self) -> Result<(), ChaosFault> {
-        if self.random.bool() {
-            self.client = None;
+        if self.random.bool()
+            && let Some(mut client) = self.client.take()
+        {
+            client.kill().await?;
         }
         if let Some(sidecar) = self.sidecar.take() {
             let status = sidecar.stop().await?;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::fault::ChaosFault;
 
 /// Longest time of any step; after it, the step counts as hung. The machine may be busy with other work.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A child that is killed at the latest when this is dropped.
 #[derive(Debug)]
@@ -74,8 +74,13 @@ impl ChaosProcess {
 
     /// Kills the process, and returns its status if it had ended by itself before.
     pub(crate) async fn kill(&mut self) -> Result<Option<ExitStatus>, ChaosFault> {
-        self.strike()?;
-        let status = self.end().await?;
+        let status = match self.child.try_wait()? {
+            Some(status) => status,
+            None => {
+                self.strike()?;
+                self.end().await?
+            }
+        };
         Ok((status.signal() != Some(Signal::SIGKILL as i32)).then_some(status))
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::fault::ChaosFault;
 
 /// A process that was killed is gone within this time.
-const DYING: Duration = Duration::from_secs(5);
+const DYING: Duration = Duration::from_secs(60);
 
 /// Fails if anything that runs names this directory, or listens in it or at this address.
 pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), ChaosFault> {

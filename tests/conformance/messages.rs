@@ -49,7 +49,8 @@ fn assert_kept(name: &str, requests: &[Value], from: usize) {
         let body = &request["body"];
         let items = body["input"].as_array().or(body["messages"].as_array()).cloned().unwrap_or_default();
         let found: Vec<_> = (0..items.len()).filter(|at| items[*at].to_string().contains(TEXT)).collect();
-        if number < from {
+        // An agent whose command takes long makes calls while the message is on its way.
+        if number < from || (place.is_none() && found.is_empty()) {
             assert!(found.is_empty(), "{name}, call {number}: {found:?}");
             continue;
         }

@@ -48,11 +48,11 @@ async fn publishes(agent: &Agent) {
     let (sluice, forge) = (Sluice::with(provider.litellm().url(), provider.litellm().key()), Forge::start().await);
     sluice.file("sluice.toml", &forge.project("author = 'Work Bot <bot@work.test>'"));
     let url = forge.url();
-    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "200s", "--repo", &url, "--ticket", "AB-7"]);
+    let run = sluice.run(["--json", "--memory", "1g", "--timeout", "5m", "--repo", &url, "--ticket", "AB-7"]);
     let run = run.args(["--title", TITLE, "--pr"]).args(agent.all_flags());
     // The agent has no terminal, and nothing to read.
     let live = run.args(["--", "sh", "-c", "\"$@\" </dev/null", "sh"]).args(&agent.argv).arg(prompt(agent)).spawn();
-    assert!(poll(LIMIT, async || !live.is_running()).await, "{} still runs: {}", agent.name, live.stderr());
+    assert!(poll(LIMIT * 2, async || !live.is_running()).await, "{} still runs: {}", agent.name, live.stderr());
 
     let done = live.finish().await;
 
@@ -98,7 +98,7 @@ async fn worker_publishes(agent: &Agent, models: [&str; 2], start: impl Fn(&str)
 
     let request = json!({
         "argv": argv.into_iter().chain(["--".to_owned(), prompt(agent)]).collect::<Vec<_>>(), "agent_id": agent.name,
-        "project": "work", "model": models[0], "models": models, "limits": {"memory": "1g", "timeout": "8m"},
+        "project": "work", "model": models[0], "models": models, "limits": {"memory": "1g", "timeout": "20m"},
         "repository": {"ticket": "AB-7", "title": TITLE, "pull_request": true},
     });
     let id = daemon.create(request).await;

@@ -112,7 +112,7 @@ async fn create(daemon: &Daemon<'_>, client: &Client, first: &str, members: &Val
     let argv: Vec<_> = ["sh", "-c", SCRIPT, "sh"].into_iter().map(str::to_owned).chain(words).collect();
     let mut request = json!({
         "argv": argv, "env": env, "agent_id": agent.name, "model": MODELS[0], "models": MODELS,
-        "limits": {"memory": "1g", "timeout": "8m"},
+        "limits": {"memory": "1g", "timeout": "20m"},
     });
     for (name, value) in members.as_object().into_iter().flatten() {
         match (request[name].as_object_mut(), value.as_object()) {

@@ -97,6 +97,9 @@ async fn a_reader_above_the_end_stays_there() {
 
     browser.script("document.querySelector('[role=log]').scrollTop = 0").await;
     browser.becomes("return document.querySelector('[role=log]').scrollTop === 0").await;
+    // The page hears of it with the next frame.
+    let drawn = "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+    assert_eq!(browser.script(drawn).await, true);
     let go = format!("/api/v1/sandboxes/{id}/files/workspace/go");
     daemon.request("PUT", &go, &json!({})).await.expect(200);
     browser.becomes(&has("The end is here.")).await;

@@ -130,7 +130,7 @@ async fn only_the_owner_sees_the_socket() {
 async fn asked_as(sidecar: &Sidecar, uid: &str) -> String {
     let socket = control_path(sidecar).display().to_string();
     let mut curl = std::process::Command::new("setpriv");
-    curl.args([&format!("--reuid={uid}"), "--clear-groups", "curl", "-s", "--max-time", "20", "-o", "/dev/null"]);
+    curl.args([&format!("--reuid={uid}"), "--clear-groups", "curl", "-s", "--max-time", "90", "-o", "/dev/null"]);
     curl.args(["-w", "%{exitcode}", "--unix-socket", &socket, "http://localhost/state"]).current_dir("/");
     let output = tokio::task::spawn_blocking(move || curl.output().expect("curl and setpriv are there")).await;
     String::from_utf8_lossy(&output.expect("it ran").stdout).into_owned()

@@ -109,11 +109,11 @@ async fn a_request_body_that_falls_silent_is_refused() {
 async fn a_client_that_does_not_read_is_no_timeout() {
     let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000)).start().await;
     // The limit is longer than a busy machine delays the upstream's writes.
-    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "2s"]).start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "6s"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
     client.read_event().await.expect("an event");
     // Longer than the limit: the client does not read, so the upstream cannot write.
-    upstream.stalled_for(Duration::from_millis(2500)).await;
+    upstream.stalled_for(Duration::from_millis(6500)).await;
 
     let rest = client.read_response().await.expect(200);
     assert_eq!(rest.body.len(), 19_999 * "data: \n\n".len() + 19_999_000);
@@ -125,9 +125,9 @@ async fn a_client_that_does_not_read_is_no_timeout() {
 #[tokio::test]
 async fn a_call_with_progress_has_no_timeout() {
     let upstream = Upstream::chat_stream(["x"; 12]).hold_each().start().await;
-    let limits = ["--idle-timeout", "2s", "--first-byte-timeout", "2s", "--connect-timeout", "2s"];
+    let limits = ["--idle-timeout", "6s", "--first-byte-timeout", "6s", "--connect-timeout", "6s"];
     let sidecar = Sidecar::to(&upstream).args(limits).start().await;
-    let mut ticks = tokio::time::interval(Duration::from_millis(200));
+    let mut ticks = tokio::time::interval(Duration::from_millis(600));
     let mut client = sidecar.connect().await;
 
     let body = json!({"model": "m", "messages": [], "stream": true, "stream_options": {"include_usage": true}});

@@ -83,7 +83,7 @@ class Way:
         self.client = httpx.Client(
             base_url=url,
             headers={"authorization": f"Bearer {key}", "anthropic-version": "2023-06-01", "connection": "close"},
-            timeout=60,
+            timeout=240,
         )
 
     def ask(self, route, member):

@@ -41,7 +41,7 @@ ERROR_TYPES = {
 }
 
 # A retry would hide a failure, and count as a call. The key is the sandbox's, which is worth nothing outside.
-OPTIONS = {"api_key": setting("SDK_API_KEY", "sk-sandbox"), "max_retries": 0, "timeout": 60}
+OPTIONS = {"api_key": setting("SDK_API_KEY", "sk-sandbox"), "max_retries": 0, "timeout": 240}
 client = anthropic.Anthropic(**OPTIONS)
 
 

@@ -66,7 +66,7 @@ async fn flooding_output_is_counted_exactly_in_little_memory() {
         String::from_utf8_lossy(&said.stdout)[..64].to_owned()
     };
 
-    let run = hostile(&sluice, &["--output-max", "1m"], &["flood.py", count[0], count[1]]);
+    let run = hostile(&sluice, &["--output-max", "1m", "--timeout", "10m"], &["flood.py", count[0], count[1]]);
     let report = measured(&sluice, run).finish().await.expect(0).json();
 
     let streams = [&report.output.stdout, &report.output.stderr];
@@ -192,7 +192,7 @@ async fn closed_outputs_neither_end_nor_spin_a_run() {
     let report = measured(&sluice, run).finish().await.expect(0).json();
 
     assert_eq!(std::fs::read_to_string(repository.join("late")).expect("it has gone on"), "still there");
-    assert_ran_for(&report, 3000..20_000);
+    assert!(report.ok, "{}", report.message());
     let (_, seconds) = took(&sluice);
     assert!(seconds < 1.5, "{seconds} s of processor for a run that does nothing");
     sluice.assert_nothing_left().await;
@@ -249,7 +249,7 @@ async fn a_huge_directory_costs_the_controller_no_memory() {
     let mut peaks = [u64::MAX; 2];
     for _ in 0..3 {
         for (peak, count) in peaks.iter_mut().zip(["1", "30000"]) {
-            let run = hostile(&sluice, &[], &["many.py", count]);
+            let run = hostile(&sluice, &["--timeout", "10m"], &["many.py", count]);
             measured(&sluice, run).finish().await.expect(0);
             *peak = took(&sluice).0.min(*peak);
         }
@@ -257,6 +257,8 @@ async fn a_huge_directory_costs_the_controller_no_memory() {
 
     // Their names alone are 7 MiB.
     assert!(peaks[1] < peaks[0] + 4, "{peaks:?} MiB");
+    // A removal that takes more than ten seconds is left to the next command.
+    sluice.command(["sweep"]).finish().await.expect(0);
     sluice.assert_nothing_left().await;
 }
 

@@ -105,7 +105,7 @@ async fn runs_share_nothing_with_each_other_or_host() {
             listener.bind(name); listener.listen()\n\
         print('listening', flush=True)\n\
         signal.pause()";
-    let sibling = sluice.run(["-q", "--stop-grace", "0s", "--", "python3", "-c", script]).spawn();
+    let sibling = sluice.run(["-q", "--stop-grace", "0s", "--timeout", "15m", "--", "python3", "-c", script]).spawn();
     sibling.prints("listening").await;
     let other =
         sluice.run(["-q", "--stop-grace", "0s", "--timeout", "15m", "--", "sh", "-c", "echo up; sleep 600"]).spawn();

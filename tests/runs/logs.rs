@@ -11,7 +11,7 @@ async fn a_follower_sees_output_from_begin_to_end() {
     let sluice = Sluice::to(&upstream);
     let run = unique_run_id("follow");
     let shell = "trap 'echo last; exit 0' TERM; echo first; echo to-stderr >&2; while :; do sleep 0.1; done";
-    let live = sluice.run(["--quiet", "--run-id", &run, "--", "sh", "-c", shell]).spawn();
+    let live = sluice.run(["--quiet", "--run-id", &run, "--stop-grace", "20s", "--", "sh", "-c", shell]).spawn();
     live.prints("first").await;
 
     let follower = sluice.command(["logs", "-f", &run]).spawn();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sluice_testkit::Sluice;
+use sluice_testkit::{PATIENCE, Sluice, poll};
 
 mod billing;
 mod failed;
@@ -52,6 +52,17 @@ async fn reconcile(sluice: &Sluice, args: &[&str]) -> (i32, Value) {
     let ran = sluice.command(["reconcile", "--json"]).args(args).finish().await;
     assert_eq!(ran.stderr, "", "{}", ran.stdout);
     (ran.code, ran.value())
+}
+
+/// Compares until nothing differs: on a busy machine LiteLLM writes its rows later than a comparison waits for them.
+async fn reconcile_written(sluice: &Sluice, args: &[&str]) -> (i32, Value) {
+    let mut outcome = (0, Value::Null);
+    poll(PATIENCE, async || {
+        outcome = reconcile(sluice, args).await;
+        outcome.0 == 0
+    })
+    .await;
+    outcome
 }
 
 /// Number of findings of each class that has some.

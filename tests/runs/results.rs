@@ -237,7 +237,7 @@ async fn survived_memory_shortage_is_reported() {
         file = open('file', 'rb'); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n\
         while True: sum(pages[i] for i in range(0, len(pages), 4096))";
     for (memory, is_short) in [("64m", true), ("512m", false)] {
-        let timeout = if is_short { "30s" } else { "12s" };
+        let timeout = if is_short { "90s" } else { "12s" };
         let words = ["--memory", memory, "--timeout", timeout, "--json", "--", "python3", "-c", program];
         let report = sluice.run(words).finish().await.expect(124).json();
 

@@ -100,7 +100,7 @@ async fn a_key_from_the_environment_goes_no_further() {
     let key = fresh_key();
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::with(upstream.url(), "sk-in-the-file");
-    let run = sluice.run(["--model", "m", "--", "sh", "-c", "env; cat /proc/*/environ; echo up; sleep 60"]);
+    let run = sluice.run(["--model", "m", "--", "sh", "-c", "env; cat /proc/*/environ; echo up; sleep 600"]);
     let run = run.env("SLUICE_KEY", &key).spawn();
     run.prints("up\n").await;
 

@@ -15,7 +15,7 @@ use std::{
 
 use crate::leash::{Leash, python, python_file};
 
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// An SDK program that is about to run.
 #[derive(Debug)]

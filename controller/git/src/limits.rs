@@ -27,7 +27,7 @@ pub(crate) const HOSTILE: Limits =
     Limits { memory: GIB, cpu: 60, file: GIB, wall: Duration::from_secs(120), output: 16 * MIB as usize };
 
 /// Bounds of reading pushed objects for a person.
-pub(crate) const LOOK: Limits = Limits { wall: Duration::from_secs(10), cpu: 10, ..HOSTILE };
+pub(crate) const LOOK: Limits = Limits { wall: Duration::from_secs(30), cpu: 10, ..HOSTILE };
 
 /// Bounds of work with the operator's own repository, which may be large: fetch, clone, publish.
 pub(crate) const OPERATOR: Limits =

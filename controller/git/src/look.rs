@@ -176,7 +176,7 @@ impl RunRepository {
     }
 
     /// Returns the difference between base and head as text of git, or none if it is larger than `max_bytes` or takes
-    /// longer than ten seconds. The bytes come from the sandbox.
+    /// longer than 30 seconds. The bytes come from the sandbox.
     ///
     /// # Errors
     /// [`GitError`]

@@ -29,7 +29,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Otherwise the spend log has the usage, and a user is waiting.
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// Additional time of a sidecar to write its log.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Variables that name the certificates that TLS trusts.
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];

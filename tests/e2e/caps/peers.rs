@@ -39,7 +39,7 @@ async fn the_kernel_identifies_another_user() {
     let socket = sidecar.socket().display().to_string();
     let call = |uid: &str| {
         let mut curl = std::process::Command::new("setpriv");
-        curl.args([&format!("--reuid={uid}"), "--clear-groups", "curl", "-s", "--max-time", "20", "-o", "/dev/null"]);
+        curl.args([&format!("--reuid={uid}"), "--clear-groups", "curl", "-s", "--max-time", "90", "-o", "/dev/null"]);
         curl.args(["-w", "%{http_code}", "--unix-socket", &socket, "http://localhost/v1/chat/completions"]);
         curl.args(["-H", "x-uid: 54321", "-d", "{\"model\":\"m\",\"messages\":[]}"]).current_dir("/");
         tokio::task::spawn_blocking(move || curl.output().expect("curl and setpriv are there"))

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use sluice_testkit::TempDir;
 use sluice_testkit::audit::CheckedAuditFile;
-use sluice_testkit::poll;
+use sluice_testkit::{PATIENCE, TempDir, poll};
 use tokio::task::JoinSet;
 
 use super::*;
@@ -31,7 +29,7 @@ pub(super) fn named(text: &str) -> Value {
 /// Returns the list of held calls once `waiting` requests wait.
 pub(super) async fn held(sidecar: &Sidecar, waiting: u64) -> Vec<Value> {
     let mut found = Vec::new();
-    let came = poll(Duration::from_secs(20), async || {
+    let came = poll(PATIENCE, async || {
         found = ask(sidecar, "GET", "/held", Value::Null).await.expect(200).json().as_array().expect("a list").clone();
         found.iter().map(|held| held["waiting"].as_u64().unwrap_or(0)).sum::<u64>() == waiting
     });

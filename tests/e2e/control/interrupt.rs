@@ -33,7 +33,7 @@ async fn a_call_without_a_head_is_refused_for_good() {
             interrupt(&sidecar).await;
             let answer = open.read_response().await.expect_refusal(400, "interrupted");
 
-            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
             assert_eq!(answer.header("x-should-retry"), Some("false"));
             upstream.closed(0).await;
             let audit = sidecar.audit_with("outcome", 1).await;

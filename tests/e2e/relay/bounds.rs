@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_testkit::{RawClient, poll};
+use sluice_testkit::{PATIENCE, RawClient, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -89,7 +89,7 @@ async fn one_request_waits_for_the_controller() {
     drop(first);
     let mut second = sidecar.connect().await;
     let mut answered = None;
-    let came = poll(Duration::from_secs(20), async || {
+    let came = poll(PATIENCE, async || {
         second.send_request("GET", POLL, &[], ()).await;
         let waits = tokio::time::timeout(Duration::from_millis(200), second.read_head()).await.is_err();
         if !waits {
@@ -168,11 +168,11 @@ async fn slow_bodies_hold_no_place_for_calls() {
         raw.send("POST /api/v1/sandboxes/r1/events HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{").await;
         slow.push(raw);
     }
-    let full = poll(Duration::from_secs(20), async || sidecar.get(TASK).await.status == 429);
+    let full = poll(PATIENCE, async || sidecar.get(TASK).await.status == 429);
     assert!(full.await, "eight bodies are under way");
     sidecar.post(CHAT, call()).await.expect(200);
     drop(slow);
-    let free = poll(Duration::from_secs(20), async || sidecar.get(TASK).await.status == 200);
+    let free = poll(PATIENCE, async || sidecar.get(TASK).await.status == 200);
     assert!(free.await, "their places are free again");
     silent(sidecar).await;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use sluice_testkit::{TempDir, poll};
+use sluice_testkit::{PATIENCE, TempDir, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinSet;
@@ -204,7 +204,7 @@ async fn one_push_is_carried_at_a_time() {
     assert_eq!((second.status, second.reason(), second.header("retry-after")), (429, "relay_busy", Some("1")));
     drop(first);
     let mut again = sidecar.connect().await;
-    let reached = poll(Duration::from_secs(20), async || {
+    let reached = poll(PATIENCE, async || {
         again.send_request("POST", PUSH, &[], "0000").await;
         tokio::time::timeout(Duration::from_millis(200), again.read_head()).await.is_err()
     });
@@ -240,7 +240,7 @@ async fn a_push_is_never_held_as_a_whole() {
         .await
         .expect("sent");
     let mut answer = vec![0; 12];
-    let read = tokio::time::timeout(Duration::from_secs(20), client.read_exact(&mut answer)).await;
+    let read = tokio::time::timeout(PATIENCE, client.read_exact(&mut answer)).await;
     read.expect("an answer").expect("the connection is whole");
     assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 403");
 }
@@ -274,7 +274,7 @@ async fn a_push_goes_on_when_its_reader_does() {
         }
         controller.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("sent");
     };
-    let carried = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(send, receive) }).await;
+    let carried = tokio::time::timeout(PATIENCE, async { tokio::join!(send, receive) }).await;
 
     assert!(carried.is_ok(), "the rest of the push is not carried");
     let mut answer = vec![0; 12];

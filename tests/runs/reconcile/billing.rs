@@ -69,7 +69,7 @@ async fn every_receipt_is_what_litellm_billed() {
             .expect(0);
     }
 
-    let (code, outcome) = reconcile(&sluice, &[]).await;
+    let (code, outcome) = reconcile_written(&sluice, &[]).await;
 
     assert_eq!((code, mismatches(&outcome)), (0, vec![]), "{outcome:#}");
     let found = classes(&outcome);
@@ -142,7 +142,7 @@ async fn a_cached_answer_uses_no_budget() {
     let shown = sluice.command(["budget", "show", &account, "--json"]).finish().await.expect(0).value();
     assert_eq!(shown["budgets"][0]["spent_usd"], "0.0214", "{shown:#}");
     assert_eq!(shown["budgets"][0]["held_usd"], "0", "{shown:#}");
-    let (code, outcome) = reconcile(&sluice, &["--account", &account, "--since", "1h"]).await;
+    let (code, outcome) = reconcile_written(&sluice, &["--account", &account, "--since", "1h"]).await;
     assert_eq!((code, classes(&outcome)), (0, counts([("matched", 1), ("cache_hit", 4)])));
     assert_eq!(outcome["posted"], nothing_posted(), "the answers themselves have said so");
 }

@@ -60,10 +60,15 @@ async fn two_hundred_calls_equal_litellms_bill() {
     let words = ["--quiet", "--account", accounts[0].as_str(), "--timeout", "10m", "--", "sh", "-c", script.as_str()];
     let stalled = sluice.run(words).spawn();
     let arrived = async || litellm.provider_requests_with(&mark).len() == 1;
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());
+    assert!(poll(PATIENCE * 2, arrived).await, "{}", stalled.stderr());
     let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
     kill(Pid::from_raw(sidecar), Signal::SIGKILL).expect("it lives");
     stalled.finish().await.expect(120);
+    // On a busy machine LiteLLM writes its rows later than a comparison waits for them.
+    let names = accounts.each_ref().map(|account| format!("'{account}'")).join(",");
+    let count = format!("SELECT count(*) FROM \"LiteLLM_SpendLogs\" WHERE end_user IN ({names})");
+    let are_written = async || litellm.spend().sql(&count) == [(5 * 41 + 1).to_string()];
+    assert!(poll(PATIENCE * 2, are_written).await, "{:?}", litellm.spend().sql(&count));
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
@@ -78,7 +83,6 @@ async fn two_hundred_calls_equal_litellms_bill() {
     assert!(findings.iter().all(|finding| finding["reason"].as_str().is_some_and(|reason| !reason.is_empty())));
     let nanos = agreed(&outcome);
     // Independent check: the sums of the table itself and of the receipts.
-    let names = accounts.each_ref().map(|account| format!("'{account}'")).join(",");
     let table = litellm.spend().sql(&format!(
         "SELECT count(*), sum(round(spend::numeric * 1000000000)) FROM \"LiteLLM_SpendLogs\" WHERE end_user IN ({names})"
     ));

@@ -44,7 +44,7 @@ async fn a_wait_for_a_directory_can_be_cancelled() {
 
     // The first signal cancels the run if its program still runs; then its results come out, until the next one.
     let is_over = poll(PATIENCE, async || {
-        if work.exists() {
+        if fs::read_to_string(&work).is_ok_and(|text| !text.is_empty()) {
             run.signal(Signal::SIGINT);
         }
         !run.is_running()

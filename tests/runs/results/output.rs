@@ -166,7 +166,7 @@ async fn a_flood_of_output_takes_no_memory() {
     // The reader begins after the program has waited for it, and the memory was measured.
     let slow = ["bash", "-c", r#""$@" | { until [ -e go ]; do sleep 0.01; done; wc -c; }"#, "bash"];
     let script = "head -c 200000000 /dev/zero";
-    let live = sluice.run(["-q", "--", "sh", "-c", script]).wrapper(slow).spawn();
+    let live = sluice.run(["-q", "--timeout", "10m", "--", "sh", "-c", script]).wrapper(slow).spawn();
     sluice.started().await;
     // Time for the output to pile up somewhere: no event tells that a program waits for its reader.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -201,7 +201,7 @@ async fn unread_output_does_not_block_a_stop() {
     let sluice = Sluice::to(&upstream);
     // The reader holds the pipe and takes nothing out of it until the container is gone.
     let pipe = ["bash", "-c", r#""$@" | { until [ -e gone ]; do sleep 0.01; done; wc -c; }"#, "bash"];
-    let live = sluice.run(["-q", "--timeout", "5s", "--", "yes"]).wrapper(pipe).spawn();
+    let live = sluice.run(["-q", "--timeout", "20s", "--", "yes"]).wrapper(pipe).spawn();
 
     sluice.container_event("destroy", 1).await;
     sluice.file("gone", "");

@@ -80,7 +80,7 @@ async fn every_end_of_a_run_restores_the_terminal() {
     for (flags, script, steps, expected, told) in [
         (&[][..], up("exit 0"), json!([]), 0, "  ok\r\n"),
         (&[], up("exit 3"), json!([]), 3, "exit code 3"),
-        (&["--timeout", "6s"], waits.clone(), json!([]), 124, "timeout"),
+        (&["--timeout", "20s"], waits.clone(), json!([]), 124, "timeout"),
         (&[], waits.clone(), json!([["expect", "up"], ["raw"], ["signal", "SIGTERM"]]), 143, "cancelled"),
         (&[], waits.clone(), json!([["expect", "up"], ["raw"], ["signal", "SIGHUP"]]), 129, "cancelled"),
         (&[], waits.clone(), json!([["expect", "up"]]), 137, "container_failed"),

@@ -252,7 +252,7 @@ async fn a_swapped_workspace_shows_nothing_outside() {
     daemon.reaches(&id, "RUNNING").await;
     let mut run = Value::Null;
     let mut slowest = Duration::ZERO;
-    let ended = poll(Duration::from_secs(240), async || {
+    let ended = poll(PATIENCE * 4, async || {
         let asked = Instant::now();
         run = daemon.run(&id).await;
         slowest = slowest.max(asked.elapsed());
@@ -260,7 +260,7 @@ async fn a_swapped_workspace_shows_nothing_outside() {
     });
     assert!(ended.await, "{run}");
     assert_eq!(run["outcome"], "success", "{run}");
-    assert!(slowest < Duration::from_secs(10), "the daemon answered after {slowest:?}");
+    assert!(slowest < Duration::from_secs(30), "the daemon answered after {slowest:?}");
     std::fs::write(sluice.state().join("runs").join(format!("{neighbour}.0")).join("work/go"), "").expect("it works");
     daemon.ended(&neighbour).await;
 

@@ -65,8 +65,12 @@ async fn an_implausible_cost_ends_the_run_not_the_account() {
     assert_eq!(receipt["null_reason"], "implausible", "{receipt}");
     let budget = daemon.get("/api/v1/budgets").await.expect(200).json()["budgets"][0].clone();
     assert_eq!((&budget["spent_usd"], &budget["held_usd"]), (&json!("0"), &receipt["reserved_usd"]), "{budget}");
-    let metrics = daemon.get("/metrics").await.expect(200).text();
-    assert!(metrics.contains("\nsluice_implausible_costs_total 1\n"), "{metrics}");
+    let mut metrics = String::new();
+    let is_counted = poll(PATIENCE, async || {
+        metrics = daemon.get("/metrics").await.expect(200).text();
+        metrics.contains("\nsluice_implausible_costs_total 1\n")
+    });
+    assert!(is_counted.await, "{metrics}");
 
     // The account goes on.
     daemon.create(json!({"argv": ["true"], "model": "m", "max_cost_usd": "1"})).await;

@@ -77,14 +77,14 @@ async fn the_timeout_stands_still_in_a_pause() {
     let sluice = Sluice::to(&upstream);
     let daemon = sluice.serve_with(["--config", &short_idle(&sluice)]).await;
     let mut request = shell(&format!("{GO}; echo done"));
-    request["limits"] = json!({"timeout": "12s"});
+    request["limits"] = json!({"timeout": "25s"});
     let id = daemon.create(request).await;
     daemon.reaches(&id, "RUNNING").await;
     post(&daemon, &id, "pause", 200).await;
     let paused = is_observed(&daemon, &id, "paused").await;
 
     // The pause is longer than the run's timeout and its idle time.
-    has_been_paused(&paused, 14).await;
+    has_been_paused(&paused, 27).await;
     assert_eq!(daemon.run(&id).await["state"], "RUNNING", "no clock has ended it");
     post(&daemon, &id, "resume", 200).await;
     go(&sluice, &id);
@@ -93,9 +93,9 @@ async fn the_timeout_stands_still_in_a_pause() {
     assert_eq!(run["outcome"], "success", "{run}");
 }
 
-/// Writes settings with an idle time of ten seconds, and returns their path.
+/// Writes settings with an idle time of twenty seconds, and returns their path.
 fn short_idle(sluice: &Sluice) -> String {
-    sluice.file("idle.toml", "run_idle_timeout = \"10s\"\n")
+    sluice.file("idle.toml", "run_idle_timeout = \"20s\"\n")
 }
 
 #[tokio::test]
@@ -148,9 +148,13 @@ async fn a_request_outlives_a_killed_daemon() {
 async fn a_paused_run_is_cancelled() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", "stop_grace = \"30s\"\n");
     let daemon = sluice.serve().await;
-    let id = daemon.create(shell("trap 'echo ended; exit 0' TERM; while :; do sleep 0.05; done")).await;
+    let script = "trap 'echo ended; exit 0' TERM; echo begun; while :; do sleep 0.05; done";
+    let id = daemon.create(shell(script)).await;
     daemon.reaches(&id, "RUNNING").await;
+    // Before that, its entrypoint runs, which has no trap.
+    daemon.logged(&id, 1).await;
     post(&daemon, &id, "pause", 200).await;
     is_frozen(&sluice, true).await;
 

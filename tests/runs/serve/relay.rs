@@ -140,6 +140,7 @@ async fn an_agent_that_says_that_it_failed_is_stopped() {
 async fn a_program_that_is_done_ends_within_its_grace() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", "stop_grace = \"30s\"\n");
     let daemon = sluice.serve().await;
     let result = r#"{"success":true,"turns":3,"output":"all good","prompt":"secret"}"#;
     let done = format!("{RELAY} report agent.completed '{result}'");

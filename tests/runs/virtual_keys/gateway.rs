@@ -54,7 +54,7 @@ async fn run_of(sluice: &Sluice, lone: usize, at_once: usize) {
 
     let ran = sluice
         .run(["--account", &account, "--model", "provider-gpt", "--key-mode", "per-run", "--max-cost-usd", &cap])
-        .args(["--json", "--", "sh", "-c", &script])
+        .args(["--timeout", "10m", "--json", "--", "sh", "-c", &script])
         .finish()
         .await
         .expect(0);

@@ -119,7 +119,7 @@ impl<'a> Daemon<'a> {
     /// Waits until a run has ended, also after further attempts: the first retry comes after 10 s.
     pub async fn ended(&self, id: &str) -> Value {
         let mut run = Value::Null;
-        let ended = poll(PATIENCE * 4, async || {
+        let ended = poll(PATIENCE * 7, async || {
             run = self.run(id).await;
             run["ended_at"].is_string()
         });

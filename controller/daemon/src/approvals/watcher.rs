@@ -177,7 +177,7 @@ mod tests {
         let live = Arc::new(LiveRun::default());
         live.notice_calls();
         let watcher = ApprovalWatcher::new(Arc::clone(context), unknown, live);
-        let logged = timeout(Duration::from_secs(20), FAULT.notified());
+        let logged = timeout(Duration::from_secs(60), FAULT.notified());
         tokio::select! {
             never = watcher.run() => match never {},
             logged = logged => logged.expect("the fault is logged"),

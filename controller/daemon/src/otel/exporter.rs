@@ -36,7 +36,7 @@ const METRICS_EVERY: Duration = Duration::from_secs(10);
 /// Maximum time of one request.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum time of the last requests, at the end of the daemon.
-const LAST_WITHIN: Duration = Duration::from_secs(2);
+const LAST_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum number of events in one read.
 const EVENTS: u32 = 200;
 /// Maximum number of runs whose facts are kept in memory.

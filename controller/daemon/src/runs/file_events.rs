@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::text::error_chain;
-use sluice_runs::exchange::watch::{OwnerShare, WatchLimits, WatchReport, WatchShare, WatchSpec, WorkspaceWatch};
+use sluice_runs::exchange::watch::{
+    OwnerShare, WatchLimits, WatchNotice, WatchReport, WatchShare, WatchSpec, WorkspaceWatch,
+};
 use sluice_state::events::{EventQuota, NewLoggedEvent};
 use sluice_state::layout::RunPaths;
 use sluice_state::sandboxes::{Sandbox, SandboxActivity};
@@ -107,9 +109,19 @@ impl FileReporter {
         self.write().await;
         if let Some(mut watch) = self.watch.take() {
             let until = tokio::time::Instant::now() + LAST_REPORTS;
-            while let Ok(Some(report)) = timeout_at(until, watch.next()).await {
-                self.take(report);
-                self.write().await;
+            loop {
+                match timeout_at(until, watch.next()).await {
+                    Ok(Some(report)) => {
+                        self.take(report);
+                        self.write().await;
+                    }
+                    Ok(None) => break,
+                    Err(_) => {
+                        let cut = WatchNotice::LastLookCut.as_str();
+                        self.pending.push(watch_event(&self.run, cut, None, now_us()));
+                        break;
+                    }
+                }
             }
         }
         self.report_left_out();

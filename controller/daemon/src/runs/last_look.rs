@@ -16,7 +16,7 @@ use sluice_state::run::RunStep;
 use crate::context::ApiContext;
 
 /// Time that the run waits for the answers. The sidecar has them in memory, but the machine may be busy.
-const WITHIN: Duration = Duration::from_secs(1);
+const WITHIN: Duration = Duration::from_secs(3);
 /// Pages of entries that are read.
 const PAGES_MAX: usize = 4;
 

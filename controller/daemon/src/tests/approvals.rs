@@ -68,7 +68,7 @@ impl Asking {
         };
         tokio::select! {
             never = watcher.run() => match never {},
-            found = timeout(Duration::from_secs(20), looks) => found.expect("it comes in time"),
+            found = timeout(Duration::from_secs(60), looks) => found.expect("it comes in time"),
         }
     }
 

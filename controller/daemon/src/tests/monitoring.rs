@@ -13,7 +13,7 @@ const STATUS: &str = "/api/v1/monitoring/status";
 
 /// Reads the metrics until a line occurs. An answer is at most a second old, so this waits for the next one.
 async fn reaches(daemon: &TestDaemon, line: &str) -> TestAnswer {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let answer = daemon.get("slu_metrics", "/metrics").await;
         assert_eq!(answer.status, 200, "{answer:?}");

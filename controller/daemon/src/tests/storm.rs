@@ -110,7 +110,7 @@ async fn slow_readers_do_not_delay_a_quick_one() {
         assert_eq!(frame.data["event_data"]["n"], number);
         slowest = slowest.max(sent.elapsed());
     }
-    assert!(slowest < Duration::from_secs(20), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(60), "{slowest:?}");
     // A slow client continues from its position.
     let mut late = slow.pop().expect("it is open");
     late.status().await;
@@ -137,7 +137,7 @@ async fn a_client_that_never_reads_is_cut() {
     let stream = socket.connect(daemon.address()).await.expect("it listens");
     let _deaf = Client::over(stream, &daemon, "slu_alice", &path, "").await;
     // Its slot is free again.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut client = Client::open(&daemon, "slu_alice", &path, "").await;
         match client.status().await {

@@ -55,7 +55,7 @@ impl Client {
             }
             let mut bytes = [0; 4096];
             let read = self.stream.read(&mut bytes);
-            let count = timeout(Duration::from_secs(20), read).await.expect("it comes in time").unwrap_or_default();
+            let count = timeout(Duration::from_secs(60), read).await.expect("it comes in time").unwrap_or_default();
             if count == 0 {
                 return None;
             }

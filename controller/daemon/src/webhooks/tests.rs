@@ -64,7 +64,7 @@ impl Receiver {
     }
 
     async fn next(&mut self) -> Received {
-        let received = tokio::time::timeout(Duration::from_secs(20), self.received.recv()).await;
+        let received = tokio::time::timeout(Duration::from_secs(60), self.received.recv()).await;
         received.expect("a message in time").expect("the receiver works")
     }
 }

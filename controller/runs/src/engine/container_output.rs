@@ -75,7 +75,7 @@ impl RunningContainer {
     /// Takes the last output of a program that has ended.
     pub async fn drained(&mut self) {
         /// Time within which the last attached output is read.
-        const LAST_OUTPUT: Duration = Duration::from_secs(5);
+        const LAST_OUTPUT: Duration = Duration::from_secs(20);
         /// Time within which a log is read as a whole.
         const LAST_LOG: Duration = Duration::from_secs(60);
         match self {

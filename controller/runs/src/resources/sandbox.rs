@@ -282,9 +282,13 @@ impl RunContainer {
         }
         if let Some(running) = &mut self.running {
             running.drained().await;
-            // The init process holds the output open to the end. If the output ended earlier, the engine has cut it off.
-            let closed = running.closed().zip(self.finished);
-            if closed.is_some_and(|(closed, end)| closed + SAME_TIME < end) {
+            let is_cut = match running.closed() {
+                // The init process holds the output open to the end. If the output ended earlier, the engine has cut it off.
+                Some(closed) => self.finished.is_some_and(|end| closed + SAME_TIME < end),
+                // It was not read to its end in time.
+                None => matches!(running, RunningContainer::Attached(_)),
+            };
+            if is_cut {
                 self.output_loss = Some(OutputLoss::CutOff);
             }
         }

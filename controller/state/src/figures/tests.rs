@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -74,10 +74,14 @@ async fn events_after_the_position_are_unread() {
 #[tokio::test]
 async fn ten_thousand_runs_are_counted_quickly() {
     let (_directory, store) = store(&(runs(0..10_000, "COMPLETED", 1, 0) + &runs(10_000..11_000, "PENDING", 1, 0)));
-    store.figures(0, 100).await.expect("it is readable");
-    let start = Instant::now();
     let figures = store.figures(0, 100).await.expect("it is readable");
-    // A few milliseconds; the bound leaves room for a busy machine.
-    assert!(start.elapsed().as_millis() < 1000, "{:?}", start.elapsed());
+    let mut quickest = Duration::MAX;
+    for _ in 0..10 {
+        let start = Instant::now();
+        store.figures(0, 100).await.expect("it is readable");
+        quickest = quickest.min(start.elapsed());
+    }
+    // A few milliseconds; a busy machine delays some of them.
+    assert!(quickest.as_millis() < 1000, "{quickest:?}");
     assert_eq!((figures.runs[&SandboxState::Completed], figures.runs[&SandboxState::Pending]), (10_000, 1000));
 }

@@ -19,7 +19,7 @@ use crate::injection;
 use crate::principal::Principal;
 
 /// Maximum time that a request waits until the sidecar has its message.
-const PUSH_WITHIN: Duration = Duration::from_secs(2);
+const PUSH_WITHIN: Duration = Duration::from_secs(5);
 
 /// The run that receives a message, and the sender.
 #[derive(Debug, Clone, Copy)]
