@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# A wait without a process, which the command would get as a child: nobody sends to this UDP socket.
+# Waits a millisecond without starting a process, which the command would get as a child: nobody sends to this UDP socket.
 nap() {
     [[ -n ${idle:-} ]] || exec {idle}<>/dev/udp/127.0.0.1/9
     read -r -t 0.001 -u "$idle" || true

@@ -52,11 +52,13 @@ def main():
                 break
             continue
         step, *values = steps[0]
-        if ended and (step != "expect" or values[0].encode("latin-1") not in drawn):
+        if ended and step != "expect":
             break
         if step == "expect":
             wanted = values[0].encode("latin-1")
             if wanted not in drawn:
+                if ended:
+                    break
                 if time.monotonic() - since > PATIENCE:
                     sys.exit(f"waited in vain for {wanted!r} in {drawn!r}")
                 continue

@@ -189,10 +189,9 @@ async fn closed_outputs_neither_end_nor_spin_a_run() {
     std::os::unix::fs::chown(&repository, Some(1001), Some(1001)).expect("we are root");
     let run = hostile(&sluice, &["--repo", &format!("{}:rw", repository.display())], &["ends.py", "3"]);
 
-    let report = measured(&sluice, run).finish().await.expect(0).json();
+    measured(&sluice, run).finish().await.expect(0);
 
     assert_eq!(std::fs::read_to_string(repository.join("late")).expect("it has gone on"), "still there");
-    assert!(report.ok, "{}", report.message());
     let (_, seconds) = took(&sluice);
     assert!(seconds < 1.5, "{seconds} s of processor for a run that does nothing");
     sluice.assert_nothing_left().await;

@@ -132,8 +132,8 @@ impl Sluice {
         engine::containers_with(&self.label().await).await
     }
 
-    /// Waits until its containers have seen `event` (`create`, `start`, `oom`, `die`, `destroy`) `count` times in all, and
-    /// returns the name of the last one.
+    /// Waits until its containers have seen `event` (`create`, `start`, `oom`, `die`, `destroy`) `count` times in all,
+    /// and returns the name of the last one.
     pub async fn container_event(&self, event: &str, count: usize) -> String {
         engine::event(event, &self.label().await, self.since, count).await
     }
@@ -155,7 +155,8 @@ impl Sluice {
 
     /// Runs an SQL statement on the database of runs, and returns the rows as JSON.
     pub async fn sql(&self, statement: &str) -> String {
-        const PROGRAM: &str = "import json, sqlite3, sys; database = sqlite3.connect(sys.argv[1], timeout=90, isolation_level=None); \
+        const PROGRAM: &str = "import json, sqlite3, sys; \
+                               database = sqlite3.connect(sys.argv[1], timeout=90, isolation_level=None); \
                                print(json.dumps(database.execute(sys.argv[2]).fetchall()))";
         let database = self.state().join("sluice.db");
         let ran = tokio::process::Command::new(python()).arg("-c").arg(PROGRAM).arg(database).arg(statement).output();

@@ -69,8 +69,8 @@ pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item =
     docker(["exec".to_owned(), container.to_owned()].into_iter().chain(args)).await
 }
 
-/// Waits until containers with this label have begun this `event` (`create`, `start`, `oom`, `die`, `destroy`) `count` times
-/// since `since` (seconds since 1970), and returns the name of the last of them.
+/// Waits until containers with this label have begun this `event` (`create`, `start`, `oom`, `die`, `destroy`) `count`
+/// times since `since` (seconds since 1970), and returns the name of the last of them.
 ///
 /// The engine reports past events too, so that none is missed.
 pub async fn event(event: &str, label: &str, since: f64, count: usize) -> String {

@@ -28,7 +28,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Time for open calls after a run has its verdict: an abandoned answer is read on to its usage, if that comes soon.
 /// Otherwise the spend log has the usage, and a user is waiting.
 pub const DRAIN: Duration = Duration::from_secs(1);
-/// Additional time of a sidecar to write its log.
+/// Additional time of a sidecar to write the end of its log, on a disk that may be busy.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Variables that name the certificates that TLS trusts.

@@ -245,12 +245,10 @@ fn shortage(evidence: &RunEvidence<'_>) -> String {
 fn program_failed(code: i32, answer: Option<&Envelope>, limits: &LimitValues) -> String {
     match answer.and_then(|envelope| envelope.error.as_ref()) {
         Some(error) => error.to_string(),
-        // The engine misses some of the programs that the kernel kills for lack of memory.
+        // The engine does not report every program that the kernel kills for lack of memory.
         None if code == 137 => {
             let limit = limits.memory();
-            format!(
-                "the program was ended by signal 9; if no other process sent it, the run needed more memory than {limit}"
-            )
+            format!("the program was ended by signal 9; the run may have needed more memory than {limit}")
         }
         None if (129..=128 + 64).contains(&code) => format!("the program was ended by signal {}", code - 128),
         None => format!("the program ended with exit code {code}"),

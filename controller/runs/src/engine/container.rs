@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
-    StartContainerOptions, WaitContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
+    WaitContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
 use sluice_state::process::Process;
@@ -155,8 +155,8 @@ impl Engine {
         Ok(RunningContainer::Attached(self.follow(name, streams, output, exit, None).await))
     }
 
-    /// Reads the streams of a started container. The reader begins before its first process is known: if the container has
-    /// ended, the engine tells nothing about it until it has closed the streams, up to 2 s later, with all they still hold.
+    /// Reads the streams of a started container. The reader begins before the engine is asked for the first process: if
+    /// the container has ended, the engine answers only after it has closed the streams, and what they hold is lost then.
     async fn follow(
         &self,
         name: &str,
@@ -204,21 +204,20 @@ impl Engine {
 
     /// Returns the first process of a started container.
     async fn init_of(&self, name: &str) -> InitProcess {
-        let pid = async || {
-            let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
-            let state = within(QUICK, "inspect the container", inspected).await.ok()?.state?;
-            state.pid.and_then(|pid| i32::try_from(pid).ok())
-        };
-        match pid().await {
-            Some(..=0) => InitProcess::Ended,
-            Some(started) => match Process::of(started) {
-                Ok(process) => InitProcess::Started(process),
-                // It has ended meanwhile, or has another number on this host.
-                Err(_) if pid().await == Some(0) => InitProcess::Ended,
-                Err(_) => InitProcess::Unknown,
-            },
-            None => InitProcess::Unknown,
+        // A process that is not found has ended since the first answer, or has another number on this host.
+        for _ in 0..2 {
+            let pid = match self.find(name, &BTreeMap::new()).await {
+                Ok(Some(FoundContainer { state: ContainerState::Running, init, .. })) => init,
+                Ok(_) => return InitProcess::Ended,
+                Err(_) => None,
+            };
+            match pid.map(Process::of) {
+                Some(Ok(process)) => return InitProcess::Started(process),
+                Some(Err(_)) => {}
+                None => return InitProcess::Unknown,
+            }
         }
+        InitProcess::Unknown
     }
 
     /// Sends a signal, unless the container has ended.

@@ -11,8 +11,8 @@ use crate::forward::{OutputChunk, OutputSender};
 
 /// Interval in which a waiting reader checks if the program has ended. The engine cuts the streams 2 s after that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time after which an engine that does not tell the first process is believed to close the streams of an ended container:
-/// it answers only after that.
+/// If the engine has not named the first process after this time, the program counts as ended: about a container that has
+/// ended, the engine answers only after it has closed the streams.
 const ENGINE_ANSWER: Duration = Duration::from_millis(500);
 /// Maximum number of bytes that the engine may still hold of a program that has ended; it buffers about 1 MiB per stream.
 const LEFT_MAX: usize = 8 << 20;
@@ -35,7 +35,7 @@ pub(super) enum InitProcess {
     Started(Process),
     /// It has ended.
     Ended,
-    /// The engine does not tell a process of this host.
+    /// The engine names no process of this host.
     Unknown,
 }
 
