@@ -208,7 +208,7 @@ async fn out_of_memory_is_distinguished_from_a_signal() {
 }
 
 #[tokio::test]
-async fn a_killed_child_is_not_the_end_of_its_program() {
+async fn a_killed_child_does_not_end_its_program() {
     let upstream = Upstream::never().start().await;
     for (code, word) in [(0, None), (3, Some("container_failed"))] {
         let sluice = Sluice::to(&upstream);
