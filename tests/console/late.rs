@@ -75,9 +75,9 @@ const JUMP: &str = "return (async () => { \
     await drawn(); \
     return [opened, log.events.value.map((event) => event.seq), log.hasNewer.value, log.tail.length]; })()";
 
-/// Answers the page's requests for what waits for a person, in place of the daemon: two runs with a question each. The
-/// stream begins in time, and has an event of the first run later. Returns the number of requests about each run,
-/// before the event and after it.
+/// Starts the page of what waits for a person, and answers its requests in place of the daemon: two runs with a question each.
+/// The stream begins in time, and has an event of the first run later. The page that is open may begin its own stream
+/// meanwhile; the daemon answers that. Returns the number of requests about each run, before the event and after it.
 const REREAD: &str = "return (async () => { \
     const own = document.querySelector('script[type=module]').src; \
     const { start } = await import(own.replace('app.js', 'approvals.js')); \
@@ -87,7 +87,7 @@ const REREAD: &str = "return (async () => { \
     let stream; \
     const frame = (event, data) => stream.enqueue(new TextEncoder().encode(`event: ${event}\\ndata: ${JSON.stringify(data)}\\n\\n`)); \
     window.fetch = async (path, options) => { \
-        if (path.includes('/events/stream')) return new Response(new ReadableStream({ start: (one) => { stream = one; frame('snapshot', { seq: 7 }); } })); \
+        if (path.includes('/events/stream?types=approval.*')) return new Response(new ReadableStream({ start: (one) => { stream = one; frame('snapshot', { seq: 7 }); } })); \
         if (path.includes('waiting_for=person')) return Response.json({ sandboxes: [{ sandbox_id: 'r_a' }, { sandbox_id: 'r_b' }], has_more: false }); \
         const part = path.match(/^\\/api\\/v1\\/sandboxes\\/(r_[ab])\\/(approvals|questions)$/); \
         if (!part) return fetch(path, options); \

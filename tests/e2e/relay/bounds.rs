@@ -91,11 +91,13 @@ async fn one_request_waits_for_the_controller() {
     let mut answered = None;
     let came = poll(PATIENCE, async || {
         second.send_request("GET", POLL, &[], ()).await;
-        let waits = tokio::time::timeout(Duration::from_millis(200), second.read_head()).await.is_err();
-        if !waits {
-            answered = Some(second.read_response().await);
+        tokio::select! {
+            () = controller.held(2) => true,
+            answer = second.read_response() => {
+                answered = Some(answer);
+                false
+            }
         }
-        waits
     });
     assert!(came.await, "{answered:?}");
     controller.release();

@@ -206,7 +206,10 @@ async fn one_push_is_carried_at_a_time() {
     let mut again = sidecar.connect().await;
     let reached = poll(PATIENCE, async || {
         again.send_request("POST", PUSH, &[], "0000").await;
-        tokio::time::timeout(Duration::from_millis(200), again.read_head()).await.is_err()
+        tokio::select! {
+            () = controller.held(2) => true,
+            _ = again.read_response() => false,
+        }
     });
     assert!(reached.await, "the first push has left");
     controller.release();
