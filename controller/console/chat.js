@@ -114,6 +114,8 @@ async function read(first, run) {
       if (abort.signal.aborted || (refused && !loggedOut.value)) throw error;
     }
     if (turns.value.at(-1).ended) return;
+    // A person logs in again, which has no limit of time.
+    if (loggedOut.value) tries = 1;
     if (!run || tries === RECONNECTS) {
       change({ fault: "The answer broke off. The page of the run says what became of it.", phase: "" });
       return;
@@ -121,8 +123,6 @@ async function read(first, run) {
     change({ phase: "is connected again" });
     await pause(FIRST_WAIT * 2 ** tries);
     answer = null;
-    // A person logs in again, which has no limit of time.
-    if (loggedOut.value) tries = 0;
   }
 }
 

@@ -129,9 +129,14 @@ async fn a_chat_goes_on_after_a_killed_daemon() {
     browser.write("#chat-message", "count\u{e007}").await;
     browser.becomes("return document.querySelector('.turns .from-agent')?.textContent.includes('one')").await;
 
+    // The page gives up after five failed requests: they wait until the new daemon listens.
+    let hold = "const { fetch } = window; const back = new Promise(done => { window.back = done; }); \
+                window.fetch = async (...request) => { await back; return fetch(...request); }";
+    browser.script(hold).await;
     expects_dead_daemon(&browser);
     daemon.kill().await;
     let daemon = sluice.serve_with(["--config", &settings, "--listen", &address]).await;
+    browser.script("window.back()").await;
     browser.shows("Your session has ended").await;
     log_in_again(&browser, &daemon).await;
     upstream.release();

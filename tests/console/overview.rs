@@ -72,8 +72,9 @@ async fn the_list_shows_why_a_run_waits() {
     let daemon = sluice.serve().await;
     let browser = Browser::start().await;
     log_in(&browser, &daemon).await;
-    // The run fails for good after a minute.
     let id = daemon.create(agent("again", "")).await;
+    // By default, the run fails for good after a minute.
+    sluice.sql("UPDATE sandboxes SET max_retries = 100").await;
     daemon.process().says("creation_failed: ").await;
     let mut after = agent("after", "");
     after["depends_on"] = json!([id]);
