@@ -113,7 +113,7 @@ async fn change(run: Arc<RunContext>, asked: AskedChange) -> Result<(), ControlR
         Effect::SetPaused(paused) => run.holds.set_paused(paused, &run.caps, by.unwrap_or_default()),
         Effect::Decide(decision) => {
             if let AskedChange::Decide(_, hold_id) = &asked {
-                run.holds.decide(hold_id, decision, by.unwrap_or_default());
+                run.holds.decide(hold_id, decision, by.unwrap_or_default(), &run.caps);
             }
         }
     }

@@ -127,10 +127,10 @@ impl Holds {
         let mut asked = caps.asked(all).into_iter();
         let held = state.table.undecided().filter_map(|(hold, waiting)| {
             let last = asked.by_ref().take(of_each(waiting)).last().flatten();
-            let is_paused = hold.cause == HoldCause::Paused;
+            let is_paused = hold.cause == HoldCause::Paused && state.is_paused;
             let last = last.filter(|_| !is_paused);
             // The caps would let the retry of this client pass, so nothing is to be decided.
-            if waiting == 0 && last.is_none() && !(is_paused && state.is_paused) {
+            if waiting == 0 && last.is_none() && !is_paused {
                 return None;
             }
             Some(HeldCall {
@@ -149,7 +149,8 @@ impl Holds {
     /// Returns the cap that stops a request, if the waiting requests pass before it; `None` if it fits.
     pub(crate) fn asked(&self, request: &CapRequest, caps: &Caps) -> Option<AskedCap> {
         let state = self.lock();
-        let before = state.table.waiting().iter().map(|waiting| &waiting.request);
+        let before =
+            state.table.waiting().iter().filter(|waiting| !waiting.is_released).map(|waiting| &waiting.request);
         caps.asked(before.chain([request])).pop().flatten()
     }
 
@@ -164,7 +165,7 @@ impl Holds {
         set_gate(&state, caps);
     }
 
-    /// Lets those waiting calls go on that fit the caps.
+    /// Lets the waiting calls go on, in the order of their arrival, up to the first that does not fit the caps.
     pub fn pass_fitting(&self, caps: &Arc<Caps>, by: Option<&str>) {
         let mut state = self.lock();
         if !state.is_paused {
@@ -185,7 +186,7 @@ impl Holds {
     }
 
     /// Lets a decision take effect.
-    pub(crate) fn decide(&self, hold_id: &str, decision: HoldDecision, by: &str) {
+    pub(crate) fn decide(&self, hold_id: &str, decision: HoldDecision, by: &str, caps: &Arc<Caps>) {
         let mut state = self.lock();
         for ticket in state.table.decide(hold_id, decision, Instant::now()) {
             let release = match decision {
@@ -194,6 +195,11 @@ impl Holds {
             };
             state.send(ticket, release);
         }
+        // The room that was kept for these requests belongs to those after them.
+        if !state.is_paused {
+            state.pass_all(caps, None);
+        }
+        set_gate(&state, caps);
     }
 
     /// Takes in a request that waits from now on; `new_id` becomes the id of its hold, if it is the first one.
@@ -208,8 +214,8 @@ impl Holds {
         let admission = state.table.enter(arriving, new_id, Instant::now());
         if let Admission::Waits(place) = &admission {
             state.senders.push((place.ticket, sender));
-            set_gate(&state, caps);
         }
+        set_gate(&state, caps);
         (admission, receiver)
     }
 
@@ -245,25 +251,30 @@ fn set_gate(state: &State, caps: &Caps) {
 }
 
 impl State {
-    /// Ends the waits of all calls that fit, in the order of their arrival, and of all that wait for a pause.
+    /// Ends the waits of the calls at a cap, in the order of their arrival, up to the first that does not fit, and of all
+    /// that wait for a pause.
     fn pass_all(&mut self, caps: &Arc<Caps>, by: Option<&str>) {
         let by: Box<str> = by.unwrap_or(SIDECAR).into();
+        // The rest of the caps is kept for the first call that does not fit.
+        let mut is_kept = false;
         for waiting in self.table.waiting().to_vec() {
-            if self.senders.iter().all(|(ticket, _)| *ticket != waiting.ticket) {
+            if waiting.is_released {
                 continue;
             }
             let was_paused = waiting.cause == HoldCause::Paused;
             let end = if was_paused { ReleaseDecision::Resume } else { ReleaseDecision::Approve };
-            match caps.reserve_held(waiting.request, Instant::now()) {
-                Ok(reservation) => self.send(waiting.ticket, Release::Go(reservation, end, by.clone())),
-                Err(_) if was_paused => self.send(waiting.ticket, Release::Resume(by.clone())),
-                Err(_) => {}
+            let reserved = if is_kept { None } else { caps.reserve_held(waiting.request, Instant::now()).ok() };
+            match reserved {
+                Some(reservation) => self.send(waiting.ticket, Release::Go(reservation, end, by.clone())),
+                None if was_paused => self.send(waiting.ticket, Release::Resume(by.clone())),
+                None => is_kept = true,
             }
         }
     }
 
     fn send(&mut self, ticket: u64, release: Release) {
         if let Some(at) = self.senders.iter().position(|(other, _)| *other == ticket) {
+            self.table.release(ticket);
             // A receiver that is gone gives the share back.
             let _ = self.senders.swap_remove(at).1.send(release);
         }

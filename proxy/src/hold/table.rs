@@ -61,6 +61,8 @@ pub(crate) struct WaitingRequest {
     pub(crate) ticket: u64,
     pub(crate) cause: HoldCause,
     pub(crate) request: CapRequest,
+    /// True if its wait is over, and it has not left yet.
+    pub(crate) is_released: bool,
     body: Hash,
     attempt: u32,
 }
@@ -115,7 +117,7 @@ impl HoldTable {
     pub(crate) fn enter(&mut self, arriving: ArrivingRequest<'_>, new_id: String, now: Instant) -> Admission {
         self.holds.retain(|hold| hold.denied_until.is_none_or(|until| until > now));
         self.forget_absent(now);
-        let known = self.holds.iter().position(|hold| hold.body == arriving.body);
+        let known = self.place_of(arriving.body);
         if known.is_some_and(|at| self.holds[at].denied_until.is_some()) {
             return Admission::Denied;
         }
@@ -147,25 +149,38 @@ impl HoldTable {
         hold.requests += u64::from(attempt.is_none());
         let attempt = attempt.unwrap_or_else(|| hold.next_attempt());
         (hold.cause, hold.request) = (cause, request);
+        let hold_id = hold.id.clone();
         self.waits += 1;
         let ticket = self.waits;
-        self.waiting.push(WaitingRequest { ticket, cause, request, body, attempt });
-        Admission::Waits(HoldPlace { ticket, hold_id: hold.id.clone(), attempt, is_last: attempt >= ATTEMPTS })
+        // A retry has the place of its hold: what a hold asks counts the calls of the holds before it, and no others.
+        let place = self.waiting.partition_point(|waiting| self.place_of(waiting.body) <= Some(at));
+        self.waiting.insert(place, WaitingRequest { ticket, cause, request, is_released: false, body, attempt });
+        Admission::Waits(HoldPlace { ticket, hold_id, attempt, is_last: attempt >= ATTEMPTS })
+    }
+
+    fn place_of(&self, body: Hash) -> Option<usize> {
+        self.holds.iter().position(|hold| hold.body == body)
     }
 
     /// Takes note of a request that passes without a wait: it may be the retry of a client that was told to try again.
     pub(crate) fn pass(&mut self, body: Hash) {
-        if let Some(at) = self.holds.iter().position(|hold| hold.body == body) {
+        if let Some(at) = self.place_of(body) {
             self.holds[at].next_attempt();
             self.forget_if_over(at);
         }
+    }
+
+    /// Notes that the wait of a request is over.
+    pub(crate) fn release(&mut self, ticket: u64) {
+        let released = self.waiting.iter_mut().filter(|waiting| waiting.ticket == ticket);
+        released.for_each(|waiting| waiting.is_released = true);
     }
 
     /// Ends the wait of a request.
     pub(crate) fn leave(&mut self, ticket: u64, end: ReleaseDecision, now: Instant) {
         let Some(at) = self.waiting.iter().position(|waiting| waiting.ticket == ticket) else { return };
         let left = self.waiting.remove(at);
-        let Some(at) = self.holds.iter().position(|hold| hold.body == left.body) else { return };
+        let Some(at) = self.place_of(left.body) else { return };
         let hold = &mut self.holds[at];
         match end {
             ReleaseDecision::Later | ReleaseDecision::Timeout => {
@@ -219,7 +234,9 @@ impl HoldTable {
         let is_denied = hold.denied_until.is_some_and(|until| until > now);
         match decision {
             HoldDecision::Deny if is_denied => Ok(false),
-            HoldDecision::Deny if hold.cause == HoldCause::Paused => Err(Undecidable::Paused),
+            HoldDecision::Deny if hold.cause == HoldCause::Paused && !self.is_one_at_cap(hold) => {
+                Err(Undecidable::Paused)
+            }
             HoldDecision::Deny => Ok(true),
             HoldDecision::Later if is_denied => Err(Undecidable::Unknown),
             HoldDecision::Later => {
@@ -243,9 +260,14 @@ impl HoldTable {
         self.waiting.iter().filter(|waiting| waiting.body == body).map(|waiting| waiting.ticket).collect()
     }
 
-    /// Returns the requests that wait, in the order of their arrival.
+    /// Returns the requests that wait, in the order of the arrival of their holds' first requests.
     pub(crate) fn waiting(&self) -> &[WaitingRequest] {
         &self.waiting
+    }
+
+    /// Returns true if a request of the hold waits for room in the caps.
+    fn is_one_at_cap(&self, hold: &Hold) -> bool {
+        self.waiting.iter().any(|waiting| waiting.body == hold.body && waiting.cause != HoldCause::Paused)
     }
 
     /// Returns true if calls wait for room in the caps.
@@ -258,11 +280,12 @@ impl HoldTable {
         self.holds.iter().any(|hold| !hold.told.is_empty())
     }
 
-    /// Returns the holds that are not denied, each with the number of its requests that wait, in the order of their
+    /// Returns the holds that are not decided, each with the number of its requests that wait, in the order of their
     /// first requests.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (&Hold, u64)> {
-        let waiting = |hold: &Hold| self.waiting.iter().filter(|waiting| waiting.body == hold.body).count() as u64;
-        self.holds.iter().filter(|hold| hold.denied_until.is_none()).map(move |hold| (hold, waiting(hold)))
+        let waits = |hold: &Hold| self.waiting.iter().filter(|one| one.body == hold.body && !one.is_released).count();
+        let all = self.holds.iter().filter(|hold| hold.denied_until.is_none());
+        all.map(move |hold| (hold, waits(hold) as u64)).filter(|(hold, waits)| *waits > 0 || !hold.told.is_empty())
     }
 
     /// Makes room for a hold.

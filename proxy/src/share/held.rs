@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_contract::control::HoldCause;
+use sluice_contract::control::{HoldCause, HoldDecision};
 use sluice_contract::record::ReleaseDecision;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -48,7 +48,7 @@ pub(super) async fn reserve(
     mut refusal: Refusal,
     clock: &mut Clock,
 ) -> Result<Reservation, Refusal> {
-    let since = Instant::now();
+    let mut since = Instant::now();
     let until = clock.began() + run.holds.max_wait();
     let mut body = None;
     // Hold and attempt of a wait for the end of a pause that was followed by one at a cap.
@@ -86,13 +86,17 @@ pub(super) async fn reserve(
             }
             // Calls that already wait at a cap go first.
             WaitEnd::Resumed if run.holds.is_closed() => {}
-            WaitEnd::Resumed => match run.caps.reserve_held(held.request, Instant::now()) {
-                Err(again) => refusal = again,
-                reserved => {
-                    clock.waited(since);
-                    return reserved;
+            WaitEnd::Resumed => {
+                since = clock.waited(since);
+                let reserved = match run.caps.reserve_held(held.request, since) {
+                    Err(again) => super::wait_for_calls(run, held.request, again, clock).await,
+                    reserved => reserved,
+                };
+                match reserved {
+                    Err(again) => refusal = again,
+                    reserved => return reserved,
                 }
-            },
+            }
             WaitEnd::TryAgain => return Err(answers::try_again(cause)),
             WaitEnd::Denied => return Err(answers::denied(refusal, Denial::First)),
             WaitEnd::Undecided => return Err(answers::undecided(refusal)),
@@ -188,8 +192,11 @@ async fn end(
         run.holds.pass_fitting(&run.caps, None);
         if Instant::now() >= until && receiver.is_empty() {
             // A pause never leads to a denial, however long it is.
-            if wait.place.is_last && wait.cause != HoldCause::Paused {
+            if wait.place.is_last && wait.cause != HoldCause::Paused && !run.holds.is_paused() {
+                let hold_id = wait.place.hold_id.clone();
                 wait.end(ReleaseDecision::Deny, SIDECAR);
+                // Other requests with this body cannot be decided on any more.
+                run.holds.decide(&hold_id, HoldDecision::Deny, SIDECAR, &run.caps);
                 return WaitEnd::Undecided;
             }
             wait.end(ReleaseDecision::Timeout, SIDECAR);

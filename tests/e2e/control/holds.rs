@@ -12,7 +12,7 @@ use super::*;
 /// Hold time that no test reaches.
 pub(super) const LONG: [&str; 2] = ["--hold", "200s"];
 /// Hold time that a test waits for.
-const SHORT: [&str; 2] = ["--hold", "6s"];
+const SHORT: [&str; 2] = ["--hold", "12s"];
 
 /// A sidecar that asks at its cap, with its only call used up.
 async fn at_cap(upstream: &Upstream, hold: [&str; 2]) -> Sidecar {
@@ -106,9 +106,11 @@ async fn a_held_call_passes_when_its_cap_rises() {
 async fn a_message_between_two_attempts_keeps_the_hold() {
     let upstream = Upstream::provider("hello").start().await;
     for path in [CHAT, "/v1/messages", "/v1/responses"] {
-        let sidecar = at_cap(&upstream, SHORT).await;
+        let sidecar = at_cap(&upstream, LONG).await;
         let call = inject::turn(path, 2, false);
-        try_again(&sidecar.post(path, call.clone()).await, "approval_pending");
+        let mut first = sidecar.stream(path, call.clone()).await;
+        decide(&sidecar, &held(&sidecar, 1).await[0], "later").await.expect(200);
+        try_again(&first.read_response().await, "approval_pending");
 
         inject::inject(&sidecar, json!([inject::message("msg-1", "hurry")])).await.expect(200);
         let mut retry = sidecar.stream(path, call).await;
@@ -351,20 +353,45 @@ async fn what_is_left_belongs_to_held_calls() {
     large["max_tokens"] = json!(4000);
     let mut large = sidecar.stream(CHAT, large).await;
     let list = held(&sidecar, 1).await;
-    // The small call would fit, but the room belongs to the call that waits.
     let mut small = sidecar.stream(CHAT, named("small")).await;
     held(&sidecar, 2).await;
+    // The small call would fit, also after a raise, but the room belongs to the call that waits before it.
+    change(&sidecar, "/caps", json!({"max_tokens": 3001})).await.expect(200);
+    assert_eq!(held(&sidecar, 2).await.len(), 2);
     decide(&sidecar, &list[0], "deny").await.expect(200);
     denied(&large.read_response().await);
     small.read_response().await.expect(200);
     let audit = sidecar.audit();
-    assert_eq!(releases(&audit)[1], ("approve".to_owned(), "sidecar".to_owned()));
+    let mut ends = releases(&audit);
+    ends.sort();
+    let by_whom = [("approve", "sidecar"), ("deny", "alice")].map(|(end, by)| (end.to_owned(), by.to_owned()));
+    assert_eq!(ends, by_whom);
     let asked: Vec<u64> = audit
         .of_kind("held")
         .iter()
         .map(|line| line["asked"].as_str().expect("a cap").parse().expect("tokens"))
         .collect();
     assert!(asked[0] < asked[1], "the second one asks for both: {asked:?}");
+}
+
+/// Bug: after the last attempt of one, nobody could decide on the other one.
+#[tokio::test]
+async fn calls_with_the_same_body_end_together() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = at_cap(&upstream, SHORT).await;
+    for _ in 0..2 {
+        let mut first = sidecar.stream(CHAT, named("a")).await;
+        decide(&sidecar, &held(&sidecar, 1).await[0], "later").await.expect(200);
+        try_again(&first.read_response().await, "approval_pending");
+    }
+    let mut last = sidecar.stream(CHAT, named("a")).await;
+    held(&sidecar, 1).await;
+    let mut other = sidecar.stream(CHAT, named("a")).await;
+    held(&sidecar, 2).await;
+
+    denied(&last.read_response().await);
+    denied(&other.read_response().await);
+    assert_eq!(held(&sidecar, 0).await.len(), 0);
 }
 
 #[tokio::test]
@@ -390,7 +417,7 @@ async fn a_stop_answers_held_calls_as_draining() {
         let flags = ["--max-calls", "1", "--on-cap", "ask", "--drain", "20s"];
         let mut launch = controlled(Sidecar::to(&upstream)).args(flags).args(LONG);
         if by_deadline {
-            launch = launch.args(["--deadline", "10", "--audit-sync", "off"]);
+            launch = launch.args(["--deadline", "20", "--audit-sync", "off"]);
         }
         let sidecar = launch.start().await;
         sidecar.post(CHAT, call()).await.expect(200);

@@ -102,6 +102,53 @@ async fn after_the_pause_a_cap_still_holds() {
     }
 }
 
+/// Bug: without the pause the second call waits for the first one; after it, the second one was refused.
+#[tokio::test]
+async fn after_the_pause_calls_wait_for_open_ones() {
+    let upstream = Upstream::chat("hello").hold_head().start().await;
+    let flags = ["--max-tokens", "1500", "--cap-wait", "1h"];
+    let sidecar = controlled(Sidecar::to(&upstream)).args(flags).args(LONG).start().await;
+    set_paused(&sidecar, true).await.expect(200);
+    let mut waiting = Vec::new();
+    for name in ["a", "b"] {
+        let mut call = named(name);
+        call["max_tokens"] = json!(1000);
+        waiting.push(sidecar.stream(CHAT, call).await);
+    }
+    held(&sidecar, 2).await;
+
+    set_paused(&sidecar, false).await.expect(200);
+
+    upstream.held(1).await;
+    upstream.release();
+    for call in &mut waiting {
+        call.read_response().await.expect(200);
+    }
+}
+
+/// Bug: after the pause, the call was shown as paused, and could not be denied.
+#[tokio::test]
+async fn a_repeat_in_a_pause_hides_no_cap() {
+    let upstream = Upstream::provider("hello").start().await;
+    let flags = ["--max-calls", "1", "--on-cap", "ask"];
+    let sidecar = controlled(Sidecar::to(&upstream)).args(flags).args(LONG).start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+    let mut waiting = sidecar.stream(CHAT, named("a")).await;
+    held(&sidecar, 1).await;
+    set_paused(&sidecar, true).await.expect(200);
+    let repeat = sidecar.stream(CHAT, named("a")).await;
+    held(&sidecar, 2).await;
+    drop(repeat);
+    held(&sidecar, 1).await;
+    set_paused(&sidecar, false).await.expect(200);
+
+    let list = held(&sidecar, 1).await;
+    assert_eq!((&list[0]["cause"], &list[0]["asked"]), (&json!("max_calls"), &json!("2")));
+    let path = format!("/held/{}", list[0]["hold_id"].as_str().expect("an id"));
+    change(&sidecar, &path, json!({"decision": "deny"})).await.expect(200);
+    assert_eq!(waiting.read_response().await.status, 400);
+}
+
 #[tokio::test]
 async fn a_pause_outlives_a_kill() {
     let dir = TempDir::new();

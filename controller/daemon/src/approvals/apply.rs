@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use sluice_contract::control::{DecideHold, HoldDecision, RaiseCaps};
+use sluice_contract::control::{DecideHold, HeldCall, HoldDecision, RaiseCaps};
 use sluice_contract::text::{error_chain, sanitize};
 use sluice_runs::run_locks::RunLocks;
 use sluice_runs::sidecar_control::{ControlError, SidecarControl};
@@ -115,20 +115,25 @@ async fn raise(
     }
 }
 
+/// Denies the calls that need more than the cap. After a denial, the next call may fit, so the list is read again.
 async fn deny(control: &SidecarControl, cap: RaisableCap, (by, reason): (String, String)) -> Result<(), ControlError> {
-    let held = match control.held().await {
-        Err(error) if error.is_unknown() => return Ok(()),
-        held => held?,
-    };
-    for call in held.iter().filter(|call| cap_of(call.cause) == Some(cap)) {
+    let mut denied: Vec<String> = Vec::new();
+    loop {
+        let held = match control.held().await {
+            Err(error) if error.is_unknown() => return Ok(()),
+            held => held?,
+        };
+        let needs_more = |call: &HeldCall| cap_of(call.cause) == Some(cap) && call.asked.is_some();
+        let next = held.into_iter().find(|call| needs_more(call) && !denied.contains(&call.hold_id));
+        let Some(call) = next else { return Ok(()) };
         let deny = DecideHold { decision: HoldDecision::Deny, by: by.clone(), reason: reason.clone() };
         match control.decide_hold(&call.hold_id, &deny).await {
             Ok(_) => {}
             Err(error) if error.is_unknown() => {}
             Err(error) => return Err(error),
         }
+        denied.push(call.hold_id);
     }
-    Ok(())
 }
 
 /// Returns the reason for the run's own audit log, which names the digest as the control log does.

@@ -107,11 +107,13 @@ impl ApprovalWatcher {
         for call in &held {
             let Some(cap) = cap_of(call.cause) else { continue };
             let Some(old) = in_force(&state.caps, cap) else { continue };
-            let asked = call.asked.as_deref().and_then(|text| asked_value(cap, text));
-            // A call that waits needs more than the present cap, whatever amount it states.
-            let asked = asked.unwrap_or(0).max(old.saturating_add(1));
+            // A call that asks for nothing passes at once.
+            let Some(asked) = call.asked.as_deref() else { continue };
+            // Other calls need more than the present cap, whatever amount they state.
+            let asked = asked_value(cap, asked).unwrap_or(0).max(old.saturating_add(1));
             if let ApprovalOutcome::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
-                self.deny(&call.hold_id, &denied.id).await?;
+                // The calls after this one may fit now: the next look tells.
+                return self.deny(&call.hold_id, &denied.id).await;
             }
         }
         Ok(())

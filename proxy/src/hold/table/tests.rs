@@ -48,6 +48,8 @@ fn a_retry_belongs_to_the_hold_of_its_body() {
     let second = held.waits(1);
     assert_eq!((&second.hold_id, second.is_last), (&first.hold_id, false));
     assert_ne!(other.hold_id, first.hold_id);
+    let order: Vec<_> = held.table.waiting().iter().map(|waiting| waiting.ticket).collect();
+    assert_eq!(order, [second.ticket, other.ticket], "it has kept its place");
     held.end(&second, ReleaseDecision::Later);
     let third = held.waits(1);
     assert_eq!((&third.hold_id, third.is_last), (&first.hold_id, true), "SDKs stop after it");
@@ -220,7 +222,8 @@ proptest! {
                     held.end(&place, ends[usize::from(at) % 3]);
                 }
             }
-            let tickets: Vec<_> = held.table.waiting().iter().map(|waiting| waiting.ticket).collect();
+            let mut tickets: Vec<_> = held.table.waiting().iter().map(|waiting| waiting.ticket).collect();
+            tickets.sort_unstable();
             let mut expected: Vec<_> = places.iter().map(|place| place.ticket).collect();
             expected.sort_unstable();
             prop_assert_eq!(tickets, expected);
