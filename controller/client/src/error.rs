@@ -59,6 +59,15 @@ impl ClientError {
         }
     }
 
+    /// Returns whether the server may have made a requested change although its answer is missing.
+    #[must_use]
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Interrupted(_, request, _) | Self::Late(_, request, _) => !request.starts_with("GET "),
+            _ => false,
+        }
+    }
+
     /// Returns whether the client does not trust the authority that signed the server's certificate.
     #[must_use]
     pub fn is_unknown_authority(&self) -> bool {

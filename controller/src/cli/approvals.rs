@@ -9,6 +9,7 @@ use sluice_client::{ApiApproval, ApiClient, ApiRequest, ApiSandboxPage, Approval
 use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 
+use super::branch::FORGE_WORK;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::named_run;
@@ -83,7 +84,7 @@ struct DecisionArgs {
     /// The full id of the approval
     #[arg(value_name = "APPROVAL_ID")]
     approval: String,
-    /// The reason, which the control log and the audit log of the run keep
+    /// The reason, which the control log keeps, and for a cap the audit log of the run too
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Decide without a question
@@ -212,7 +213,7 @@ async fn decide(of: &DecisionArgs, decision: &str, raise: Map<String, Value>) ->
         body["reason"] = json!(reason);
     }
     let parts = ["sandboxes", of.run.as_str(), "approvals", of.approval.as_str(), "decision"];
-    let decided: ApiApproval = api.send(idempotent(ApiRequest::post(&parts).json(&body))).await?;
+    let decided: ApiApproval = api.send(idempotent(ApiRequest::post(&parts).json(&body)).waiting(FORGE_WORK)).await?;
     if of.json {
         print_json(&json!({ "approval": decided }));
     } else {

@@ -30,6 +30,7 @@ mod work_tree;
 
 use change::PullRequestPlace;
 use daemon_branch::DaemonBranch;
+pub(super) use daemon_branch::FORGE_WORK;
 use host_branch::HostBranch;
 use patch_file::PatchFile;
 

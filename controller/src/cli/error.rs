@@ -69,6 +69,9 @@ impl From<ClientError> for CommandError {
             if error.is_unknown_authority() {
                 unanswered.message += "; name its authority with --ca FILE, since SLUICE_CA is for the upstream";
             }
+            if error.may_be_done() {
+                unanswered.message += "; the daemon may have done it, so look before you repeat it";
+            }
             return unanswered;
         };
         let code = match failure.status {
@@ -84,6 +87,8 @@ impl From<ClientError> for CommandError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use sluice_client::ApiFailure;
 
     use super::*;
@@ -96,5 +101,16 @@ mod tests {
         };
         let advised = "word: a fault; name a token with --token-file FILE, or in SLUICE_TOKEN";
         assert_eq!((error(401).as_str(), error(403).as_str()), (advised, "word: a fault"));
+    }
+
+    #[test]
+    fn a_change_without_an_answer_may_be_done() {
+        let late = |request: &str| ClientError::Late("host".to_owned(), request.to_owned(), Duration::from_secs(30));
+        assert!(
+            CommandError::from(late("POST /x"))
+                .message
+                .ends_with("; the daemon may have done it, so look before you repeat it")
+        );
+        assert_eq!(CommandError::from(late("GET /x")).message, "host did not answer GET /x within 30s");
     }
 }
