@@ -43,7 +43,7 @@ fn assert_ran_for(report: &sluice_testkit::controller::RunReport, range: std::op
 #[tokio::test]
 async fn a_fork_bomb_is_held_and_ended() {
     let (sluice, _upstream) = without_calls().await;
-    let run = hostile(&sluice, &["--timeout", "20s", "--pids", "100"], &["fork_bomb.sh"]).spawn();
+    let run = hostile(&sluice, &["--timeout", "45s", "--pids", "100"], &["fork_bomb.sh"]).spawn();
     let container = sluice.started().await;
     let processes = engine::lines(["top", &container, "-eo", "pid"]).await.len() - 1;
 
@@ -51,7 +51,7 @@ async fn a_fork_bomb_is_held_and_ended() {
 
     assert!(processes <= 100, "{processes} processes");
     assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("timeout"), 124), "begun\n"));
-    assert_ran_for(&report, 20_000..60_000);
+    assert_ran_for(&report, 45_000..90_000);
     sluice.assert_nothing_left().await;
 }
 
@@ -187,13 +187,13 @@ async fn closed_outputs_neither_end_nor_spin_a_run() {
     let repository = sluice.dir().join("code");
     std::fs::create_dir(&repository).expect("a fresh directory takes another");
     std::os::unix::fs::chown(&repository, Some(1001), Some(1001)).expect("we are root");
-    let run = hostile(&sluice, &["--repo", &format!("{}:rw", repository.display())], &["ends.py", "3"]);
+    let run = hostile(&sluice, &["--repo", &format!("{}:rw", repository.display())], &["ends.py", "12"]);
 
     measured(&sluice, run).finish().await.expect(0);
 
     assert_eq!(std::fs::read_to_string(repository.join("late")).expect("it has gone on"), "still there");
     let (_, seconds) = took(&sluice);
-    assert!(seconds < 1.5, "{seconds} s of processor for a run that does nothing");
+    assert!(seconds < 5.0, "{seconds} s of processor for a run that does nothing");
     sluice.assert_nothing_left().await;
 }
 

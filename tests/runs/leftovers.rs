@@ -1,12 +1,15 @@
 //! Leftovers of a run after any end: its audit file only.
 
+use std::fs::{self, File};
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use serde_json::json;
+use sluice_testkit::controller::RunningCommand;
 use sluice_testkit::engine::{self, Hold, docker};
 use sluice_testkit::upstream::ClosedPort;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
 mod signals;
 
@@ -145,7 +148,7 @@ async fn a_hanging_sidecar_is_killed_with_an_incomplete_log() {
     // It exists but is hung.
     let frozen = nix::sys::signal::kill(nix::unistd::Pid::from_raw(sidecar[0]), Signal::SIGSTOP);
     frozen.expect("the sidecar lives");
-    std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
+    fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
 
     let report = live.finish().await.expect(120).json();
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
@@ -193,7 +196,7 @@ async fn a_stuck_reader_blocks_neither_sandbox_nor_ctrl_c() {
 
     sluice.container_event("destroy", 1).await;
     assert!(live.is_running());
-    let pid = std::fs::read_to_string(sluice.dir().join("pid")).expect("the script has written it");
+    let pid = fs::read_to_string(sluice.dir().join("pid")).expect("the script has written it");
     let pid = nix::unistd::Pid::from_raw(pid.trim().parse().expect("a pid"));
     let mut ended = std::pin::pin!(live.finish());
     // The first one may still find the run at work on its end; a user presses the key again.
@@ -226,9 +229,22 @@ async fn a_slow_engine_leaves_nothing_after_a_cancel() {
     }
 }
 
-/// Makes 20,000 directories: 100 in each of 200.
-const HOARD: &str =
-    "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; echo done";
+/// Makes 20,000 directories: 100 in each of 200. Ends once it is told.
+const HOARD: &str = "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; \
+                     until [ -e go ]; do sleep 0.01; done; echo done";
+
+/// Lets the program of the only run end, and waits for the answer. The directory of the run is not removed before the lock is
+/// dropped, or for ten seconds.
+async fn ended(sluice: &Sluice, live: &RunningCommand<'_>) -> Flock<File> {
+    let works = async || sluice.runs().iter().any(|run| run.join("work").exists());
+    assert!(poll(PATIENCE, works).await, "the run has a workspace");
+    let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
+    let directory = File::open(run).expect("it is ours");
+    let lock = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, error)| error).expect("nobody removes it");
+    fs::write(run.join("work/go"), "").expect("the workspace is ours too");
+    live.prints("\"timings\"").await;
+    lock
+}
 
 /// Number of directories of runs that have been set aside and are not removed yet.
 fn set_aside(sluice: &Sluice) -> usize {
@@ -241,10 +257,11 @@ async fn the_answer_precedes_the_removal_of_the_workspace() {
     let sluice = Sluice::to(&upstream);
 
     let live = sluice.run(["--json", "--", "sh", "-c", HOARD]).spawn();
-    live.prints("\"timings\"").await;
+    let lock = ended(&sluice, &live).await;
 
     assert!(live.is_running(), "it stays until all is gone");
     assert_eq!(set_aside(&sluice), 1);
+    drop(lock);
     let ran = live.finish().await.expect(0);
     assert_eq!(ran.json().content, "done\n");
     // A busy machine may need more than the 10 s; then the directory is reported and left to the next run.
@@ -269,8 +286,9 @@ async fn the_next_run_finishes_an_interrupted_workspace_removal() {
     let sluice = Sluice::to(&upstream);
     for heals in ["run", "sweep"] {
         let live = sluice.run(["--json", "--", "sh", "-c", HOARD]).spawn();
-        live.prints("\"timings\"").await;
+        let lock = ended(&sluice, &live).await;
         live.kill().await;
+        drop(lock);
         assert_eq!(set_aside(&sluice), 1, "{heals}");
 
         if heals == "run" {

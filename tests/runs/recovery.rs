@@ -234,7 +234,7 @@ async fn output_cut_off_by_the_engine_is_reported() {
     let hold = Hold::answer("/attach");
     hold.release();
     // The program goes on for a while: an immediate end could be confused with the end of its output.
-    let script = format!("echo before; {}; sleep 5; echo after", UNTIL_GO[3]);
+    let script = format!("echo before; {}; sleep 15; echo after", UNTIL_GO[3]);
     let live = sluice.run(["--", "sh", "-c", &script]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     live.prints("before\n").await;
 
@@ -247,9 +247,12 @@ async fn output_cut_off_by_the_engine_is_reported() {
     sluice.assert_nothing_left().await;
 }
 
-/// Kills the process that holds the state directory's sockets: the sidecar.
+/// Returns the process that holds the state directory's sockets: the sidecar.
+fn sidecar(sluice: &Sluice) -> Pid {
+    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
+    Pid::from_raw(sidecar)
+}
+
 fn kill_sidecar(sluice: &Sluice) {
-    let sidecar = sluice.processes();
-    assert_eq!(sidecar.len(), 1, "one sidecar");
-    kill(Pid::from_raw(sidecar[0]), Signal::SIGKILL).expect("the sidecar lives");
+    kill(sidecar(sluice), Signal::SIGKILL).expect("the sidecar lives");
 }

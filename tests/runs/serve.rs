@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice_testkit::client::ClientAnswer;
 use sluice_testkit::controller::Daemon;
 use sluice_testkit::upstream::ClosedPort;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{PATIENCE, Sluice, Upstream, poll};
 
 mod approvals;
 mod approved_keys;
@@ -223,6 +223,16 @@ async fn output_is_served_live_and_after_the_end() {
     assert_eq!(printed.stdout, "one\ntwo\n");
 }
 
+/// Repeats a command until it prints all of these texts.
+async fn prints(sluice: &Sluice, command: &[&str], texts: &[&str]) {
+    let mut said = String::new();
+    let has_all = poll(PATIENCE, async || {
+        said = sluice.command(command).finish().await.expect(0).stdout;
+        texts.iter().all(|text| said.contains(text))
+    });
+    assert!(has_all.await, "not all of {texts:?} in {said}");
+}
+
 #[tokio::test]
 async fn an_error_of_the_host_is_the_operators() {
     let nowhere = ClosedPort::new();
@@ -235,7 +245,6 @@ async fn an_error_of_the_host_is_the_operators() {
     let path = format!("/api/v1/sandboxes/{id}");
     let waiting = daemon.reaches(&id, "PENDING").await;
     let list = daemon.get("/api/v1/sandboxes").await.expect(200);
-    let listed = sluice.command(["ps"]).finish().await.expect(0).stdout;
     let events = daemon.get(&format!("{path}/events?limit=500")).await.text();
     let seen = [daemon.get(&path).await.text(), events, list.text()].concat();
 
@@ -247,18 +256,16 @@ async fn an_error_of_the_host_is_the_operators() {
     let row = &rows["sandboxes"][0];
     assert_eq!((&row["waiting_for"], &row["reason"]), (&json!("retry"), &json!("creation_failed")), "{row}");
     assert_eq!(row["error_message"], for_owner, "{row}");
-    assert!(listed.contains("PENDING (retry)"), "{listed}");
     let port = nowhere.url().rsplit(':').next().expect("a port").to_owned();
     assert!(
         seen.contains("creation_failed") && !seen.contains(&format!(":{port}")) && !seen.contains("/tmp/"),
         "{seen}"
     );
-    // The operator sees the error itself.
-    let text = sluice.command(["inspect", &id]).finish().await.expect(0).stdout;
+    // The operator sees the error itself. Between two waits is another attempt.
+    prints(&sluice, &["ps"], &["PENDING (retry)"]).await;
     let cause = format!("the upstream {} does not answer", nowhere.url());
-    for row in ["cause       ", &cause, "waits for   retry\n", "has not begun, and so has no record\n"] {
-        assert!(text.contains(row), "no {row} in {text}");
-    }
+    let rows = ["cause       ", &cause, "waits for   retry\n", "has not begun, and so has no record\n"];
+    prints(&sluice, &["inspect", &id], &rows).await;
     daemon.request("DELETE", &path, &Value::Null).await.expect(202);
     daemon.reaches(&id, "COMPLETED").await;
 }

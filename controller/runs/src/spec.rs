@@ -94,7 +94,7 @@ impl RunSpec {
     /// [`LitellmError::Address`] or [`LitellmError::Key`].
     pub fn litellm(&self) -> Result<Litellm, LitellmError> {
         // A start that waits cannot be cancelled meanwhile.
-        const WITHIN: Duration = Duration::from_secs(5);
+        const WITHIN: Duration = Duration::from_secs(15);
         Ok(Litellm::new(&self.upstream, self.upstream_key.clone())?.within(WITHIN))
     }
 

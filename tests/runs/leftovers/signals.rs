@@ -1,6 +1,7 @@
 //! Runs that a signal ends: SIGINT, SIGTERM and SIGHUP.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::STUBBORN;
@@ -49,8 +50,14 @@ async fn a_cancelled_runs_log_has_its_open_call() {
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
     upstream.received().await;
 
+    // The sidecar waits for the answer for a second. It continues once the answer is there.
+    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
+    let sidecar = Pid::from_raw(sidecar);
+    kill(sidecar, Signal::SIGSTOP).expect("the sidecar lives");
     live.signal_group(Signal::SIGINT);
     upstream.release();
+    upstream.sent(1).await;
+    kill(sidecar, Signal::SIGCONT).expect("the sidecar lives");
 
     let report = live.finish().await.expect(130).json();
     assert_eq!(report.verdict(), (false, Some("cancelled"), 130));

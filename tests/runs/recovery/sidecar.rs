@@ -1,10 +1,10 @@
 //! A sidecar that is killed: a run without a log must not go on.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use sluice_testkit::engine::{self, Hold};
 use sluice_testkit::{CheckedAuditFile, PATIENCE, Sluice, Upstream};
 
-use super::kill_sidecar;
+use super::{kill_sidecar, sidecar};
 
 #[tokio::test]
 async fn a_run_whose_sidecar_was_killed_ends_at_once() {
@@ -33,7 +33,7 @@ async fn a_sidecar_that_was_stopped_leaves_a_complete_log() {
     sluice.started().await;
     let sidecar = nix::unistd::Pid::from_raw(sluice.processes()[0]);
 
-    nix::sys::signal::kill(sidecar, Signal::SIGTERM).expect("it lives");
+    kill(sidecar, Signal::SIGTERM).expect("it lives");
 
     let report = live.finish().await.expect(120).json();
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
@@ -88,9 +88,13 @@ async fn a_sidecar_closes_its_log_with_its_controller() {
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
     upstream.received().await;
 
+    // The sidecar waits for the answer for a second. It continues once the answer is there.
+    let sidecar = sidecar(&sluice);
+    kill(sidecar, Signal::SIGSTOP).expect("the sidecar lives");
     live.signal(Signal::SIGKILL);
-    // Before the end is noticed: the sidecar waits for the answer for a second.
     upstream.release();
+    upstream.sent(1).await;
+    kill(sidecar, Signal::SIGCONT).expect("the sidecar lives");
     live.finish().await.expect(-9);
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("a run directory has a name").to_string_lossy().into_owned();

@@ -260,7 +260,7 @@ pub(super) const COMMIT_AND_WAIT: &str = "cd repo && echo four >> text && git co
 /// Waits until the program of a run has made the file `begun`.
 pub(super) async fn has_begun(forge: &Forge, id: &str) {
     let begun = forge.sluice.state().join("runs").join(format!("{id}.0")).join("work/begun");
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || begun.exists()).await);
+    assert!(poll(PATIENCE, async || begun.exists()).await);
 }
 
 #[tokio::test]
@@ -303,7 +303,7 @@ async fn publication_goes_on_after_a_kill() {
     let daemon = forge.sluice.serve().await;
     let id = daemon.create(on_repository(COMMIT_AND_PUSH, json!({ "ticket": "ABC-5", "pull_request": true }))).await;
     let published = forge.bare.join("refs/heads/feature/ABC-5");
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || published.exists()).await);
+    assert!(poll(PATIENCE, async || published.exists()).await);
 
     daemon.kill().await;
     let daemon = forge.sluice.serve().await;

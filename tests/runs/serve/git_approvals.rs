@@ -128,7 +128,7 @@ async fn an_approved_publication_is_made_by_the_next_daemon() {
     let daemon = forge.sluice.serve().await;
 
     let made = async || approvals(&daemon, &id).await[0]["applied_at"].is_string();
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, made).await, "{}", daemon.process().stderr());
+    assert!(poll(PATIENCE, made).await, "{}", daemon.process().stderr());
     assert_eq!(forge.branches(), ["feature/ABC-2", "main"]);
     assert_eq!(branch_of(&daemon, &id).await["pull_request"]["number"], 1);
     daemon.stop().await;
@@ -158,7 +158,7 @@ async fn a_refused_pull_request_is_opened_later() {
     let daemon = forge.sluice.serve().await;
 
     let made = async || approvals(&daemon, &id).await[0]["applied_at"].is_string();
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, made).await, "{}", daemon.process().stderr());
+    assert!(poll(PATIENCE, made).await, "{}", daemon.process().stderr());
     assert_eq!(forge.branches(), ["feature/ABC-3", "main"]);
     assert_eq!(branch_of(&daemon, &id).await["pull_request"]["number"], 1);
 }

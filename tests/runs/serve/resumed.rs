@@ -16,7 +16,7 @@ async fn a_kept_workspace_comes_back() {
     request["keep_workspace"] = json!(true);
     let id = daemon.create(request).await;
     let work = sluice.state().join("runs").join(format!("{id}.0")).join("work");
-    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE, async || work.join("ready").exists()).await);
+    assert!(poll(PATIENCE, async || work.join("ready").exists()).await);
     daemon.request("DELETE", &format!("/api/v1/sandboxes/{id}"), &Value::Null).await.expect(202);
     daemon.ended(&id).await;
     let file = daemon.get(&format!("/api/v1/sandboxes/{id}/files/workspace/src/a")).await.expect(200);

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use sluice_state::process::Process;
 
-/// Number of searches for the processes: one may fork while it is killed.
-const PASSES: usize = 40;
+/// Maximum time for which processes are searched: one may fork while it is killed, and ends late on a busy machine.
+const SEARCHED_FOR: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of an environment that are searched for the marker.
 const MARKER_ENV_MAX: u64 = 1 << 20;
 const PASS_AGAIN: Duration = Duration::from_millis(10);
@@ -38,7 +38,8 @@ struct ProcessLinks {
 impl ProcessTree {
     /// Kills all processes that are found, until none is. `pid` is the program's own, if it is known.
     pub(super) async fn kill(&self, pid: Option<i32>) {
-        for _ in 0..PASSES {
+        let begun = Instant::now();
+        while begun.elapsed() < SEARCHED_FOR {
             let tree = self.clone();
             let pass = tokio::task::spawn_blocking(move || tree.kill_once(pid));
             if pass.await.unwrap_or(0) == 0 {

@@ -14,7 +14,7 @@ use super::error::{StoreError, is_damage};
 use super::migrations::{MIGRATIONS, SCHEMA};
 use crate::{file, lock};
 
-const BUSY: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_secs(30);
 
 /// Opens the connection that writes, and creates or upgrades the tables.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
