@@ -260,7 +260,7 @@ async fn a_cancelled_call_costs_its_reservation() {
 #[tokio::test]
 async fn clients_that_leave_at_random_have_one_outcome_each() {
     let upstream = Upstream::chat_stream(["a", "b", "c"]).start().await;
-    let sidecar = Sidecar::to(&upstream).start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--drain", "300s"]).start().await;
     for reads in (0..7).cycle().take(60) {
         let mut client = sidecar.stream(CHAT, stream()).await;
         for _ in 0..reads {

@@ -89,8 +89,8 @@ async fn a_run_without_caps_says_so() {
 #[tokio::test]
 async fn the_state_is_there_while_the_run_drains() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
-    let launch = controlled(Sidecar::to(&upstream)).args(["--max-calls", "5", "--deadline", "600"]);
-    let sidecar = launch.start().await;
+    let flags = ["--max-calls", "5", "--deadline", "600", "--drain", "300s"];
+    let sidecar = controlled(Sidecar::to(&upstream)).args(flags).start().await;
     let mut open = sidecar.stream(CHAT, call()).await;
     upstream.held(1).await;
 

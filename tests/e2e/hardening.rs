@@ -198,7 +198,7 @@ async fn a_whole_session_needs_nothing_that_is_denied() {
         let dir = TempDir::new();
         let launch = Sidecar::to_url(url).args(flags);
         let log = launch.dir().join("log").display().to_string();
-        let launch = launch.args(["--log", &log, "--log-level", "trace"]);
+        let launch = launch.args(["--log", &log, "--log-level", "trace", "--drain", "300s"]);
         let sidecar = traced(launch, &dir, &["-Z"]).start().await;
 
         for body in [call(), streaming(), json!({"api_base": "x"})] {

@@ -134,7 +134,7 @@ async fn an_https_upstream_may_be_name_or_address() {
     let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     for host in ["localhost", "127.0.0.1"] {
         let url = tls.url(host);
-        let launch = Sidecar::to_url(&url).args(["--ca", &tls.ca()]);
+        let launch = Sidecar::to_url(&url).args(["--ca", &tls.ca(), "--connect-timeout", "60s"]);
         assert_carries(host, launch, &upstream, url.trim_start_matches("https://"), CHAT).await;
     }
 }
@@ -151,7 +151,7 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
         ("another address", other.url("127.0.0.1"), other.ca()),
         ("expired", expired.url("localhost"), expired.ca()),
     ] {
-        let sidecar = Sidecar::to_url(&url).args(["--ca", &ca]).start().await;
+        let sidecar = Sidecar::to_url(&url).args(["--ca", &ca, "--connect-timeout", "60s"]).start().await;
 
         sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
 
@@ -243,7 +243,8 @@ async fn urls_that_would_lead_astray_are_refused() {
 #[tokio::test]
 async fn calls_one_after_the_other_share_a_connection() {
     let upstream = Upstream::provider("hello").start().await;
-    let sidecar = Sidecar::to(&upstream).start().await;
+    // Each write to the disk would be idle time of the connection, which is limited.
+    let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let mut streaming = call();
     streaming["stream"] = json!(true);
 
@@ -261,7 +262,7 @@ async fn calls_one_after_the_other_share_a_connection() {
 #[tokio::test]
 async fn calls_at_once_each_have_a_connection() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
-    let sidecar = Sidecar::to(&upstream).start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let mut open = Vec::new();
     for _ in 0..6 {
         open.push(sidecar.stream(CHAT, call()).await);

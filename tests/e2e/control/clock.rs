@@ -7,11 +7,11 @@ use super::*;
 #[tokio::test]
 async fn a_stopped_clock_outlives_the_deadline() {
     let upstream = Upstream::provider("hello").start().await;
-    let sidecar = controlled(Sidecar::to(&upstream)).args(["--deadline", "12"]).start().await;
+    let sidecar = controlled(Sidecar::to(&upstream)).args(["--deadline", "20", "--audit-sync", "off"]).start().await;
     let stopped = change(&sidecar, "/clock", json!({"stopped": true})).await.expect(200).json();
     assert_eq!(stopped["deadline"]["stopped"], true);
 
-    let stood = poll(PATIENCE, async || state(&sidecar).await["deadline"]["stopped_s"].as_u64() >= Some(13)).await;
+    let stood = poll(PATIENCE, async || state(&sidecar).await["deadline"]["stopped_s"].as_u64() >= Some(21)).await;
     assert!(stood, "the clock stands still for longer than the deadline");
     sidecar.post(CHAT, call()).await.expect(200);
     change(&sidecar, "/clock", json!({"stopped": true})).await.expect(200);
@@ -27,11 +27,11 @@ async fn a_stopped_clock_outlives_the_deadline() {
 async fn a_raised_deadline_moves_the_end() {
     let upstream = Upstream::provider("hello").start().await;
     let began = std::time::Instant::now();
-    let sidecar = controlled(Sidecar::to(&upstream)).args(["--deadline", "12"]).start().await;
-    change(&sidecar, "/caps", json!({"deadline_s": 16})).await.expect(200);
+    let sidecar = controlled(Sidecar::to(&upstream)).args(["--deadline", "20", "--audit-sync", "off"]).start().await;
+    change(&sidecar, "/caps", json!({"deadline_s": 24})).await.expect(200);
 
     assert_eq!(sidecar.wait().await.code, Some(0));
-    assert!(began.elapsed().as_secs_f64() > 15.0, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs_f64() > 23.0, "{:?}", began.elapsed());
     assert_eq!(sidecar.audit().close()["reason"], "deadline");
 }
 

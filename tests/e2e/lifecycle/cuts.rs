@@ -94,7 +94,7 @@ async fn the_deadline_ends_the_run_as_a_signal_does() {
     let mut runs = tokio::task::JoinSet::new();
     for (name, upstream, body) in phases() {
         runs.spawn(async move {
-            let args = ["--deadline", "12s", "--audit-sync", "off", BRIEF[0], BRIEF[1]];
+            let args = ["--deadline", "20s", "--audit-sync", "off", BRIEF[0], BRIEF[1]];
             let (sidecar, _raw, _upstream) = in_phase(upstream, body, &args).await;
             let exit = sidecar.wait().await;
             assert_cut(name, &sidecar, exit, "deadline");

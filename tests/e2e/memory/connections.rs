@@ -100,7 +100,7 @@ async fn two_thousand_unfinished_bodies_take_little() {
 #[tokio::test]
 async fn idle_connections_up_to_the_slots_cost_little() {
     let upstream = Upstream::chat("hi").start().await;
-    let sidecar = Sidecar::to(&upstream).start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
     let mut idle: Vec<RawClient> = Vec::new();
     for _ in 0..SLOTS {
