@@ -32,7 +32,7 @@ const NOT_STARTED: u8 = 126;
 const NO_PROGRAM: u8 = 127;
 
 const EXITS: &str = "\
-Exit codes: the program's own; 128+n if signal n ended it; 1 without a bridge; 126, 127 no such program.";
+Exit codes: the program's own; 128+n if signal n ended it; 1 without a bridge; 126 it cannot be started; 127 no such program.";
 
 /// Runs a program in a sandbox, where localhost leads to the sidecar's socket. sluice run mounts it into images that
 /// have no bridge.

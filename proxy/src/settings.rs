@@ -204,7 +204,7 @@ impl ProxySettings {
                 .push("--on-cap ask needs --control at the start: by that socket, caps are raised and calls denied");
         }
         if self.models.is_empty() {
-            warnings.push("no --model: any model that the upstream has may be named");
+            warnings.push("no --model: each model of the upstream that has a plain name may be named");
         }
         if self.audit_sync == SyncMode::Off {
             warnings.push("--audit-sync off: a power cut may lose the last records");

@@ -1,6 +1,6 @@
 // Records the streams of the real agents for the tests of the adapters, into tests/agent/recorded.
 //
-// usage: SLUICE_AGENT_CLIS=.cache/agents/short/node_modules node tests/agent/record.mjs
+// usage: SLUICE_AGENT_CLIS=$PWD/.cache/agents/short/node_modules node tests/agent/record.mjs
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

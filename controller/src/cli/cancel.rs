@@ -35,7 +35,7 @@ Examples:
   sluice cancel --all --owner alice";
 
 /// Ends a live run, as Ctrl-C in its terminal does. A second cancel kills its program at once. A run whose controller was
-/// killed is taken down. A daemon's run is cancelled by the daemon.
+/// killed is taken down. A daemon's run is cancelled by the daemon, and a second cancel changes nothing.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct CancelArgs {

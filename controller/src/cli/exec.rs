@@ -41,7 +41,7 @@ Examples:
 
 const EXIT_CODES: &str = "\
 Exit codes: the program's own; 124 its time was over; 125 it was not started, or its end is not known;
-130 Ctrl-C has ended it.";
+130 Ctrl-C has ended it; 2 usage.";
 
 /// Runs a program in a live sandbox of a daemon, as the sandbox's own user.
 ///

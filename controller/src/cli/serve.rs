@@ -41,8 +41,8 @@ Examples:
 
 /// Runs the daemon: an HTTP API over the state directory, in the foreground, until SIGTERM or SIGINT.
 ///
-/// Root has access through admin.sock; all others, and TCP, need a token. Beyond loopback addresses it starts only with a
-/// token in the database, and with TLS or behind a proxy. Runs go on when it ends.
+/// Root has access through admin.sock; all others, and TCP, need a token. Beyond loopback addresses it starts only with TLS
+/// and with a token in the database. Runs go on when it ends.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES, after_help = "Exit codes: 0 stopped by a signal; 1 it could not start, since a check failed or for another reason, or a part of it failed; \
                                                 2 usage, or addresses that are not safe.")]

@@ -24,15 +24,16 @@ const EVERY: Duration = Duration::from_millis(200);
 
 const EXAMPLES: &str = "\
 Examples:
-  sluice wait r_0f8fad5bd9cb469fa16570867728950e
+  sluice wait r_0f8fad5bd9cb469fa165
   sluice run -d --name nightly --model gpt-4o-mini -- make test && sluice wait nightly
   sluice wait --timeout 10m first second --json | jq .runs";
 
 /// Exit codes of commands that end with a run.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: those of sluice run; 124 also heartbeat_timeout, idle_timeout, stuck_running and
-ttl_expired; 125 also stale_start, node_lost, dependency_failed, disk_exceeded, and no daemon is
-reached; 1 agent_failed; 130 interrupted; 143 cancelled over the API; 2 usage.";
+ttl_expired; 125 also creation_failed, internal, stale_start, node_lost, dependency_failed,
+disk_exceeded, and no daemon is reached; 1 agent_failed, the end of --timeout, or a controller that
+was killed; 130 interrupted; 143 cancelled over the API; 2 usage.";
 
 /// Waits until runs have ended, and exits as the first one of them did that has not succeeded.
 ///

@@ -60,7 +60,8 @@ pub async fn preflight(
             }
             checks.extend(litellm::spend_log(settings).await);
         }
-        _ => checks.push(skipped("upstream key", "needs all of the above")),
+        _ => checks
+            .push(skipped("upstream key", "needs user, state directory, sidecar program, sidecar user and upstream")),
     }
     checks.extend(repositories(settings, home).await);
     checks

@@ -23,7 +23,7 @@ Examples:
   # one model, at most 100 calls and 2 dollars, by the prices of LiteLLM's GET /model/info
   sluice-proxy … --model gpt-4o-mini --max-calls 100 --max-cost-usd 2 --prices prices.json
 
-  # say what the flags would do, and bind nothing: exit 0, or 78
+  # say what the flags would do, and bind nothing: exit 0; 78 a start would fail; 64 usage
   sluice-proxy check …
 
   # in a sandbox, lead localhost:8080 to a sidecar's socket; see sluice-proxy bridge --help

@@ -107,7 +107,7 @@ struct Commands {
 }
 
 /// Limits that the program has flags for.
-const LIMITS: [&str; 6] = ["timeout", "memory", "cpus", "pids", "max_calls", "max_tokens"];
+const LIMITS: [&str; 8] = ["timeout", "memory", "cpus", "pids", "max_calls", "max_tokens", "max_concurrency", "rate"];
 
 impl CommandRequest {
     fn cli(&self) -> Option<ShellCommand> {
@@ -243,16 +243,16 @@ mod tests {
         };
         let whole = json!({
             "name": "n", "task": "say hi", "graph_id": "sandbox:agent", "agent_id": "bot", "model": "m",
-            "limits": {"memory": "64m", "max_calls": "3"}, "max_cost_usd": "0.5", "on_cap": "ask"
+            "limits": {"memory": "64m", "max_calls": "3", "rate": "1/s"}, "max_cost_usd": "0.5", "on_cap": "ask"
         });
-        let flags = "--name n --agent sandbox:agent --as bot --model m --max-cost-usd 0.5 --on-cap ask --max-calls 3 --memory 64m";
+        let flags = "--name n --agent sandbox:agent --as bot --model m --max-cost-usd 0.5 --on-cap ask --max-calls 3 --memory 64m --rate 1/s";
         assert_eq!(cli(whole), Some(format!("sluice run -d {flags} 'say hi'")));
         for without in [
             json!({"task": "-x"}),
             json!({"task": "a\nb"}),
             json!({"project": "p"}),
             json!({"repository": {"type": "fix", "pull_request": true}}),
-            json!({"limits": {"rate": "1/s"}}),
+            json!({"limits": {"idle": "5m"}}),
         ] {
             assert_eq!(cli(without.clone()), None, "{without}");
         }

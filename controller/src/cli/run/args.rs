@@ -25,9 +25,9 @@ Examples:
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok; the program's own; 120 the audit log is incomplete, or the sidecar ended early;
 121 a cap was reached, or the account's budget has too little left; 124 timeout; 125 it did not
-start; 126, 127 no such program; 128+n ended by signal n. If the output of a program cannot be
-written: 141 the reader is gone; 74 any other error, such as a full disk, or if files of the run
-could not be brought out.";
+start; 126 the program cannot be started; 127 no such program; 128+n ended by signal n. If the
+output of a program cannot be written: 141 the reader is gone; 74 any other error, such as a full
+disk, or if files of the run could not be brought out.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
@@ -57,7 +57,8 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "ID")]
     pub(super) agent: Option<String>,
     /// A model that the run may use; repeat for more, the first one is SLUICE_MODEL [default: the setting model;
-    /// without it, an agent and a run of the daemon need --model, and any other program may use all models]
+    /// without it, an agent and a run of the daemon need --model, and any other program may use each model with a plain
+    /// name: no a2a/NAME, no NAME:online]
     #[arg(long, value_name = "NAME", value_parser = one_word)]
     pub(super) model: Vec<String>,
     /// The billing account that pays [default: default]

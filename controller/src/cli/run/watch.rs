@@ -70,7 +70,9 @@ impl RunWatch {
         let observer = self.observer();
         observer.observe(Observation::Note(&format!("run {key}: {}", spec.argv.join(" "))));
         if spec.models.is_empty() {
-            observer.observe(Observation::Note("no --model: its calls may name every model of the upstream"));
+            observer.observe(Observation::Note(
+                "no --model: its calls may name each model of the upstream that has a plain name",
+            ));
         }
     }
 
