@@ -233,8 +233,8 @@ async fn a_slow_engine_leaves_nothing_after_a_cancel() {
 const HOARD: &str = "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; \
                      until [ -e go ]; do sleep 0.01; done; echo done";
 
-/// Lets the program of the only run end, and waits for the answer. The directory of the run is not removed before the lock is
-/// dropped, or for ten seconds.
+/// Lets the program of the only run end, and waits for the answer. The run waits up to ten seconds for the returned lock
+/// before it removes its directory.
 async fn ended(sluice: &Sluice, live: &RunningCommand<'_>) -> Flock<File> {
     let works = async || sluice.runs().iter().any(|run| run.join("work").exists());
     assert!(poll(PATIENCE, works).await, "the run has a workspace");

@@ -248,7 +248,7 @@ async fn output_cut_off_by_the_engine_is_reported() {
 }
 
 /// Returns the process that holds the state directory's sockets: the sidecar.
-fn sidecar(sluice: &Sluice) -> Pid {
+pub(crate) fn sidecar(sluice: &Sluice) -> Pid {
     let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
     Pid::from_raw(sidecar)
 }

@@ -1,10 +1,10 @@
 //! Runs that a signal ends: SIGINT, SIGTERM and SIGHUP.
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::STUBBORN;
+use crate::recovery::sidecar;
 
 #[tokio::test]
 async fn a_signal_ends_the_run_in_order() {
@@ -51,8 +51,7 @@ async fn a_cancelled_runs_log_has_its_open_call() {
     upstream.received().await;
 
     // The sidecar waits for the answer for a second. It continues once the answer is there.
-    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
-    let sidecar = Pid::from_raw(sidecar);
+    let sidecar = sidecar(&sluice);
     kill(sidecar, Signal::SIGSTOP).expect("the sidecar lives");
     live.signal_group(Signal::SIGINT);
     upstream.release();

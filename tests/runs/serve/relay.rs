@@ -73,7 +73,7 @@ async fn a_sandbox_reaches_its_own_run_and_nothing_else() {
     let beats = said(&lines, "agent.heartbeat");
     // One more is accepted every six seconds.
     let accepted = beats.iter().filter(|code| *code == "200").count();
-    assert!(accepted >= 10 && beats[..10].iter().all(|code| code == "200"), "{beats:?}");
+    assert!((10..14).contains(&accepted) && beats[..10].iter().all(|code| code == "200"), "{beats:?}");
     assert!(beats[10..].iter().all(|code| ["200", "429"].contains(&&**code)), "{beats:?}");
     let claims: Vec<_> = events.iter().filter(|event| event["source"] != "system").collect();
     assert_eq!(claims.len(), 2 + accepted, "{claims:?}");

@@ -115,25 +115,32 @@ async fn raise(
     }
 }
 
-/// Denies the calls that need more than the cap. After a denial, the next call may fit, so the list is read again.
+/// Denies the calls that need more than the cap. Calls that come meanwhile are left to the watcher: a sandbox can send them
+/// without an end.
 async fn deny(control: &SidecarControl, cap: RaisableCap, (by, reason): (String, String)) -> Result<(), ControlError> {
-    let mut denied: Vec<String> = Vec::new();
-    loop {
-        let held = match control.held().await {
-            Err(error) if error.is_unknown() => return Ok(()),
-            held => held?,
-        };
-        let needs_more = |call: &HeldCall| cap_of(call.cause) == Some(cap) && call.asked.is_some();
-        let next = held.into_iter().find(|call| needs_more(call) && !denied.contains(&call.hold_id));
-        let Some(call) = next else { return Ok(()) };
+    for hold_id in needing_more(control, cap).await? {
+        // After a denial, the next call may fit.
+        if !needing_more(control, cap).await?.contains(&hold_id) {
+            continue;
+        }
         let deny = DecideHold { decision: HoldDecision::Deny, by: by.clone(), reason: reason.clone() };
-        match control.decide_hold(&call.hold_id, &deny).await {
+        match control.decide_hold(&hold_id, &deny).await {
             Ok(_) => {}
             Err(error) if error.is_unknown() => {}
             Err(error) => return Err(error),
         }
-        denied.push(call.hold_id);
     }
+    Ok(())
+}
+
+/// Returns the holds whose calls need more than the cap.
+async fn needing_more(control: &SidecarControl, cap: RaisableCap) -> Result<Vec<String>, ControlError> {
+    let held = match control.held().await {
+        Err(error) if error.is_unknown() => return Ok(Vec::new()),
+        held => held?,
+    };
+    let needs_more = |call: &HeldCall| cap_of(call.cause) == Some(cap) && call.asked.is_some();
+    Ok(held.into_iter().filter(needs_more).map(|call| call.hold_id).collect())
 }
 
 /// Returns the reason for the run's own audit log, which names the digest as the control log does.

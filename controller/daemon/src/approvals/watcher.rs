@@ -107,12 +107,12 @@ impl ApprovalWatcher {
         for call in &held {
             let Some(cap) = cap_of(call.cause) else { continue };
             let Some(old) = in_force(&state.caps, cap) else { continue };
-            // A call that asks for nothing passes at once.
+            // A call that fits the caps passes without a decision.
             let Some(asked) = call.asked.as_deref() else { continue };
             // Other calls need more than the present cap, whatever amount they state.
             let asked = asked_value(cap, asked).unwrap_or(0).max(old.saturating_add(1));
             if let ApprovalOutcome::Denied(denied) = self.ask(cap, old, Some(asked)).await? {
-                // The calls after this one may fit now: the next look tells.
+                // The calls after this one may fit now: the next look reads them again.
                 return self.deny(&call.hold_id, &denied.id).await;
             }
         }
